@@ -1,0 +1,205 @@
+"""The rules that may refuse: from a wish (or the clock) and the state to the events that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationOpened,
+    CommandApplied,
+    CommandCancelled,
+    CommandExpired,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    Event,
+    EventData,
+    InstanceFound,
+    InstanceLost,
+)
+from controlplane.domain.names import TaskId
+from controlplane.domain.states import (
+    ApplicationStatus,
+    CommandState,
+    InstanceState,
+    TaskStatus,
+    ThreadStatus,
+)
+from controlplane.domain.stream import StreamState
+
+COMMAND_EXPIRY = timedelta(minutes=15)
+TASK_COMMANDS = (CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD)
+#: Skipping loses a record and shutting down stops work: somebody will ask why.
+NEEDS_REASON = (CommandKind.SKIP_RECORD, CommandKind.SHUT_DOWN_APPLICATION)
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks for; it becomes a command whether or not the state allows it."""
+
+    command: UUID
+    kind: CommandKind
+    actor: str
+    reason: str | None = None
+    task: TaskId | None = None
+
+
+def decide(wish: Wish, state: StreamState, *, now: datetime) -> list[EventData]:
+    """Return what follows from `wish`: always CommandIssued, then what the state makes of it.
+
+    Raises InvalidValue for a wish that is not one: no task, or no reason where one is required.
+    """
+    _check(wish)
+    issued = _issued(wish, state, now)
+    refusal = _refusal(wish, state)
+    if refusal is not None:
+        return [issued, CommandRefused(command=wish.command, reason=refusal)]
+    match wish.kind:
+        case CommandKind.RESUME_TASK | CommandKind.SKIP_RECORD:
+            return [issued]
+        case CommandKind.SHUT_DOWN_APPLICATION:
+            return [issued, *_shut_down(wish, state, nobody_runs=not issued.instances)]
+        case CommandKind.START_APPLICATION:
+            return [
+                issued,
+                ApplicationOpened(reason=wish.reason, actor=wish.actor),
+                CommandApplied(command=wish.command, detail="instances may run again"),
+            ]
+
+
+def _check(wish: Wish) -> None:
+    if wish.kind in TASK_COMMANDS and wish.task is None:
+        raise InvalidValue("task", None, "the task that the command is for")
+    if wish.kind in NEEDS_REASON and not (wish.reason or "").strip():
+        raise InvalidValue("reason", wish.reason, f"a text: {wish.kind} needs a reason")
+
+
+def _issued(wish: Wish, state: StreamState, now: datetime) -> CommandIssued:
+    task = None if wish.task is None else state.tasks.get(wish.task.digest)
+    return CommandIssued(
+        command=wish.command,
+        kind=wish.kind,
+        actor=wish.actor,
+        reason=wish.reason,
+        pipeline=None if wish.task is None else wish.task.pipeline,
+        checkpoint=None if wish.task is None else wish.task.checkpoint,
+        task=None if wish.task is None else wish.task.key,
+        position=None if task is None else task.position,
+        instances=tuple(sorted(_who_answers(wish, state), key=str)),
+        expires_at=now + COMMAND_EXPIRY,
+    )
+
+
+def _who_answers(wish: Wish, state: StreamState) -> list[UUID]:
+    """Return the instances that have to answer: those that run what the wish is about."""
+    alive = [each.id for each in state.instances.values() if is_listening(each)]
+    if wish.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return alive
+    if wish.task is None:
+        return []
+    thread = state.threads.get((wish.task.pipeline, wish.task.checkpoint))
+    if thread is None or thread.status is ThreadStatus.DEAD:
+        return []
+    return [id for id in alive if id == thread.instance]
+
+
+def is_listening(instance: InstanceState) -> bool:
+    """Whether the instance, as far as is known, fetches commands."""
+    return not instance.ended and not instance.lost
+
+
+def _refusal(wish: Wish, state: StreamState) -> str | None:
+    """Return why the state forbids the wish, or None."""
+    application = state.application
+    latched = application.status is ApplicationStatus.LATCHED
+    if wish.task is not None:
+        task = state.tasks.get(wish.task.digest)
+        status = TaskStatus.RUNNING if task is None else task.status
+        if status is not TaskStatus.PAUSED:
+            return f"only a PAUSED task can resume; {wish.task.printed} is {status}"
+        if latched:
+            return f"{application.name} is LATCHED; start the application first"
+        for command in open_commands(state):
+            if command.task == wish.task:
+                return f"{command.kind} by {command.actor} is already under way for this task"
+        return None
+    for command in open_commands(state):
+        if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+            return f"{application.name} is still being shut down by {command.actor}"
+    if wish.kind is CommandKind.START_APPLICATION and not latched:
+        return f"only a LATCHED application can be started; {application.name} is OPEN"
+    if wish.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
+        return f"{application.name} is LATCHED already"
+    return None
+
+
+def _shut_down(wish: Wish, state: StreamState, *, nobody_runs: bool) -> list[EventData]:
+    latched = ApplicationLatched(reason=wish.reason or "", actor=wish.actor)
+    cancelled = [
+        CommandCancelled(
+            command=command.id, actor=wish.actor, reason="the application was shut down"
+        )
+        for command in open_commands(state)
+    ]
+    if not nobody_runs:
+        return [latched, *cancelled]
+    done = CommandApplied(command=wish.command, detail="no instance was running; latched")
+    return [latched, *cancelled, done]
+
+
+def open_commands(state: StreamState) -> list[CommandState]:
+    """Return the commands that still wait for something, oldest first."""
+    waiting = [each for each in state.commands.values() if not each.status.final]
+    return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))
+
+
+def watch(
+    state: StreamState, *, heard: Set[UUID], may_declare_lost: bool, now: datetime
+) -> list[Event]:
+    """Return what the passing of time makes true: instances lost or found, commands expired.
+
+    `heard` are the instances whose heartbeat lives. Nobody is declared lost unless
+    `may_declare_lost`: while Redis is or just was away, silence proves nothing.
+    """
+    found = [
+        Event(occurred_at=now, instance=each.id, data=InstanceFound())
+        for each in state.instances.values()
+        if each.lost and each.id in heard
+    ]
+    lost = [
+        Event(occurred_at=now, instance=each.id, data=InstanceLost(last_heard=each.since or now))
+        for each in state.instances.values()
+        if may_declare_lost and is_listening(each) and each.id not in heard
+    ]
+    silent = {event.instance for event in lost if event.instance is not None}
+    expired = [
+        Event(occurred_at=now, data=data)
+        for command in open_commands(state)
+        for data in _expired(command, state, silent, now)
+    ]
+    return [*found, *lost, *expired]
+
+
+def _expired(
+    command: CommandState, state: StreamState, silent: Set[UUID], now: datetime
+) -> list[CommandExpired]:
+    if now >= command.expires_at:
+        return [CommandExpired(command=command.id, reason="not applied within its time")]
+    gone = []
+    for part in command.deliveries:
+        instance = state.instances.get(part.instance)
+        if part.status.final or instance is None:
+            continue
+        if instance.ended:
+            why = f"the instance ended {instance.status} before it answered"
+        elif instance.lost or part.instance in silent:
+            why = "the instance is LOST"
+        else:
+            continue
+        gone.append(CommandExpired(command=command.id, of_instance=part.instance, reason=why))
+    return gone

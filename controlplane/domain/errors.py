@@ -1,0 +1,39 @@
+"""The errors that we raise on purpose. Each docstring says what the caller should do."""
+
+from __future__ import annotations
+
+
+class ArresterError(Exception):
+    """Base of all errors that we raise on purpose; its message is fit for a person."""
+
+
+class InvalidValue(ArresterError):
+    """A name, setting or argument is outside its domain; correct it and call again."""
+
+    def __init__(self, name: str, value: object, allowed: str) -> None:
+        super().__init__(f"{name}: {value!r} is not allowed; allowed: {allowed}")
+        self.name = name
+        self.value = value
+        self.allowed = allowed
+
+
+class MalformedBatch(ArresterError):
+    """The bytes are not a batch of events; keep them aside, do not read them again."""
+
+
+class CommandRefused(ArresterError):
+    """The state forbids this command; look at the state, nothing was changed."""
+
+    def __init__(self, reason: str, *, state: str, sequence: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.state = state
+        self.sequence = sequence
+
+
+class NotFound(ArresterError):
+    """There is no such thing, or not any more; the message names it."""
+
+
+class ApplicationLatched(ArresterError):
+    """The application was shut down on purpose; start it from the dashboard, then run again."""

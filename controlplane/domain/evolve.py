@@ -1,0 +1,330 @@
+"""`evolve`: the state after an event. It takes every fact, refuses none, and never reads a body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from controlplane.domain.events import (
+    ApplicationEvent,
+    ApplicationLatched,
+    ApplicationOpened,
+    CommandApplied,
+    CommandCancelled,
+    CommandDelivered,
+    CommandEvent,
+    CommandExpired,
+    CommandIssued,
+    CommandRefused,
+    FailuresCounted,
+    InstanceFound,
+    InstanceLost,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    TaskDied,
+    TaskEvent,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.names import TaskId
+from controlplane.domain.states import (
+    ApplicationState,
+    ApplicationStatus,
+    CommandState,
+    CommandStatus,
+    Counters,
+    Delivery,
+    GroupState,
+    InstanceState,
+    InstanceStatus,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """Where and when an event stands: what `evolve` needs of its envelope."""
+
+    sequence: int
+    occurred_at: datetime
+    instance: UUID | None = None
+    epoch: int = 0
+
+
+def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = False) -> TaskState:
+    """Return the task after `event`.
+
+    `late` says that an older run speaks: it is counted and kept in history, and changes no status.
+    """
+    state = _counted(replace(state, sequence=at.sequence), event, at)
+    if late:
+        return state
+    state = replace(state, epoch=max(state.epoch, at.epoch))
+    moved = {"since": at.occurred_at, "status_sequence": at.sequence}
+    match event:
+        case RecordFailed(response=Response.CONTINUE):
+            return state
+        case RecordFailed():
+            return replace(state, failure=event.failure, failure_sequence=at.sequence)
+        case TaskPaused(failure=None):
+            # By hand: there is no record to show, and an older one would mislead.
+            moved |= {"failure": None, "failure_sequence": 0}
+            return replace(state, status=TaskStatus.PAUSED, position=event.position, **moved)
+        case TaskPaused():
+            moved |= {"failure": event.failure}
+            return replace(state, status=TaskStatus.PAUSED, position=event.position, **moved)
+        case TaskDied():
+            moved |= {"failure": event.failure, "position": event.position}
+            return replace(state, status=TaskStatus.DEAD, **moved)
+        case TaskResumed() | TaskRestarted():
+            return replace(state, status=TaskStatus.RUNNING, position=None, **moved)
+        case RecordsHeld():
+            return replace(state, held=event.held)
+        case FailuresCounted() | RecordsDeadLettered():
+            return state
+
+
+def _counted(state: TaskState, event: TaskEvent, at: At) -> TaskState:
+    match event:
+        case RecordFailed():
+            return _failed(state, event, at, records=event.count, attempts=event.failure.attempts)
+        case FailuresCounted():
+            return _failed(state, event, at, records=event.count, attempts=event.count)
+        case RecordsDeadLettered():
+            produced = state.counters.dlq_records_produced + event.count
+            return replace(state, counters=replace(state.counters, dlq_records_produced=produced))
+        case TaskResumed(how=ResumeHow.SKIP):
+            skipped = state.counters.records_skipped + 1
+            return replace(state, counters=replace(state.counters, records_skipped=skipped))
+        case _:
+            return state
+
+
+def _failed(
+    state: TaskState,
+    event: RecordFailed | FailuresCounted,
+    at: At,
+    *,
+    records: int,
+    attempts: int,
+) -> TaskState:
+    before: Counters = state.counters
+    skipped = records if event.response is Response.CONTINUE else 0
+    counters = replace(
+        before,
+        record_failures=before.record_failures + attempts,
+        records_skipped=before.records_skipped + skipped,
+        total_retries=before.total_retries + event.failure.attempts - 1,
+        last_failure_timestamp=_latest(before.last_failure_timestamp, at.occurred_at),
+    )
+    return replace(state, failed=state.failed + records, counters=counters)
+
+
+def evolve_thread(state: ThreadState, event: ThreadStarted | ThreadDied, at: At) -> ThreadState:
+    """Return the pipeline's current run after `event`; an older run changes nothing."""
+    if at.epoch < state.epoch:
+        return state
+    state = replace(
+        state,
+        sequence=at.sequence,
+        epoch=at.epoch,
+        instance=at.instance,
+        since=at.occurred_at,
+    )
+    match event:
+        case ThreadStarted():
+            return replace(state, status=ThreadStatus.RUNNING, reason=None, failure=None)
+        case ThreadDied():
+            return replace(
+                state, status=ThreadStatus.DEAD, reason=event.reason, failure=event.failure
+            )
+
+
+def evolve_instance(
+    state: InstanceState,
+    event: InstanceStarted | InstanceStopping | InstanceStopped | InstanceLost | InstanceFound,
+    at: At,
+) -> InstanceState:
+    """Return the instance after `event` (KIP-671's states; LOST is an overlay)."""
+    state = replace(state, sequence=at.sequence)
+    match event:
+        case InstanceStarted():
+            status = InstanceStatus.RUNNING if not state.ended else state.status
+            return replace(
+                state,
+                status=status,
+                since=at.occurred_at,
+                started_at=at.occurred_at,
+                host=event.host,
+                pid=event.pid,
+                versions=event.versions,
+            )
+        case InstanceStopping():
+            pending = (
+                InstanceStatus.PENDING_ERROR if event.error else InstanceStatus.PENDING_SHUTDOWN
+            )
+            return replace(state, status=pending, since=at.occurred_at, reason=event.reason)
+        case InstanceStopped():
+            return replace(
+                state,
+                status=InstanceStatus.ERROR if event.error else InstanceStatus.NOT_RUNNING,
+                lost=False,
+                since=at.occurred_at,
+                reason=event.reason,
+                failure=event.failure,
+            )
+        case InstanceLost():
+            return replace(state, lost=not state.ended)
+        case InstanceFound():
+            return replace(state, lost=False)
+
+
+def evolve_application(
+    state: ApplicationState, event: ApplicationEvent, at: At
+) -> ApplicationState:
+    """Return the application after it was latched or opened."""
+    status = (
+        ApplicationStatus.LATCHED
+        if isinstance(event, ApplicationLatched)
+        else ApplicationStatus.OPEN
+    )
+    match event:
+        case ApplicationLatched() | ApplicationOpened():
+            return replace(
+                state,
+                sequence=at.sequence,
+                status=status,
+                since=at.occurred_at,
+                reason=event.reason,
+                actor=event.actor,
+            )
+
+
+def issued(application: str, event: CommandIssued, at: At) -> CommandState:
+    """Return the state that a command begins with."""
+    about_task = event.pipeline is not None and event.checkpoint is not None
+    return CommandState(
+        sequence=at.sequence,
+        id=event.command,
+        application=application,
+        kind=event.kind,
+        actor=event.actor,
+        reason=event.reason,
+        task=TaskId(
+            application=application,
+            pipeline=event.pipeline or "",
+            checkpoint=event.checkpoint or "",
+            key=event.task,
+        )
+        if about_task
+        else None,
+        position=event.position,
+        issued_at=at.occurred_at,
+        expires_at=event.expires_at,
+        deliveries=tuple(Delivery(instance=instance) for instance in event.instances),
+    )
+
+
+def evolve_command(state: CommandState, event: CommandEvent, at: At) -> CommandState:
+    """Return the command after `event`, said by an instance or (without one) by the server.
+
+    What an instance says it did or refused is final, also after the server gave up waiting: the
+    server's view may be late, the agent's cannot.
+    """
+    state = replace(state, sequence=at.sequence)
+    match event:
+        case CommandIssued():
+            return state
+        case CommandDelivered():
+            return _at_instance(state, CommandStatus.DELIVERED, at.instance, None, at)
+        case CommandApplied():
+            return _at_instance(state, CommandStatus.APPLIED, at.instance, event.detail, at)
+        case CommandRefused():
+            return _at_instance(state, CommandStatus.REFUSED, at.instance, event.reason, at)
+        case CommandExpired():
+            return _at_instance(state, CommandStatus.EXPIRED, event.of_instance, event.reason, at)
+        case CommandCancelled():
+            return _at_instance(state, CommandStatus.CANCELLED, None, event.reason, at)
+
+
+def _at_instance(
+    state: CommandState, status: CommandStatus, instance: UUID | None, why: str | None, at: At
+) -> CommandState:
+    """Move the command on at one instance, or as a whole, and derive its status from its parts."""
+    if instance is None:
+        if state.status.final:
+            return state
+        rest = tuple(_moved(part, status, why, at) for part in state.deliveries)
+        return _settled(replace(state, deliveries=rest), status, why, at)
+    parts = {part.instance: part for part in state.deliveries}
+    part = parts.get(instance, Delivery(instance=instance))
+    parts[instance] = _moved(part, status, why, at)
+    state = replace(state, deliveries=tuple(parts.values()))
+    statuses = {part.status for part in state.deliveries}
+    if all(status.final for status in statuses):
+        worst = max(statuses, key=_WORST.index)
+        return _settled(state, worst, parts[instance].reason, at)
+    if state.status is CommandStatus.ISSUED and status is not CommandStatus.EXPIRED:
+        return replace(state, status=CommandStatus.DELIVERED, delivered_at=at.occurred_at)
+    return state
+
+
+#: A command is as good as its worst part.
+_WORST = [
+    CommandStatus.APPLIED,
+    CommandStatus.CANCELLED,
+    CommandStatus.EXPIRED,
+    CommandStatus.REFUSED,
+]
+
+
+def _moved(part: Delivery, status: CommandStatus, why: str | None, at: At) -> Delivery:
+    if part.status in (CommandStatus.APPLIED, CommandStatus.REFUSED):
+        return part
+    if not status.final:
+        if part.status.final:
+            return part
+        return replace(part, status=status, delivered_at=at.occurred_at)
+    return replace(part, status=status, finished_at=at.occurred_at, reason=why)
+
+
+def _settled(state: CommandState, status: CommandStatus, why: str | None, at: At) -> CommandState:
+    return replace(state, status=status, outcome=why, finished_at=at.occurred_at)
+
+
+def evolve_group(
+    state: GroupState, event: RecordFailed | FailuresCounted, at: At, *, pipeline: str | None
+) -> GroupState:
+    """Return the error group after one or more of its records failed."""
+    estimated = event.count if isinstance(event, FailuresCounted) and event.estimated else 0
+    state = replace(
+        state,
+        sequence=at.sequence,
+        pipeline=pipeline,
+        count=state.count + event.count,
+        estimated=state.estimated + estimated,
+        first_seen=min(state.first_seen or at.occurred_at, at.occurred_at),
+        last_seen=_latest(state.last_seen, at.occurred_at),
+    )
+    if isinstance(event, FailuresCounted):
+        return state
+    return replace(state, message=event.failure.message, example_sequence=at.sequence)
+
+
+def _latest(before: datetime | None, now: datetime) -> datetime:
+    return now if before is None else max(before, now)

@@ -1,0 +1,36 @@
+"""Which failed records have the same cause: the fingerprint of an error group."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+VERSION = 1
+
+_NORMALISATIONS = [
+    (re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,}"), "<uuid>"),
+    (re.compile(r"0x[0-9a-fA-F]+"), "<hex>"),
+    (re.compile(r"'[^']*'|\"[^\"]*\""), "<text>"),
+    (re.compile(r"\d+(?:\.\d+)?"), "<number>"),
+    (re.compile(r"\s+"), " "),
+]
+
+
+def normalised(message: str) -> str:
+    """Return `message` without what differs from record to record: numbers, quoted texts, ids."""
+    for pattern, word in _NORMALISATIONS:
+        message = pattern.sub(word, message)
+    return message.strip()[:500]
+
+
+def fingerprint(
+    *, stage: str, exception_class: str, condition: str | None, frame: str | None, message: str
+) -> str:
+    """Return the identity of a cause, `1-` (the algorithm's version) and 16 hexadecimal digits.
+
+    The cause is the stage, Spark's error condition or else the exception's class, and the top
+    frame in the user's code; without a frame and a condition, the normalised message decides.
+    """
+    where = frame or ("" if condition else normalised(message))
+    text = "\0".join([stage, condition or exception_class, where])
+    return f"{VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,189 @@
+"""The state of a whole stream (an application), and the fold that all readers of the log share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import get_args
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from controlplane.domain.events import (
+    ApplicationEvent,
+    CommandEvent,
+    CommandIssued,
+    Event,
+    FailuresCounted,
+    InstanceEvent,
+    RecordFailed,
+    Run,
+    StoredEvent,
+    TaskEvent,
+    ThreadEvent,
+)
+from controlplane.domain.evolve import (
+    At,
+    evolve_application,
+    evolve_command,
+    evolve_group,
+    evolve_instance,
+    evolve_task,
+    evolve_thread,
+    issued,
+)
+from controlplane.domain.names import TaskId
+from controlplane.domain.states import (
+    ApplicationState,
+    CommandState,
+    GroupState,
+    InstanceState,
+    TaskState,
+    ThreadState,
+)
+
+_TASK = get_args(TaskEvent)
+_THREAD = get_args(ThreadEvent)
+_INSTANCE = get_args(InstanceEvent)
+_APPLICATION = get_args(ApplicationEvent)
+_COMMAND = get_args(CommandEvent)
+
+#: A pipeline at a checkpoint.
+Line = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Subjects:
+    """The states that a list of events may read or change, by key."""
+
+    tasks: dict[str, TaskId] = field(default_factory=dict)
+    threads: set[Line] = field(default_factory=set)
+    instances: set[UUID] = field(default_factory=set)
+    commands: set[UUID] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+
+
+def subjects(application: str, events: Iterable[Event]) -> Subjects:
+    """Return which states `fold` will look at, so that they can be read in one go."""
+    found = Subjects()
+    for event in events:
+        data, run = event.data, event.run
+        if event.instance is not None:
+            found.instances.add(event.instance)
+        if run is not None:
+            found.threads.add((run.pipeline, run.checkpoint))
+            if isinstance(data, _TASK):
+                task = task_id(application, run, data.task)
+                found.tasks[task.digest] = task
+        if isinstance(data, RecordFailed | FailuresCounted):
+            found.groups.add(data.failure.fingerprint)
+        if isinstance(data, _COMMAND):
+            found.commands.add(data.command)
+    return found
+
+
+def task_id(application: str, run: Run, key: str | None) -> TaskId:
+    """Return the identity of a task that a run speaks of."""
+    return TaskId(
+        application=application, pipeline=run.pipeline, checkpoint=run.checkpoint, key=key
+    )
+
+
+@dataclass(slots=True)
+class StreamState:
+    """All states of one application, by key; `fold` moves it on and notes what it touched."""
+
+    application: ApplicationState
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    threads: dict[Line, ThreadState] = field(default_factory=dict)
+    instances: dict[UUID, InstanceState] = field(default_factory=dict)
+    commands: dict[UUID, CommandState] = field(default_factory=dict)
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    touched: Subjects = field(default_factory=Subjects)
+
+    def fold(self, events: Iterable[StoredEvent]) -> StreamState:
+        """Apply `events` in order; what an event does not concern stays untouched."""
+        for stored in events:
+            self._fold_one(stored)
+        return self
+
+    def _fold_one(self, stored: StoredEvent) -> None:
+        event = stored.event
+        data, run = event.data, event.run
+        at = At(
+            sequence=stored.sequence,
+            occurred_at=event.occurred_at,
+            instance=event.instance,
+            epoch=0 if run is None else run.epoch,
+        )
+        self.application = replace(
+            self.application, sequence=stored.sequence, last_event_at=stored.received_at
+        )
+        if isinstance(data, _TASK) and run is not None:
+            self._fold_task(data, run, at)
+        elif isinstance(data, _THREAD) and run is not None:
+            line = (run.pipeline, run.checkpoint)
+            self.threads[line] = evolve_thread(self._thread(line), data, at)
+            self.touched.threads.add(line)
+        elif isinstance(data, _INSTANCE) and event.instance is not None:
+            self.instances[event.instance] = evolve_instance(
+                self._instance(event.instance), data, at
+            )
+            self.touched.instances.add(event.instance)
+        elif isinstance(data, _APPLICATION):
+            self.application = evolve_application(self.application, data, at)
+        elif isinstance(data, _COMMAND):
+            self._fold_command(data, at)
+
+    def _fold_task(self, data: TaskEvent, run: Run, at: At) -> None:
+        name = self.application.name
+        id = task_id(name, run, data.task)
+        before = self.tasks.get(id.digest) or TaskState(id=id)
+        late = at.epoch < self._thread((run.pipeline, run.checkpoint)).epoch
+        self.tasks[id.digest] = evolve_task(before, data, at, late=late)
+        self.touched.tasks[id.digest] = id
+        if isinstance(data, RecordFailed | FailuresCounted):
+            group = self._group(data)
+            self.groups[group.fingerprint] = evolve_group(group, data, at, pipeline=run.pipeline)
+            self.touched.groups.add(group.fingerprint)
+            failed = self.application.failed + data.count
+            self.application = replace(self.application, failed=failed)
+
+    def _fold_command(self, data: CommandEvent, at: At) -> None:
+        state = self.commands.get(data.command)
+        if state is not None:
+            self.commands[data.command] = evolve_command(state, data, at)
+        elif isinstance(data, CommandIssued):
+            self.commands[data.command] = issued(self.application.name, data, at)
+        else:
+            return  # An answer to a command that this log never had: history, and no more.
+        self.touched.commands.add(data.command)
+
+    def _thread(self, line: Line) -> ThreadState:
+        known = self.threads.get(line)
+        pipeline, checkpoint = line
+        return known or ThreadState(
+            application=self.application.name, pipeline=pipeline, checkpoint=checkpoint
+        )
+
+    def _instance(self, id: UUID) -> InstanceState:
+        known = self.instances.get(id)
+        return known or InstanceState(application=self.application.name, id=id)
+
+    def _group(self, data: RecordFailed | FailuresCounted) -> GroupState:
+        failure = data.failure
+        known = self.groups.get(failure.fingerprint)
+        return known or GroupState(
+            application=self.application.name,
+            fingerprint=failure.fingerprint,
+            stage=failure.stage,
+            exception_class=failure.exception_class,
+            condition=failure.condition,
+            message=failure.message,
+            frame=failure.frame,
+        )
+
+
+def empty(application: str) -> StreamState:
+    """Return the state of an application of which nothing is known."""
+    return StreamState(application=ApplicationState(name=application))

@@ -1,0 +1,163 @@
+"""How events travel: batches as packed bytes to the server, JSON beside the checkpoint."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import get_args
+from uuid import UUID
+
+import msgspec
+
+from controlplane.domain.errors import InvalidValue, MalformedBatch
+from controlplane.domain.events import (
+    Body,
+    CommandIssued,
+    Count,
+    Data,
+    Event,
+    EventData,
+    InstanceEvent,
+    Moment,
+    Run,
+    TaskEvent,
+    ThreadEvent,
+)
+from controlplane.domain.names import check_name
+
+#: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
+BATCH_MAX_BYTES = 64 * 2**20
+#: How many events an agent packs into one batch at most.
+BATCH_MAX_EVENTS = 500
+
+_pack = msgspec.msgpack.Encoder()
+_unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_unpack_event = msgspec.msgpack.Decoder(Event)
+_json = msgspec.json.Encoder()
+_from_json = msgspec.json.Decoder(Event)
+_pack_data = msgspec.msgpack.Encoder()
+_unpack_data = msgspec.msgpack.Decoder(EventData)
+_unpack_body = msgspec.msgpack.Decoder(Body)
+_command = msgspec.json.Decoder(CommandIssued)
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that is not understood: to be kept aside with the reason, never dropped."""
+
+    raw: bytes
+    reason: str
+
+
+class Heartbeat(Data, kw_only=True):
+    """What an instance says of itself every 5 s, in a key that dies with it; not an event."""
+
+    at: Moment
+    status: str
+    runs: tuple[Run, ...] = ()
+    #: Events that the server has not confirmed yet.
+    spooled: Count = 0
+
+
+def encode_batch(events: Sequence[Event]) -> bytes:
+    """Return `events` packed: the bytes are what is sent, spooled and sent again, unchanged."""
+    return zlib.compress(_pack.encode(events), level=1)
+
+
+def decode_batch(packed: bytes) -> list[Event | Unreadable]:
+    """Return the events of a batch, each on its own: one that is not understood spoils no other.
+
+    Raises MalformedBatch when the bytes are no batch at all.
+    """
+    try:
+        inflate = zlib.decompressobj()
+        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
+        if inflate.unconsumed_tail:
+            raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
+        return [_read(bytes(raw)) for raw in _unpack_list.decode(unpacked)]
+    except (zlib.error, msgspec.DecodeError) as exc:
+        raise MalformedBatch(f"not a packed list of events: {exc}") from exc
+
+
+def decode_event(packed: bytes) -> Event | Unreadable:
+    """Return one event of a batch; the way back for what was kept aside."""
+    return _read(packed)
+
+
+def encode_event(event: Event) -> bytes:
+    """Return one event packed, as it stands in a batch."""
+    return _pack.encode(event)
+
+
+def _read(raw: bytes) -> Event | Unreadable:
+    try:
+        event = _unpack_event.decode(raw)
+    except (msgspec.DecodeError, ValueError) as exc:
+        return Unreadable(raw=raw, reason=str(exc))
+    missing = _incomplete(event)
+    return event if missing is None else Unreadable(raw=raw, reason=missing)
+
+
+_NEEDS_RUN = get_args(TaskEvent) + get_args(ThreadEvent)
+_NEEDS_INSTANCE = get_args(InstanceEvent) + get_args(ThreadEvent)
+
+
+def _incomplete(event: Event) -> str | None:
+    """Return what the envelope lacks for its event, if anything."""
+    if isinstance(event.data, _NEEDS_RUN):
+        if event.run is None:
+            return f"{event.type} without a run"
+        try:
+            check_name("pipeline", event.run.pipeline)
+        except InvalidValue as exc:
+            return str(exc)
+    if isinstance(event.data, _NEEDS_INSTANCE) and event.instance is None:
+        return f"{event.type} without an instance"
+    return None
+
+
+def encode_data(data: EventData) -> bytes:
+    """Return what an event says, without its envelope and body, packed for the store."""
+    return _pack_data.encode(data)
+
+
+def decode_data(packed: bytes) -> EventData:
+    """Return what `encode_data` packed."""
+    return _unpack_data.decode(packed)
+
+
+def encode_body(body: Body) -> bytes:
+    """Return a body packed and compressed for the store."""
+    return zlib.compress(_pack.encode(body), level=1)
+
+
+def decode_body(packed: bytes) -> Body:
+    """Return what `encode_body` packed."""
+    return _unpack_body.decode(zlib.decompress(packed))
+
+
+def to_json(event: Event) -> bytes:
+    """Return an event as JSON: for samples, the REST feed and the journal."""
+    return _json.encode(event)
+
+
+def from_json(text: bytes | str) -> Event:
+    """Return the event in `text`; raises msgspec.DecodeError where it is not one."""
+    return _from_json.decode(text)
+
+
+def encode_command(command: CommandIssued) -> bytes:
+    """Return a command as the relay hands it to agents."""
+    return _json.encode(command)
+
+
+def decode_command(text: bytes) -> CommandIssued:
+    """Return the command in `text`; raises msgspec.DecodeError where it is not one."""
+    return _command.decode(text)
+
+
+def parse_uuid(text: bytes | str | None, what: str) -> UUID:
+    """Return the UUID in `text`, else raise MalformedBatch naming `what`."""
+    try:
+        return UUID(text.decode() if isinstance(text, bytes) else text or "")
+    except (ValueError, UnicodeDecodeError) as exc:
+        raise MalformedBatch(f"{what}: {text!r} is not a UUID") from exc
