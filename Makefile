@@ -1,0 +1,50 @@
+# Every target works from a fresh clone; `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+STAMP := .venv/.stamp
+ARGS ?=
+k ?=
+
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help up demo test lint check bench screenshots requirements clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements/tools.txt requirements/dev.txt requirements/demo.txt requirements/redis.txt scripts/venv
+	@scripts/venv
+
+up: $(STAMP)  ## the whole product with the demo pipeline; Ctrl-C stops it (ARGS=--no-demo leaves the demo out)
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) manage.py up $(ARGS)
+
+demo: $(STAMP)  ## open the demo application again and run its pipeline, while `make up` runs
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) examples/flights.py $(ARGS)
+
+test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resume")
+	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
+		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest $(if $(k),-k "$(k)") $(ARGS)
+
+lint: $(STAMP)  ## format, style, types, import contracts, missing migrations
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	$(PY) manage.py makemigrations --check --dry-run
+
+check: lint test  ## lint, then test: green before each commit
+
+bench: $(STAMP)  ## measure, and print the ratios
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m benchmarks $(ARGS)
+
+screenshots: $(STAMP)  ## make the pictures in docs/screenshots again
+	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
+		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) scripts/screenshots.py
+
+requirements: $(STAMP)  ## pin and hash the dependencies of pyproject.toml again
+	@UV=.venv/bin/uv scripts/requirements
+
+clean:  ## remove what was built and downloaded; data in .arrester/ stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build ./*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,10 @@
+"""The one Django app with models."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class ControlPlane(AppConfig):
+    name = "controlplane"
+    verbose_name = "Arrester"

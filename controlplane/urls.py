@@ -1,0 +1,7 @@
+"""Every page and endpoint is the dashboard's."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+urlpatterns = [path("", include("dashboard.urls"))]
