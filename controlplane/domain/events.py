@@ -54,7 +54,7 @@ class Data(
     """Base of what travels. A field we do not know is an error: better kept aside than lost."""
 
 
-class Run(Data, kw_only=True):
+class Run(Data, frozen=True, kw_only=True):
     """One run of a pipeline: who says it, for the rule that an older run changes no state."""
 
     pipeline: str
@@ -62,7 +62,7 @@ class Run(Data, kw_only=True):
     epoch: Count
 
 
-class Failure(Data, kw_only=True):
+class Failure(Data, frozen=True, kw_only=True):
     """Why an operation failed: what people read first, and what groups are made of."""
 
     #: `deserialize`, `process:<name>`, `produce` or `source`, with the step's name.
@@ -77,7 +77,7 @@ class Failure(Data, kw_only=True):
     attempts: Count = 1
 
 
-class Body(Data, kw_only=True):
+class Body(Data, frozen=True, kw_only=True):
     """The bulky part of an event: kept apart, erasable, never read by the fold."""
 
     #: The source row, JSON-able, without the redacted fields.
@@ -93,7 +93,7 @@ class Body(Data, kw_only=True):
 # ── instances ────────────────────────────────────────────────────────────────────────────────
 
 
-class InstanceStarted(Data, kw_only=True, tag=True):
+class InstanceStarted(Data, frozen=True, kw_only=True, tag=True):
     """A driver process has made an agent."""
 
     host: str
@@ -102,14 +102,14 @@ class InstanceStarted(Data, kw_only=True, tag=True):
     versions: dict[str, str] = {}
 
 
-class InstanceStopping(Data, kw_only=True, tag=True):
+class InstanceStopping(Data, frozen=True, kw_only=True, tag=True):
     """The instance begins to end: on purpose, or because of an error."""
 
     reason: str
     error: bool = False
 
 
-class InstanceStopped(Data, kw_only=True, tag=True):
+class InstanceStopped(Data, frozen=True, kw_only=True, tag=True):
     """The instance has ended; nothing of it runs any more."""
 
     reason: str
@@ -117,24 +117,24 @@ class InstanceStopped(Data, kw_only=True, tag=True):
     failure: Failure | None = None
 
 
-class InstanceLost(Data, kw_only=True, tag=True):
+class InstanceLost(Data, frozen=True, kw_only=True, tag=True):
     """The server has not heard the instance for the agreed time; its last state is kept."""
 
     last_heard: Moment
 
 
-class InstanceFound(Data, kw_only=True, tag=True):
+class InstanceFound(Data, frozen=True, kw_only=True, tag=True):
     """A lost instance is heard again."""
 
 
 # ── threads ──────────────────────────────────────────────────────────────────────────────────
 
 
-class ThreadStarted(Data, kw_only=True, tag=True):
+class ThreadStarted(Data, frozen=True, kw_only=True, tag=True):
     """A run of a pipeline has claimed its epoch and begins."""
 
 
-class ThreadDied(Data, kw_only=True, tag=True):
+class ThreadDied(Data, frozen=True, kw_only=True, tag=True):
     """A run of a pipeline has ended, for whatever reason."""
 
     reason: str
@@ -146,7 +146,7 @@ class ThreadDied(Data, kw_only=True, tag=True):
 # ── records ──────────────────────────────────────────────────────────────────────────────────
 
 
-class RecordFailed(Data, kw_only=True, tag=True):
+class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
     """A record's fate was decided by a failure; told in full, with a body."""
 
     task: str | None
@@ -164,7 +164,7 @@ class RecordFailed(Data, kw_only=True, tag=True):
         return 0 if self.recurrence else 1
 
 
-class FailuresCounted(Data, kw_only=True, tag=True):
+class FailuresCounted(Data, frozen=True, kw_only=True, tag=True):
     """More records of a task failed the same way; counted, not described."""
 
     task: str | None
@@ -177,7 +177,7 @@ class FailuresCounted(Data, kw_only=True, tag=True):
     estimated: bool = False
 
 
-class RecordsDeadLettered(Data, kw_only=True, tag=True):
+class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
     """Skipped records of a task were kept with their errors, at a place."""
 
     task: str | None
@@ -194,7 +194,7 @@ class RecordsDeadLettered(Data, kw_only=True, tag=True):
 # ── tasks ────────────────────────────────────────────────────────────────────────────────────
 
 
-class TaskPaused(Data, kw_only=True, tag=True):
+class TaskPaused(Data, frozen=True, kw_only=True, tag=True):
     """The task holds at a record; everything before it is processed and written (KIP-990)."""
 
     task: str | None
@@ -202,7 +202,7 @@ class TaskPaused(Data, kw_only=True, tag=True):
     failure: Failure | None = None
 
 
-class RecordsHeld(Data, kw_only=True, tag=True):
+class RecordsHeld(Data, frozen=True, kw_only=True, tag=True):
     """How many rows the task holds now, after a micro-batch or after a chunk of them has run."""
 
     task: str | None
@@ -210,7 +210,7 @@ class RecordsHeld(Data, kw_only=True, tag=True):
     first_position: Position | None = None
 
 
-class TaskResumed(Data, kw_only=True, tag=True):
+class TaskResumed(Data, frozen=True, kw_only=True, tag=True):
     """The task runs again; what it held goes first, in order."""
 
     task: str | None
@@ -220,7 +220,7 @@ class TaskResumed(Data, kw_only=True, tag=True):
     reason: str | None = None
 
 
-class TaskDied(Data, kw_only=True, tag=True):
+class TaskDied(Data, frozen=True, kw_only=True, tag=True):
     """A failure of this task was answered by FAIL."""
 
     task: str | None
@@ -228,7 +228,7 @@ class TaskDied(Data, kw_only=True, tag=True):
     failure: Failure
 
 
-class TaskRestarted(Data, kw_only=True, tag=True):
+class TaskRestarted(Data, frozen=True, kw_only=True, tag=True):
     """A new run took a dead task up again."""
 
     task: str | None
@@ -237,14 +237,14 @@ class TaskRestarted(Data, kw_only=True, tag=True):
 # ── applications ─────────────────────────────────────────────────────────────────────────────
 
 
-class ApplicationLatched(Data, kw_only=True, tag=True):
+class ApplicationLatched(Data, frozen=True, kw_only=True, tag=True):
     """The application was shut down and stays so until somebody starts it again."""
 
     reason: str
     actor: str | None = None
 
 
-class ApplicationOpened(Data, kw_only=True, tag=True):
+class ApplicationOpened(Data, frozen=True, kw_only=True, tag=True):
     """Instances of the application may run."""
 
     reason: str | None = None
@@ -254,7 +254,7 @@ class ApplicationOpened(Data, kw_only=True, tag=True):
 # ── commands ─────────────────────────────────────────────────────────────────────────────────
 
 
-class CommandIssued(Data, kw_only=True, tag=True):
+class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     """A person, or the API in their name, wishes something."""
 
     command: UUID
@@ -272,27 +272,27 @@ class CommandIssued(Data, kw_only=True, tag=True):
     expires_at: Moment
 
 
-class CommandDelivered(Data, kw_only=True, tag=True):
+class CommandDelivered(Data, frozen=True, kw_only=True, tag=True):
     """An instance has fetched the command."""
 
     command: UUID
 
 
-class CommandApplied(Data, kw_only=True, tag=True):
+class CommandApplied(Data, frozen=True, kw_only=True, tag=True):
     """An instance, or the server where there is none, has done what was wished."""
 
     command: UUID
     detail: str | None = None
 
 
-class CommandRefused(Data, kw_only=True, tag=True):
+class CommandRefused(Data, frozen=True, kw_only=True, tag=True):
     """What was wished is forbidden by the state; nothing was changed."""
 
     command: UUID
     reason: str
 
 
-class CommandExpired(Data, kw_only=True, tag=True):
+class CommandExpired(Data, frozen=True, kw_only=True, tag=True):
     """Nobody applied the command in time, or who should have is gone."""
 
     command: UUID
@@ -301,7 +301,7 @@ class CommandExpired(Data, kw_only=True, tag=True):
     of_instance: UUID | None = None
 
 
-class CommandCancelled(Data, kw_only=True, tag=True):
+class CommandCancelled(Data, frozen=True, kw_only=True, tag=True):
     """Somebody, or a stronger command, took the wish back before it was applied."""
 
     command: UUID
@@ -334,7 +334,7 @@ EventData = TaskEvent | ThreadEvent | InstanceEvent | ApplicationEvent | Command
 EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args(EventData)}
 
 
-class Event(Data, kw_only=True):
+class Event(Data, frozen=True, kw_only=True):
     """A fact in its envelope, as an agent or the server says it.
 
     The application is not in it: the stream that carries the event names it. `instance` is who
@@ -356,7 +356,7 @@ class Event(Data, kw_only=True):
         return type(self.data).__name__
 
 
-class StoredEvent(Data, kw_only=True):
+class StoredEvent(Data, frozen=True, kw_only=True):
     """An event with what the store adds: its place in the log, and when it came."""
 
     application: str

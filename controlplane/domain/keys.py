@@ -1,4 +1,4 @@
-"""The names of our Redis keys; an application's Redis user needs `arrester:<application>:*` only."""
+"""The names of our Redis keys: an application's Redis user needs `arrester:<application>:*`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ NAME_RULE = "1 to 63 of a-z 0-9 . - and starting with a letter or digit"
 KEY_MAX_BYTES = 512
 
 
-def check_name(kind: str, value: str) -> str:
+def check_name(kind: str, value: object) -> str:
     """Return `value` when it may name an application or a pipeline, else raise InvalidValue."""
     if not isinstance(value, str) or NAME.fullmatch(value) is None:
         raise InvalidValue(kind, value, NAME_RULE)

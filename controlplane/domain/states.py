@@ -82,7 +82,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     last_failure_timestamp: datetime | None = None
 
 
-class TaskState(State, kw_only=True):
+class TaskState(State, frozen=True, kw_only=True):
     """One partition, or one key, of a pipeline: what is held back, where and why."""
 
     id: TaskId
@@ -102,7 +102,7 @@ class TaskState(State, kw_only=True):
     counters: Counters = Counters()
 
 
-class ThreadState(State, kw_only=True):
+class ThreadState(State, frozen=True, kw_only=True):
     """A pipeline at a checkpoint: its current run."""
 
     application: str
@@ -116,7 +116,7 @@ class ThreadState(State, kw_only=True):
     failure: Failure | None = None
 
 
-class InstanceState(State, kw_only=True):
+class InstanceState(State, frozen=True, kw_only=True):
     """A driver process. `lost` overlays the status: not heard, and so not known."""
 
     application: str
@@ -137,7 +137,7 @@ class InstanceState(State, kw_only=True):
         return self.status in ENDED
 
 
-class ApplicationState(State, kw_only=True):
+class ApplicationState(State, frozen=True, kw_only=True):
     """A Spark application by its logical name."""
 
     name: str
@@ -159,7 +159,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class CommandState(State, kw_only=True):
+class CommandState(State, frozen=True, kw_only=True):
     """A wish and what became of it, in all and at each instance that has to answer."""
 
     id: UUID
@@ -180,7 +180,7 @@ class CommandState(State, kw_only=True):
     deliveries: tuple[Delivery, ...] = ()
 
 
-class GroupState(State, kw_only=True):
+class GroupState(State, frozen=True, kw_only=True):
     """Failed records of an application with one cause."""
 
     application: str

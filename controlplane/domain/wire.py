@@ -48,7 +48,7 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Heartbeat(Data, kw_only=True):
+class Heartbeat(Data, frozen=True, kw_only=True):
     """What an instance says of itself every 5 s, in a key that dies with it; not an event."""
 
     at: Moment
@@ -122,7 +122,8 @@ def encode_data(data: EventData) -> bytes:
 
 def decode_data(packed: bytes) -> EventData:
     """Return what `encode_data` packed."""
-    return _unpack_data.decode(packed)
+    data: EventData = _unpack_data.decode(packed)
+    return data
 
 
 def encode_body(body: Body) -> bytes:
