@@ -124,18 +124,26 @@ class Postgres:
         draft.mkdir(mode=0o700)
         if account is not None:
             os.chown(draft, account.pw_uid, account.pw_gid)
+        # In the socket folder, which is private and which the service account can read.
+        password = self.home.sockets / "password"
+        password.unlink(missing_ok=True)
+        password.touch(mode=0o600)
+        if account is not None:
+            os.chown(password, account.pw_uid, account.pw_gid)
+        password.write_text(f"{self.credentials.postgres}\n")
         child = process.start(
             [
                 bin_folder / "initdb", "--pgdata", draft, "--username", "postgres",
-                "--pwfile", "/dev/stdin", "--auth", "scram-sha-256", "--encoding", "UTF8",
+                "--pwfile", password, "--auth", "scram-sha-256", "--encoding", "UTF8",
                 "--locale", "C", "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8",
                 *([] if self.durable else ["--no-sync"]),
             ],
-            stdin=f"{self.credentials.postgres}\n".encode(),
             log=self.log,
             account=account,
         )  # fmt: skip
-        if child.wait() != 0:
+        child.wait()
+        password.unlink()
+        if child.returncode != 0:
             raise self._failure("initdb failed")
         draft.rename(data)
 
@@ -167,8 +175,11 @@ class Postgres:
             for role, password in zip(("arrester_owner", "arrester_app"), passwords, strict=True):
                 found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
                 verb = "ALTER" if found.fetchone() else "CREATE"
-                statement = sql.SQL(verb) + sql.SQL(" ROLE {} LOGIN PASSWORD {}")
-                connection.execute(statement.format(sql.Identifier(role), sql.Literal(password)))
+                connection.execute(
+                    sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(
+                        sql.SQL(verb), sql.Identifier(role), sql.Literal(password)
+                    )
+                )
             if not connection.execute(
                 "SELECT 1 FROM pg_database WHERE datname = 'arrester'"
             ).fetchone():

@@ -125,10 +125,10 @@ class Redis:
         with self._client() as connection:
             while time.monotonic() < deadline:
                 try:
+                    connection.ping()
                     connection.shutdown()
                 except client.BusyLoadingError:
-                    pass
-                except (client.ConnectionError, FileNotFoundError):
+                    time.sleep(0.05)
+                except client.ConnectionError:
                     break
-                time.sleep(0.05)
         (self.home.sockets / "redis.sock").unlink(missing_ok=True)
