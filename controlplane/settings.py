@@ -22,7 +22,8 @@ MIGRATE_DATABASE_URL = ENVIRONMENT.migrate_database_url or (
 REDIS_URL = ENVIRONMENT.redis_url or _EMBEDDED.redis
 
 
-def _database(name: str, url: str) -> dict[str, Any]:
+def database_settings(name: str, url: str) -> dict[str, Any]:
+    """Return Django's settings for the database at `url`, the value of the variable `name`."""
     try:
         options = conninfo_to_dict(url)
     except ProgrammingError as error:
@@ -40,7 +41,7 @@ def _database(name: str, url: str) -> dict[str, Any]:
     }
 
 
-DATABASES = {"default": _database("DATABASE_URL", DATABASE_URL)}
+DATABASES = {"default": database_settings("DATABASE_URL", DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # One linear history for all tables: only `controlplane` has models.
 MIGRATION_MODULES = {"controlplane": "migrations"}

@@ -1,0 +1,74 @@
+"""Servers for the tests that ask for them, and a clean database for each test.
+
+Event tables refuse TRUNCATE, so a test that commits gets its database cloned again from a migrated
+template afterwards, where Django would flush it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis as redis_client
+from django.conf import settings
+from django.db import connections
+from django.test import TransactionTestCase
+from pytest_django.plugin import DjangoDbBlocker
+
+from controlplane import embedded
+from controlplane.celery import app, broker_url
+from controlplane.settings import database_settings
+from tests import services as running_services
+
+
+@pytest.fixture(scope="session")
+def services() -> Iterator[embedded.Urls]:
+    """Start PostgreSQL and Redis once; settings and child processes find them there."""
+    with running_services.running() as urls:
+        os.environ["DATABASE_URL"] = settings.DATABASE_URL = urls.database
+        os.environ["MIGRATE_DATABASE_URL"] = settings.MIGRATE_DATABASE_URL = urls.migrate_database
+        os.environ["REDIS_URL"] = settings.REDIS_URL = urls.redis
+        os.environ["ARRESTER_SECRET_KEY"] = settings.SECRET_KEY = "only for tests " * 4
+        connections["default"].settings_dict.update(
+            database_settings("DATABASE_URL", urls.database) | {"CONN_MAX_AGE": 0}
+        )
+        app.conf.broker_url = broker_url(urls.redis)
+        yield urls
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    services: embedded.Urls,
+    django_test_environment: None,
+    django_db_blocker: DjangoDbBlocker,
+) -> Iterator[None]:
+    """Migrate a template as the owner and clone the test database from it."""
+
+    def clone_again(test_case: TransactionTestCase) -> None:
+        connections.close_all()
+        running_services.clone(services)
+
+    running_services.make_template(services)
+    running_services.clone(services)
+    with pytest.MonkeyPatch.context() as patch:
+        # What Django does here is to TRUNCATE every table.
+        patch.setattr(TransactionTestCase, "_fixture_teardown", clone_again)
+        yield
+    with django_db_blocker.unblock():
+        connections.close_all()
+
+
+@pytest.fixture
+def fresh_database(transactional_db: None, services: embedded.Urls) -> embedded.Urls:
+    """Return where child processes find the test database; the test's commits are real."""
+    return services
+
+
+@pytest.fixture
+def redis(services: embedded.Urls) -> Iterator[redis_client.Redis]:
+    """Return a client of an empty Redis."""
+    with redis_client.Redis.from_url(services.redis) as client:
+        client.flushall()
+        yield client
+        client.flushall()
