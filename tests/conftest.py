@@ -33,7 +33,7 @@ def services() -> Iterator[embedded.Urls]:
         connections["default"].settings_dict.update(
             database_settings("DATABASE_URL", urls.database) | {"CONN_MAX_AGE": 0}
         )
-        app.conf.broker_url = broker_url(urls.redis)
+        app.conf.update(broker_url=broker_url(urls.redis))
         yield urls
 
 

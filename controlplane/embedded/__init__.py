@@ -14,7 +14,7 @@ from controlplane.embedded.redis import Redis
 
 __all__ = [
     "AlreadyRunning", "Credentials", "EmbeddedError", "Home", "Servers", "Urls",
-    "known_secret_key", "known_urls", "servers",
+    "known_secret_key", "known_urls", "refuse_if_running", "servers",
 ]  # fmt: skip
 
 
@@ -57,6 +57,14 @@ def servers(
         yield Servers(
             home=folder, credentials=credentials, urls=folder.urls(credentials), running=wanted
         )
+
+
+def refuse_if_running(home: Path) -> None:
+    """Raise AlreadyRunning when a process runs the servers of `home` now."""
+    folder = Home(home.absolute())
+    folder.make()
+    with folder.lock():
+        pass
 
 
 def known_urls(home: Path) -> Urls:

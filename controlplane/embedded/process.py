@@ -51,6 +51,7 @@ def start(
     account: pwd.struct_passwd | None = None,
     when_parent_dies: signal.Signals = signal.SIGTERM,
     env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own: Ctrl-C reaches us, and we decide the order."""
     with log.open("ab") as output:
@@ -65,6 +66,7 @@ def start(
             group=account.pw_gid if account else None,
             extra_groups=[] if account else None,
             env=env,
+            cwd=folder,
         )
     _feed(child.stdin, stdin)
     return child
@@ -85,7 +87,10 @@ def stop(child: subprocess.Popen[bytes], *signals: signal.Signals, seconds: floa
     for number in (*signals, signal.SIGKILL):
         if child.poll() is not None:
             return
-        child.send_signal(number)
+        if number is signal.SIGKILL:
+            os.killpg(child.pid, number)  # with what it started itself
+        else:
+            child.send_signal(number)
         try:
             child.wait(seconds)
         except subprocess.TimeoutExpired:

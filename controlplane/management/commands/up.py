@@ -1,0 +1,206 @@
+"""Run the whole product on this machine: servers, web, wake, workers and the demo pipeline."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane import embedded
+from controlplane.env import REPOSITORY, Environment, WrongSetting
+from controlplane.management.commands.bootstrap import USERS, password_variable
+from controlplane.supervisor import Child, Supervisor
+
+WEB_START_SECONDS = 60
+# What the demo pipeline answers after it was shut down by command.
+DEMO_FINAL_CODES = frozenset({0})
+
+
+class Command(BaseCommand):
+    help = "Run everything on this machine until Ctrl-C; make it first where that is needed."
+    requires_system_checks = []  # noqa: RUF012  # Django's own form
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--no-demo", action="store_true", help="leave the demo pipeline out")
+
+    def handle(self, *_args: Any, no_demo: bool, **_options: Any) -> None:
+        environment: Environment = settings.ENVIRONMENT
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
+        try:
+            self._run(environment, with_demo=not no_demo)
+        except embedded.EmbeddedError as error:
+            raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            self.say("stopped")
+
+    def say(self, line: str) -> None:
+        self.stdout.write(f"{time.strftime('%H:%M:%S')} {line}")
+        self.stdout.flush()
+
+    def _run(self, environment: Environment, *, with_demo: bool) -> None:
+        # Said before the port is: whoever starts twice should hear where the first one runs.
+        embedded.refuse_if_running(environment.home)
+        _check_port(environment.port)
+        self.say(f"[1/4] servers, data in {environment.home}")
+        with embedded.servers(
+            environment.home,
+            postgres=environment.database_url is None,
+            redis=environment.redis_url is None,
+            say=lambda line: self.say(f"      {line}"),
+        ) as servers:
+            env = _child_environment(environment, servers)
+            self.say("[2/4] tables and first users")
+            self._migrate(environment, servers, env)
+            children = _children(environment, servers, env, with_demo=with_demo)
+            supervisor = Supervisor(children=children, say=self.say)
+            try:
+                self.say(f"[3/4] processes, logs in {servers.home.logs}")
+                supervisor.look()
+                self._wait_for_web(environment.port)
+                self._welcome(environment, servers)
+                while True:
+                    self._revive(servers)
+                    supervisor.look()
+                    time.sleep(1)
+            finally:
+                _ignore_signals()
+                supervisor.stop()
+                self.say("stopping the servers")
+
+    def _migrate(
+        self, environment: Environment, servers: embedded.Servers, env: dict[str, str]
+    ) -> None:
+        """Make tables as their owner, then users as the application."""
+        owner = environment.migrate_database_url or (
+            environment.database_url or servers.urls.migrate_database
+        )
+        passwords = {password_variable(user): getattr(servers.credentials, user) for user in USERS}
+        for words, extra in (
+            (["migrate", "--verbosity", "1"], {"DATABASE_URL": owner}),
+            (["bootstrap"], passwords),
+        ):
+            done = subprocess.run(
+                [sys.executable, "manage.py", *words],
+                cwd=REPOSITORY,
+                env=env | extra,
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode != 0:
+                last = (done.stderr.strip() or "no message").rsplit("\n", 1)[-1]
+                (servers.home.logs / "migrate.log").write_text(done.stdout + done.stderr)
+                raise CommandError(
+                    f"`manage.py {words[0]}` failed: {last}."
+                    f" All of it is in {servers.home.logs / 'migrate.log'}"
+                )
+
+    def _wait_for_web(self, port: int) -> None:
+        deadline = time.monotonic() + WEB_START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5).close()
+                return
+            except urllib.error.HTTPError:
+                return
+            except OSError:
+                time.sleep(0.2)
+        self.say("the web process does not answer yet")
+
+    def _welcome(self, environment: Environment, servers: embedded.Servers) -> None:
+        self.say("[4/4] ready; Ctrl-C stops everything")
+        self.stdout.write(
+            f"\n    http://127.0.0.1:{environment.port}\n"
+            f"    user operator, password {servers.credentials.operator}\n"
+            f"    (read only: user viewer; passwords of the first start are in"
+            f" {servers.home.credentials_file})\n\n"
+        )
+        self.stdout.flush()
+
+    def _revive(self, servers: embedded.Servers) -> None:
+        for server in servers.running:
+            if not server.alive():
+                self.say(f"{server.name} has died; it starts again (log: {server.log})")
+                server.start()
+
+
+def _child_environment(environment: Environment, servers: embedded.Servers) -> dict[str, str]:
+    """Return what the children see: never the owner's URL, which only migrations need."""
+    inherited = {key: value for key, value in os.environ.items() if key != "MIGRATE_DATABASE_URL"}
+    return inherited | {
+        "ARRESTER_HOME": str(environment.home),
+        "ARRESTER_SECRET_KEY": environment.secret_key or servers.credentials.secret_key,
+        "DATABASE_URL": environment.database_url or servers.urls.database,
+        "REDIS_URL": environment.redis_url or servers.urls.redis,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _children(
+    environment: Environment,
+    servers: embedded.Servers,
+    env: dict[str, str],
+    *,
+    with_demo: bool,
+) -> list[Child]:
+    python = sys.executable
+    celery = [python, "-m", "celery", "-A", "controlplane"]
+    commands: dict[str, list[str | Path]] = {
+        "wake": [python, "manage.py", "wake"],
+        "worker": [*celery, "worker", "--concurrency", "2", "--loglevel", "INFO"],
+        "beat": [*celery, "beat", "--schedule", environment.home / "beat", "--pidfile="],
+        "web": [
+            *[python, "-m", "uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1"],
+            *["--port", str(environment.port), "--lifespan", "off", "--no-access-log"],
+            *["--timeout-graceful-shutdown", "5"],
+        ],
+    }
+    children = [
+        Child(
+            name=name,
+            command=command,
+            env=env,
+            folder=REPOSITORY,
+            log=servers.home.logs / f"{name}.log",
+        )
+        for name, command in commands.items()
+    ]
+    if with_demo:
+        children.append(
+            Child(
+                name="demo",
+                command=[python, "examples/flights.py"],
+                env=env,
+                folder=REPOSITORY,
+                log=servers.home.logs / "demo.log",
+                stop_seconds=60,
+                final_codes=DEMO_FINAL_CODES,
+            )
+        )
+    return children
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            allowed = f"another program uses that port ({error.strerror}); choose a free one"
+            raise WrongSetting("ARRESTER_PORT", str(port), allowed) from None
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
