@@ -1,0 +1,171 @@
+"""What queries answer: frozen objects made of the domain's states and events, fit for a page."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from controlplane.domain.events import StoredEvent
+from controlplane.domain.states import (
+    ApplicationState,
+    CommandState,
+    GroupState,
+    TaskState,
+    ThreadState,
+)
+
+T = TypeVar("T")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all answers."""
+
+
+class Page(Answer, Generic[T], frozen=True, kw_only=True):
+    """Some rows, and the opaque cursor of the next ones; None when these are the last."""
+
+    rows: tuple[T, ...]
+    next: str | None = None
+
+
+class FailureFilter(Answer, frozen=True, kw_only=True):
+    """Which failures are meant; what is None does not matter. Times are of occurrence."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: The digest of a task.
+    task: str | None = None
+    stage: str | None = None
+    exception_class: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class Lag(Answer, frozen=True, kw_only=True):
+    """How far the fold of an application is, and what still waits in Redis."""
+
+    application: str
+    #: The position in the log, `flights @ 18,233`.
+    sequence: int
+    #: How often the stream in Redis had to be begun again.
+    generation: int
+    #: Batches that wait in Redis; None while Redis is away.
+    waiting: int | None
+    #: Of the oldest of them; 0 when nothing waits.
+    waiting_seconds: float | None
+    #: What is kept aside because it was not understood.
+    quarantined: int
+
+
+class Summary(Answer, frozen=True, kw_only=True):
+    """An application in one line: its state and the counts of what it is made of."""
+
+    state: ApplicationState
+    #: Among the tasks of the newest runs; a task without a failure has no row and is RUNNING.
+    paused: int
+    dead: int
+    held: int
+    #: Instances that have not ended, and how many of them are LOST.
+    instances: int
+    lost: int
+    groups: int
+    open_commands: int
+    lag: Lag
+
+
+class Pipeline(Answer, frozen=True, kw_only=True):
+    """A pipeline at a checkpoint with its tasks: what the grid shows."""
+
+    thread: ThreadState
+    #: PAUSED and DEAD first, then by key; at most `limit` of them.
+    tasks: tuple[TaskState, ...]
+    #: How many tasks have a row, by status.
+    counts: dict[str, int]
+    #: Another checkpoint of the same pipeline is alive too: probably a mistake.
+    twin: bool = False
+
+
+class TaskDetail(Answer, frozen=True, kw_only=True):
+    """A task with what a person needs in order to decide."""
+
+    state: TaskState
+    #: Its pipeline's current run; None when no run of it was ever told of.
+    thread: ThreadState | None
+    #: The record that failed, with its body; None where no record is to blame.
+    failure: StoredEvent | None
+    #: The command that is under way for it.
+    open_command: CommandState | None
+    #: The newest command for it, open or not.
+    last_command: CommandState | None
+
+
+class GroupDetail(Answer, frozen=True, kw_only=True):
+    """An error group with its newest example, and the tasks that stand because of it."""
+
+    state: GroupState
+    example: StoredEvent | None
+    stopped: tuple[TaskState, ...]
+
+
+class Quarantined(Answer, frozen=True, kw_only=True):
+    """An entry of a stream, or one event of a batch, that was not understood."""
+
+    id: int
+    application: str
+    #: The id of the entry in Redis.
+    entry: str
+    batch: UUID | None
+    #: Of the event in its batch; None when the whole entry is meant.
+    index: int | None
+    reason: str
+    raw: bytes
+    received_at: datetime
+    #: When it was put back; None while it waits.
+    requeued_at: datetime | None
+
+
+class MinuteCount(Answer, frozen=True, kw_only=True):
+    """How many records failed in one minute, by when they did."""
+
+    minute: datetime
+    count: int
+
+
+class Reach(Answer, frozen=True, kw_only=True):
+    """Whether a part of the system answers; when it does not, since when."""
+
+    up: bool
+    #: When it last answered, as far as anybody noted it.
+    last_seen: datetime | None = None
+    detail: str = ""
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    """What answers now. Asked of a web process; never raises."""
+
+    postgres: Reach
+    redis: Reach
+    wake: Reach
+    worker: Reach
+
+    @property
+    def well(self) -> bool:
+        """Whether everything is there."""
+        return self.postgres.up and self.redis.up and self.wake.up and self.worker.up
+
+
+class Overview(Answer, frozen=True, kw_only=True):
+    """The first page: all applications, and what needs somebody."""
+
+    applications: tuple[Summary, ...]
+    #: PAUSED and DEAD tasks of live checkpoints, newest first.
+    stopped: tuple[TaskState, ...]
+    #: The groups that failed last.
+    groups: tuple[GroupState, ...]
+    open_commands: tuple[CommandState, ...]
+    failed_last_hour: int
+    health: Health
