@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.config import AgentConfig, InvalidConfiguration
+from agents.config_keys import KEYS, OLD_SPELLINGS
+from agents.handlers import LogAndContinue, LogAndPause
+
+
+def read(
+    errors: dict[str, object] | None = None,
+    *,
+    application: str = "flights",
+    spool: Path | str = "",
+    redis_url: str = "",
+) -> AgentConfig:
+    environment = {"ARRESTER_SPOOL": str(spool), "REDIS_URL": redis_url}
+    return AgentConfig.read(application, errors or {}, environment=environment)
+
+
+def faults(errors: dict[str, object]) -> list[str]:
+    with pytest.raises(InvalidConfiguration) as caught:
+        read(errors)
+    return [fault.name for fault in caught.value.faults]
+
+
+def test_the_defaults_need_nothing(tmp_path: Path) -> None:
+    config = read(spool=tmp_path / "made" / "when missing")
+    assert config.redis_url is None
+    assert config.spool_folder.is_dir()
+    assert config.spool_bytes == 2**30
+    assert config.examples_limit == 100
+    assert config.shutdown_timeout_seconds == 60
+    assert config.redact == ("password", "secret", "token", "key")
+    assert not config.dlq_enable
+    assert config.deserialization_handler is None
+
+
+def test_values_may_be_text_as_in_a_properties_file() -> None:
+    config = read(
+        {
+            "errors.log.enable": "TRUE",
+            "errors.dlq.enable": "true",
+            "errors.dlq.path": Path("/data/dlq"),
+            "errors.redact": "pin, card.number",
+            "error.shutdown.timeout.ms": "1500",
+        }
+    )
+    assert config.log_enable
+    assert config.dlq_path == "/data/dlq"
+    assert config.redact == ("pin", "card.number")
+    assert config.shutdown_timeout_seconds == 1.5
+
+
+def test_every_fault_is_in_one_message() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        AgentConfig.read(
+            "Flights!",
+            {
+                "errors.dlq.enable": True,
+                "errors.dlq.format": "csv",
+                "errors.examples.limit": 0,
+                "errors.tolerance": "all",
+                "processing.exception.handler": "nowhere.Handler",
+            },
+            environment={"REDIS_URL": "http://me:secret@host", "ARRESTER_SPOOL": "/proc/nowhere"},
+        )
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 8
+    for name, value in {
+        "application": "'Flights!'",
+        "REDIS_URL": "'http://…@host'",
+        "ARRESTER_SPOOL": "'/proc/nowhere'",
+        "errors.dlq.path": "None",
+        "errors.dlq.format": "'csv'",
+        "errors.examples.limit": "0",
+        "errors": "'errors.tolerance'",
+        "processing.exception.handler": "'nowhere.Handler'",
+    }.items():
+        assert any(line.startswith(f"{name}: {value} is not allowed; allowed: ") for line in lines)
+
+
+def test_a_password_is_never_shown() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        read(redis_url="redis://:hunter2@host:port")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        read({"errors.retries.limit": 3})
+    assert all(name in str(caught.value) for name in KEYS)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_key_refuses_nonsense_by_its_name(name: str) -> None:
+    nonsense = object()
+    assert faults({name: nonsense, "errors.dlq.enable": nonsense}).count(name) == 1
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1.5", "x", "", None, 0, 10_001])
+def test_a_count_is_a_whole_number_within_its_bounds(value: object) -> None:
+    assert faults({"errors.examples.limit": value}) == ["errors.examples.limit"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["agents.handlers.LogAndPause", LogAndPause, LogAndPause()],
+    ids=["path", "class", "object"],
+)
+def test_a_handler_is_a_path_a_class_or_an_object(value: object) -> None:
+    assert read({"processing.exception.handler": value}).processing_handler == LogAndPause()
+
+
+@pytest.mark.parametrize(
+    "value", ["LogAndPause", "agents.handlers.Nobody", "agents.handlers.ask", 3]
+)
+def test_what_is_no_handler_is_refused(value: object) -> None:
+    name = "deserialization.exception.handler"
+    assert faults({name: value}) == [name]
+
+
+@pytest.mark.parametrize(("old", "name"), OLD_SPELLINGS.items())
+def test_the_old_spelling_names_the_same_key_and_todays_wins(old: str, name: str) -> None:
+    field = f"{name.split('.')[0]}_handler"
+    assert getattr(read({old: LogAndPause}), field) == LogAndPause()
+    both: dict[str, object] = {name: LogAndContinue, old: LogAndPause}
+    assert getattr(read(both), field) == LogAndContinue()
