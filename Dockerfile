@@ -1,0 +1,31 @@
+# Two images: `server` (web, wake, worker, beat, migrate) has no Spark, `demo` has no Django.
+FROM python:3.13-slim-bookworm AS base
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN useradd --create-home --uid 10001 arrester && install -d -o arrester /data
+WORKDIR /app
+
+FROM base AS server
+COPY requirements/server.txt requirements/
+RUN pip install --require-hashes -r requirements/server.txt
+COPY manage.py ./
+COPY controlplane controlplane
+COPY dashboard dashboard
+COPY migrations migrations
+ENV ARRESTER_HOME=/data
+USER arrester
+CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off"]
+
+FROM base AS demo
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+COPY requirements/tools.txt requirements/agents.txt requirements/demo.txt requirements/
+RUN pip install --require-hashes -r requirements/tools.txt \
+    && pip install --require-hashes --no-build-isolation -r requirements/agents.txt \
+    && pip install --require-hashes --no-build-isolation --no-deps -r requirements/demo.txt
+COPY agents agents
+COPY controlplane/__init__.py controlplane/__init__.py
+COPY controlplane/domain controlplane/domain
+COPY examples examples
+ENV PYTHONPATH=/app ARRESTER_HOME=/data
+USER arrester
+CMD ["python", "examples/flights.py"]

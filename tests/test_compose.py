@@ -1,0 +1,202 @@
+"""docker-compose.yml says what it should, and the commands that it declares come up.
+
+Not every machine has a container engine, so they are started as plain processes with the
+environment of the file, against the embedded servers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jsonschema
+import psycopg
+import pytest
+import yaml
+from psycopg.conninfo import conninfo_to_dict
+
+from controlplane import embedded
+from controlplane.celery import app
+from controlplane.embedded import postgres
+from tests import services
+from tests.ports import free_port
+from tests.services import REPOSITORY, running
+
+VARIABLES = {
+    "ARRESTER_SECRET_KEY": "only for tests, and long enough to be accepted",
+    "ARRESTER_APP_PASSWORD": "app-secret",
+    "ARRESTER_OWNER_PASSWORD": "owner-secret",
+    "ARRESTER_OPERATOR_PASSWORD": "operator-secret",
+    "ARRESTER_VIEWER_PASSWORD": "viewer-secret",
+    "POSTGRES_PASSWORD": "postgres-secret",
+    "REDIS_PASSWORD": "redis-secret",
+}
+COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+START_SECONDS = 60
+
+
+def interpolated(text: str, variables: Mapping[str, str]) -> str:
+    """Replace ${NAME}, ${NAME:-default} and ${NAME:?}, as Compose does."""
+
+    def value(found: re.Match[str]) -> str:
+        name, operator, default = found.groups()
+        if operator == ":?" and name not in variables:
+            raise KeyError(name)
+        return variables.get(name) or default or ""
+
+    return re.sub(r"\$\{(\w+)(:[-?])?([^}]*)\}", value, text).replace("$$", "$")
+
+
+def environment(service: str, urls: embedded.Urls) -> dict[str, str]:
+    """Return what the file declares, with the addresses of this machine's servers."""
+    declared = SERVICES[service]["environment"]
+    env = {name: interpolated(str(value), VARIABLES) for name, value in declared.items()}
+    owner = urlsplit(env["DATABASE_URL"]).username == "arrester_owner"
+    env["DATABASE_URL"] = urls.migrate_database if owner else urls.database
+    env["REDIS_URL"] = urls.redis
+    env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return env
+
+
+@contextmanager
+def started(
+    service: str, urls: embedded.Urls, log: Path, *, port: int = 8000
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the command of `service`; the port is free on this machine, the rest as declared."""
+    command = [str(port) if word == "8000" else word for word in SERVICES[service]["command"]]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment(service, urls), stdout=output, stderr=output
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not true():
+        assert process.poll() is None, f"ended with {process.returncode}: {log.read_text()}"
+        assert time.monotonic() < deadline, f"not up in {START_SECONDS} s: {log.read_text()}"
+        time.sleep(0.2)
+
+
+def test_the_file_follows_the_compose_specification() -> None:
+    schema = json.loads((REPOSITORY / "tests/data/compose-spec.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(COMPOSE)
+
+
+def test_the_file_declares_all_parts() -> None:
+    parts = {"postgres", "redis", "migrate", "web", "wake", "worker", "beat", "demo"}
+    assert set(SERVICES) == parts
+    assert SERVICES["demo"]["profiles"] == ["demo"]
+    assert Path(SERVICES["demo"]["command"][1]) == Path("examples/flights.py")
+
+
+def test_every_variable_without_default_is_required() -> None:
+    text = (REPOSITORY / "docker-compose.yml").read_text()
+    required = {name for name, rest in re.findall(r"\$\{(\w+)([^}]*)\}", text) if rest == ":?"}
+    assert required == set(VARIABLES)
+    with pytest.raises(KeyError, match="REDIS_PASSWORD"):
+        interpolated("${REDIS_PASSWORD:?}", {})
+
+
+@pytest.mark.parametrize("service", ["web", "wake", "worker", "beat"])
+def test_only_migrations_run_as_the_owner(service: str) -> None:
+    def user(name: str) -> str | None:
+        declared = SERVICES[name]["environment"]["DATABASE_URL"]
+        return urlsplit(interpolated(declared, VARIABLES)).username
+
+    assert user(service) == "arrester_app"
+    assert user("migrate") == "arrester_owner"
+
+
+def test_the_declared_migration_runs(fresh_database: embedded.Urls, tmp_path: Path) -> None:
+    log = tmp_path / "migrate.log"
+    with started("migrate", fresh_database, log) as process:
+        assert process.wait(START_SECONDS) == 0, log.read_text()
+    assert "made user operator, password from ARRESTER_OPERATOR_PASSWORD" in log.read_text()
+    assert "operator-secret" not in log.read_text()
+
+
+def test_the_declared_web_process_answers(fresh_database: embedded.Urls, tmp_path: Path) -> None:
+    log, port = tmp_path / "web.log", free_port()
+
+    def answers() -> bool:
+        try:
+            address = f"http://127.0.0.1:{port}/healthz"
+            with urllib.request.urlopen(address, timeout=5) as response:
+                return bool(response.status == 200)
+        except ConnectionError:
+            return False
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{error}: {log.read_text()}") from error
+        except urllib.error.URLError:
+            return False
+
+    with started("web", fresh_database, log, port=port) as process:
+        wait_until(answers, process, log)
+
+
+@pytest.mark.usefixtures("redis")
+def test_the_declared_worker_answers_a_ping(fresh_database: embedded.Urls, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    with started("worker", fresh_database, log) as process:
+        wait_until(lambda: bool(app.control.ping(timeout=0.5)), process, log)
+
+
+@pytest.mark.usefixtures("redis")
+@pytest.mark.parametrize("service", ["wake", "beat"])
+def test_the_declared_process_stays_up(
+    service: str, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    log = tmp_path / f"{service}.log"
+    with started(service, fresh_database, log) as process:
+        time.sleep(4)
+        assert process.poll() is None, log.read_text()
+    assert process.returncode in (0, -15), log.read_text()
+
+
+def test_the_init_script_makes_both_roles() -> None:
+    with running() as urls:
+        services.drop(urls, "arrester")
+        with psycopg.connect(urls.admin_database, autocommit=True) as admin:
+            admin.execute("DROP ROLE arrester_owner, arrester_app")
+        login = conninfo_to_dict(urls.admin_database)
+        bin_folder = postgres.installation() / "bin"
+        env = {
+            "PGHOST": str(login["host"]),
+            "PGPASSWORD": str(login["password"]),
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        }
+        script = REPOSITORY / "docker" / "postgres-roles.sh"
+        subprocess.run(["bash", script], env=env | VARIABLES, check=True)
+        assert may_create_tables(env["PGHOST"], "owner")
+        assert not may_create_tables(env["PGHOST"], "app")
+
+
+def may_create_tables(host: str, role: str) -> bool:
+    password = VARIABLES[f"ARRESTER_{role.upper()}_PASSWORD"]
+    login = {"host": host, "user": f"arrester_{role}", "password": password}
+    with psycopg.connect(dbname="arrester", **login) as connection:
+        question = "SELECT has_schema_privilege('public', 'CREATE')"
+        return bool((connection.execute(question).fetchone() or (False,))[0])
