@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from celery import Celery
 from django.conf import settings
@@ -17,7 +17,7 @@ def broker_url(redis_url: str) -> str:
     if parts.scheme != "unix":
         return redis_url
     query = dict(parse_qsl(parts.query))
-    password = parts.password or query.get("password", "")
+    password = unquote(parts.password or "") or query.get("password", "")
     login = f":{quote(password, safe='')}@" if password else ""
     return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', '0')}"
 

@@ -9,7 +9,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from controlplane import embedded
-from controlplane.env import REPOSITORY, Environment, WrongSetting
+from controlplane.env import Environment, WrongSetting
 
 ENVIRONMENT = Environment.read(os.environ)
 # Without URLs the embedded servers of ARRESTER_HOME are meant, whether or not they run now.
@@ -96,7 +96,6 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = REPOSITORY / "staticfiles"
 # Files are served from the packages where they lie: nothing has to be collected first.
 WHITENOISE_USE_FINDERS = True
 

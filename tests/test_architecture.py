@@ -1,0 +1,147 @@
+"""Who may import whom, and that the frame calls what it should."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services import REPOSITORY
+
+OURS = ("agents", "controlplane", "dashboard", "migrations", "tests")
+SERVER_ONLY = ("celery", "django", "psycopg", "redis", "rest_framework")
+EXECUTOR_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "pyspark"}
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted(REPOSITORY.joinpath(folder).rglob("*.py"))
+
+
+def imports(module: Path) -> Iterator[str]:
+    """Yield the full names of what `module` imports, at any depth of the code."""
+    package = module.parent.relative_to(REPOSITORY).parts
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            yield ".".join([*base, *([node.module] if node.module else [])])
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def test_the_import_contracts_hold() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_agents_share_the_domain_with_the_server_and_nothing_else() -> None:
+    strays = {
+        (str(module.relative_to(REPOSITORY)), name)
+        for module in modules("agents")
+        for name in imports(module)
+        if top(name) in OURS
+        if not name.startswith("agents") and not name.startswith("controlplane.domain")
+    }
+    assert strays == set()
+
+
+def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
+    strays = {
+        (str(module.relative_to(REPOSITORY)), name)
+        for module in modules("agents/worker")
+        for name in imports(module)
+        if top(name) not in EXECUTOR_MAY_IMPORT and not name.startswith("agents.worker")
+    }
+    assert strays == set()
+
+
+def test_migrations_import_nothing_of_ours() -> None:
+    strays = {
+        (module.name, name)
+        for module in modules("migrations")
+        for name in imports(module)
+        if top(name) in OURS and not name.startswith("migrations")
+    }
+    assert strays == set()
+
+
+def test_agents_load_without_the_server() -> None:
+    """In a fresh interpreter; agents.transport is the one that needs redis."""
+    names = [
+        ".".join(module.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+        for module in [*modules("agents"), *modules("controlplane/domain")]
+        if module.stem != "transport"
+    ]
+    block = f"import sys; sys.modules.update(dict.fromkeys({SERVER_ONLY}))"
+    subprocess.run(
+        [sys.executable, "-c", f"{block}; import {', '.join(names)}"], cwd=REPOSITORY, check=True
+    )
+
+
+def test_the_server_loads_without_spark() -> None:
+    block = "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow', 'py4j']))"
+    code = f"{block}; import django; django.setup(); import controlplane.celery, controlplane.urls"
+    subprocess.run(
+        [sys.executable, "-c", f"import os; os.environ['DJANGO_SETTINGS_MODULE']="
+         f"'controlplane.settings'; {code}"],
+        cwd=REPOSITORY,
+        check=True,
+    )  # fmt: skip
+
+
+def test_ci_runs_lint_and_test() -> None:
+    lines = (REPOSITORY / ".ci/run").read_text().splitlines()
+    assert "set -euo pipefail" in lines
+    assert lines[-1] == "make lint && make test"
+
+
+@pytest.mark.parametrize(
+    "tool",
+    ["ruff format --check", "ruff check", "mypy", "lint-imports", "makemigrations --check"],
+)
+def test_lint_is_everything_but_tests(tool: str) -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    recipe = makefile.partition("\nlint:")[2].partition("\n\n")[0]
+    assert tool in recipe
+
+
+@pytest.mark.parametrize("name", ["agents", "demo", "dev", "redis", "server", "tools"])
+def test_requirements_are_hashed_and_name_no_host(name: str) -> None:
+    text = (REPOSITORY / "requirements" / f"{name}.txt").read_text()
+    pins, hashes = text.count("=="), text.count("--hash=sha256:")
+    assert 0 < pins <= hashes
+    assert "://" not in text
+    assert "--index" not in text
+    assert "--find-links" not in text
+
+
+def test_every_make_target_is_listed() -> None:
+    targets = [
+        "up",
+        "demo",
+        "test",
+        "lint",
+        "check",
+        "bench",
+        "screenshots",
+        "requirements",
+        "clean",
+    ]
+    listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert [line.split()[1] for line in listed.stdout.splitlines() if line.startswith("make")] == [
+        "help",
+        *targets,
+    ]

@@ -1,0 +1,280 @@
+"""The embedded servers: started twice, killed, refused, far away, and as another user."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from controlplane import embedded
+from controlplane.embedded import process
+from controlplane.embedded.home import SOCKET_PATH_BYTES
+from tests.services import REPOSITORY
+
+RUN = """
+import sys, time
+from pathlib import Path
+from controlplane import embedded
+try:
+    with embedded.servers(Path(sys.argv[1]), durable=False):
+        print("running", flush=True)
+        time.sleep(float(sys.argv[2]))
+except embedded.EmbeddedError as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Return a folder that the account of PostgreSQL can reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="arrester-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "home"
+
+
+def in_another_process(home: Path, *, seconds: float = 60) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(home), str(seconds)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def finish(*children: subprocess.Popen[str]) -> None:
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def keep(servers: embedded.Servers, value: str) -> None:
+    with psycopg.connect(servers.urls.migrate_database) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS kept (value text)")
+        connection.execute("INSERT INTO kept VALUES (%s)", [value])
+    with redis.Redis.from_url(servers.urls.redis) as client:
+        client.rpush("kept", value)
+
+
+def kept(servers: embedded.Servers) -> tuple[list[str], list[str]]:
+    with psycopg.connect(servers.urls.migrate_database) as connection:
+        rows = [row[0] for row in connection.execute("SELECT value FROM kept").fetchall()]
+    with redis.Redis.from_url(servers.urls.redis, decode_responses=True) as client:
+        return rows, client.lrange("kept", 0, -1)
+
+
+def pids(servers: embedded.Servers) -> list[int]:
+    return [server.child.pid for server in servers.running if server.child is not None]
+
+
+def test_a_restart_keeps_data_and_credentials(home: Path) -> None:
+    with embedded.servers(home) as first:
+        keep(first, "before")
+    with embedded.servers(home) as second:
+        assert kept(second) == (["before"], ["before"])
+        assert second.credentials == first.credentials
+    assert not any(server.alive() for server in second.running)
+
+
+def test_what_was_written_survives_a_kill_of_both_servers(home: Path) -> None:
+    with embedded.servers(home) as servers:
+        keep(servers, "before")
+        time.sleep(1.2)  # Redis writes its file to disk each second
+        for pid in pids(servers):
+            os.kill(pid, signal.SIGKILL)
+        for server in servers.running:
+            assert server.child is not None
+            server.child.wait()
+            assert not server.alive()
+            server.start()
+        assert kept(servers) == (["before"], ["before"])
+
+
+def test_the_settings_that_keep_data_are_on(home: Path) -> None:
+    with embedded.servers(home) as servers:
+        with psycopg.connect(servers.urls.database) as connection:
+            for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+                assert connection.execute(f"SHOW {setting}").fetchone() == ("on",)  # type: ignore[arg-type]  # our own words
+            assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
+        with redis.Redis.from_url(servers.urls.redis, decode_responses=True) as client:
+            found = client.config_get("*")
+    expected = {
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+        "port": "0",
+    }
+    assert expected.items() <= found.items()
+
+
+def test_the_application_owns_nothing(home: Path) -> None:
+    with embedded.servers(home, redis=False) as servers:
+        with (
+            psycopg.connect(servers.urls.database) as connection,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            connection.execute("CREATE TABLE mine ()")
+        without_password = servers.urls.database.replace(servers.credentials.app, "guess")
+        with pytest.raises(psycopg.OperationalError, match="authentication failed"):
+            psycopg.connect(without_password)
+
+
+def test_credentials_are_for_their_owner_only(home: Path) -> None:
+    with embedded.servers(home, postgres=False) as servers:
+        mode = stat.S_IMODE(servers.home.credentials_file.stat().st_mode)
+        assert mode == 0o600
+        assert stat.S_IMODE(servers.home.sockets.stat().st_mode) == 0o700
+        command_lines = subprocess.run(
+            ["ps", "-eww", "-o", "command="], capture_output=True, text=True
+        )
+        assert servers.credentials.redis not in command_lines.stdout
+
+
+def test_a_second_start_says_who_runs_already(home: Path) -> None:
+    with embedded.servers(home, postgres=False):
+        with pytest.raises(embedded.AlreadyRunning, match=f"process {os.getpid()}") as refused:
+            embedded.servers(home).__enter__()
+        assert str(home) in str(refused.value)
+
+
+@pytest.mark.chaos
+def test_of_two_starts_at_once_one_runs_and_one_says_so(home: Path) -> None:
+    children = [in_another_process(home), in_another_process(home)]
+    try:
+        lines = sorted(said(child) for child in children)
+    finally:
+        finish(*children)
+    assert lines[0].startswith(f"AlreadyRunning Arrester already runs in {home} (process ")
+    assert lines[1] == "running"
+
+
+@pytest.mark.chaos
+def test_after_a_kill_of_the_parent_the_next_start_recovers(home: Path) -> None:
+    child = in_another_process(home)
+    assert said(child) == "running"
+    finish(child)
+    with embedded.servers(home) as servers:
+        keep(servers, "after")
+        assert kept(servers) == (["after"], ["after"])
+
+
+@pytest.mark.chaos
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not tell children")
+def test_servers_end_with_their_parent(home: Path) -> None:
+    child = in_another_process(home)
+    assert said(child) == "running"
+    postmaster = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
+    finish(child)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{postmaster}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{postmaster}").exists()
+
+
+def test_a_process_id_that_is_another_programs_now_is_no_obstacle(home: Path) -> None:
+    with embedded.servers(home, redis=False):
+        pass
+    stale = home / "postgres" / "postmaster.pid"
+    stale.write_text(f"{os.getpid()}\n{home / 'postgres'}\n")
+    with embedded.servers(home, redis=False) as servers:
+        assert servers.running[0].alive()
+
+
+def test_a_first_start_that_was_cut_off_begins_anew(home: Path) -> None:
+    (home / "postgres.new").mkdir(parents=True)
+    (home / "postgres.new" / "PG_VERSION").write_text("18\n")
+    with embedded.servers(home, redis=False) as servers:
+        assert servers.running[0].alive()
+
+
+def test_a_data_folder_that_is_a_file_is_refused(home: Path) -> None:
+    home.write_text("")
+    with pytest.raises(embedded.EmbeddedError, match="set ARRESTER_HOME to another one") as refused:
+        embedded.servers(home).__enter__()
+    assert str(home) in str(refused.value)
+
+
+def test_another_versions_data_is_refused(home: Path) -> None:
+    with embedded.servers(home, redis=False):
+        pass
+    (home / "postgres" / "PG_VERSION").write_text("15\n")
+    with pytest.raises(embedded.EmbeddedError, match="made by PostgreSQL 15, this is 18"):
+        embedded.servers(home).__enter__()
+
+
+def test_a_failure_names_its_cause_and_its_log(home: Path) -> None:
+    with embedded.servers(home, redis=False):
+        pass
+    (home / "postgres" / "postgresql.conf").write_text("shared_buffers = many\n")
+    with pytest.raises(embedded.EmbeddedError, match="did not start") as refused:
+        embedded.servers(home).__enter__()
+    assert str(home / "logs" / "postgres.log") in str(refused.value)
+    assert "set DATABASE_URL" in str(refused.value)
+
+
+def test_damaged_credentials_are_named(home: Path) -> None:
+    home.mkdir()
+    (home / "credentials.json").write_text("{")
+    with pytest.raises(embedded.EmbeddedError, match=r"credentials\.json is damaged"):
+        embedded.servers(home).__enter__()
+
+
+def test_a_long_path_gets_a_short_socket(home: Path) -> None:
+    far = home / ("long" * 20) / ("path" * 20)
+    with embedded.servers(far) as servers:
+        assert len(os.fsencode(servers.home.sockets)) < SOCKET_PATH_BYTES - 14
+        keep(servers, "far")
+        assert kept(servers) == (["far"], ["far"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder private to root")
+def test_root_may_keep_its_folder_to_itself(home: Path) -> None:
+    home.parent.chmod(0o700)
+    with embedded.servers(home) as servers:
+        assert not servers.home.postgres_data.is_relative_to(home)
+        keep(servers, "private")
+        assert kept(servers) == (["private"], ["private"])
+    remove_shared(servers.home)
+
+
+def remove_shared(home: embedded.Home) -> None:
+    subprocess.run(["rm", "-r", home.postgres_data.parent, home.sockets], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run unprivileged already")
+def test_an_unprivileged_user_can_run_the_servers(home: Path) -> None:
+    account = process.service_account()
+    assert account is not None
+    home.mkdir()
+    os.chown(home, account.pw_uid, account.pw_gid)
+    child = os.fork()
+    if child == 0:  # a fork, since that user may not be able to read this interpreter
+        os.setgroups([])
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+        with embedded.servers(home, durable=False) as servers:
+            keep(servers, "mine")
+            worked = kept(servers) == (["mine"], ["mine"])
+        os._exit(0 if worked else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (home / "postgres").stat().st_uid == account.pw_uid
+
+
+def test_without_a_start_the_urls_are_known_and_nothing_is_made(home: Path) -> None:
+    assert embedded.known_urls(home).database.startswith("postgresql://arrester_app:@/arrester")
+    assert embedded.known_secret_key(home) == ""
+    assert not home.exists()

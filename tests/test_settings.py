@@ -1,0 +1,100 @@
+"""The environment: what is read, what is refused, and that the README lists it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controlplane.celery import broker_url
+from controlplane.env import Environment, WrongSetting
+from tests.services import REPOSITORY
+
+
+def test_nothing_has_to_be_set() -> None:
+    environment = Environment.read({})
+    assert environment.home == REPOSITORY / ".arrester"
+    assert (environment.port, environment.debug) == (8000, False)
+    assert environment.database_url is None
+
+
+def test_an_empty_variable_is_as_good_as_none() -> None:
+    assert Environment.read({"ARRESTER_PORT": "", "DATABASE_URL": " "}) == Environment.read({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("ARRESTER_PORT", "eighty", "a whole number from 1 to 65535"),
+        ("ARRESTER_PORT", "0", "a whole number from 1 to 65535"),
+        ("ARRESTER_PORT", "²", "a whole number from 1 to 65535"),
+        ("ARRESTER_RETENTION_DAYS", "-3", "a whole number from 1"),
+        ("ARRESTER_DEBUG", "yes", "one of 0, 1"),
+        ("ARRESTER_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
+        ("DATABASE_URL", "mysql://root@db/x", "starts with postgresql:// or postgres://"),
+        ("REDIS_URL", "localhost:6379", "starts with redis:// or rediss:// or unix://"),
+        ("REDIS_URL", "redis://localhost:port/0", "starts with redis://"),
+    ],
+)
+def test_a_wrong_value_names_variable_value_and_what_is_allowed(
+    name: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(WrongSetting) as refused:
+        Environment.read({name: value})
+    message = str(refused.value)
+    assert message.startswith(f"{name}=")
+    assert allowed in message
+    assert "root" not in message
+
+
+def test_a_short_secret_key_is_refused_and_not_shown() -> None:
+    with pytest.raises(WrongSetting, match="at least 32") as refused:
+        Environment.read({"ARRESTER_SECRET_KEY": "hunter2"})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["manage.py", "check"],
+        ["-m", "celery", "-A", "controlplane", "report"],
+        ["-m", "uvicorn", "controlplane.asgi:application"],
+    ],
+    ids=["manage", "celery", "uvicorn"],
+)
+def test_a_wrong_value_stops_the_start_with_one_line(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=REPOSITORY,
+        env=os.environ | {"ARRESTER_PORT": "x", "DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    expected = "ARRESTER_PORT='x' is not allowed: a whole number from 1 to 65535\n"
+    assert done.stderr == expected
+
+
+@pytest.mark.parametrize(
+    ("redis", "broker"),
+    [
+        ("redis://:s@cache:6379/1", "redis://:s@cache:6379/1"),
+        ("unix://:a%2Fb@/run/r.sock?db=2", "redis+socket://:a%2Fb@/run/r.sock?virtual_host=2"),
+        ("unix:///run/r.sock?password=p", "redis+socket://:p@/run/r.sock?virtual_host=0"),
+    ],
+)
+def test_celery_gets_the_same_redis(redis: str, broker: str) -> None:
+    assert broker_url(redis) == broker
+
+
+def test_the_readme_lists_every_variable() -> None:
+    source = Path(REPOSITORY / "controlplane/env.py").read_text()
+    known = set(re.findall(r'"((?:ARRESTER|DATABASE|MIGRATE|REDIS)_[A-Z_]+)"', source))
+    readme = (REPOSITORY / "README.md").read_text()
+    assert known
+    assert known - set(re.findall(r"`([A-Z_]+)`", readme)) == set()
