@@ -56,9 +56,9 @@ def decide(wish: Wish, state: StreamState, *, now: datetime) -> list[EventData]:
     """
     _check(wish)
     issued = _issued(wish, state, now)
-    refusal = _refusal(wish, state)
-    if refusal is not None:
-        return [issued, CommandRefused(command=wish.command, reason=refusal)]
+    forbidden = refusal(wish, state)
+    if forbidden is not None:
+        return [issued, CommandRefused(command=wish.command, reason=forbidden)]
     match wish.kind:
         case CommandKind.RESUME_TASK | CommandKind.SKIP_RECORD:
             return [issued]
@@ -113,8 +113,8 @@ def is_listening(instance: InstanceState) -> bool:
     return not instance.ended and not instance.lost
 
 
-def _refusal(wish: Wish, state: StreamState) -> str | None:
-    """Return why the state forbids the wish, or None."""
+def refusal(wish: Wish, state: StreamState) -> str | None:
+    """Return why the state forbids the wish, or None; pages ask it before the click."""
     application = state.application
     latched = application.status is ApplicationStatus.LATCHED
     if wish.task is not None:
