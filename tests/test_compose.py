@@ -24,7 +24,7 @@ import jsonschema
 import psycopg
 import pytest
 import yaml
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane import embedded
 from controlplane.celery import app
@@ -196,7 +196,7 @@ def test_the_init_script_makes_both_roles() -> None:
 
 def may_create_tables(host: str, role: str) -> bool:
     password = VARIABLES[f"ARRESTER_{role.upper()}_PASSWORD"]
-    login = {"host": host, "user": f"arrester_{role}", "password": password}
-    with psycopg.connect(dbname="arrester", **login) as connection:
+    login = make_conninfo(host=host, dbname="arrester", user=f"arrester_{role}", password=password)
+    with psycopg.connect(login) as connection:
         question = "SELECT has_schema_privilege('public', 'CREATE')"
         return bool((connection.execute(question).fetchone() or (False,))[0])

@@ -108,7 +108,7 @@ def test_the_settings_that_keep_data_are_on(home: Path) -> None:
     with embedded.servers(home) as servers:
         with psycopg.connect(servers.urls.database) as connection:
             for setting in ("fsync", "full_page_writes", "synchronous_commit"):
-                assert connection.execute(f"SHOW {setting}").fetchone() == ("on",)  # type: ignore[arg-type]  # our own words
+                assert connection.execute(f"SHOW {setting}").fetchone() == ("on",)
             assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
         with redis.Redis.from_url(servers.urls.redis, decode_responses=True) as client:
             found = client.config_get("*")
