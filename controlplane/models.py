@@ -1,0 +1,293 @@
+"""All tables: the log, the streams it is fed from, and the views derived from it.
+
+Django describes them, makes the migrations and reads the views. The log is written by `store`,
+the views by `projections`, and by nobody else. The event tables are partitioned by day.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Stream(models.Model):
+    """An application's log: how long it is, and how much of its stream in Redis is in it."""
+
+    application = models.TextField(primary_key=True)
+    #: The newest entry of the stream in Redis that is in the log.
+    cursor = models.TextField()
+    #: How often Redis lost the stream, so that the cursor had to begin again.
+    generation = models.IntegerField()
+    #: The sequence of the newest event.
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        db_table = "stream"
+
+    def __str__(self) -> str:
+        return f"{self.application} @ {self.sequence}"
+
+
+class Event(models.Model):
+    """A fact, narrow: what is filtered by, and `data`, what it says, packed."""
+
+    pk = models.CompositePrimaryKey("application", "sequence", "day")
+    application = models.TextField()
+    sequence = models.BigIntegerField()
+    #: Of receipt, in UTC: the partition.
+    day = models.DateField()
+    received_at = models.DateTimeField()
+    occurred_at = models.DateTimeField()
+    type = models.TextField()
+    schema_version = models.SmallIntegerField()
+    batch = models.UUIDField()
+    instance = models.UUIDField(null=True)
+    pipeline = models.TextField(null=True)
+    checkpoint = models.TextField(null=True)
+    epoch = models.BigIntegerField(null=True)
+    caused_by = models.UUIDField(null=True)
+    #: The digest of the task that it is about, also of a command for it.
+    task = models.UUIDField(null=True)
+    stage = models.TextField(null=True)
+    exception_class = models.TextField(null=True)
+    fingerprint = models.TextField(null=True)
+    #: Failed records: set on RecordFailed and FailuresCounted, and on nothing else.
+    count = models.BigIntegerField(null=True)
+    position = models.BigIntegerField(null=True)
+    response = models.TextField(null=True)
+    command = models.UUIDField(null=True)
+    data = models.BinaryField()
+
+    class Meta:
+        db_table = "event"
+
+    def __str__(self) -> str:
+        return f"{self.application} @ {self.sequence} {self.type}"
+
+
+class EventBody(models.Model):
+    """The bulky part of an event: its record and its stack trace, packed."""
+
+    pk = models.CompositePrimaryKey("application", "sequence", "day")
+    application = models.TextField()
+    sequence = models.BigIntegerField()
+    day = models.DateField()
+    body = models.BinaryField()
+
+    class Meta:
+        db_table = "event_body"
+
+    def __str__(self) -> str:
+        return f"{self.application} @ {self.sequence}"
+
+
+class BatchSeen(models.Model):
+    """A batch that is in the log: whoever sends it again changes nothing."""
+
+    pk = models.CompositePrimaryKey("application", "batch")
+    application = models.TextField()
+    batch = models.UUIDField()
+    #: The sequence of its first event, and how many of its events were understood.
+    first_sequence = models.BigIntegerField()
+    count = models.IntegerField()
+    received_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "batch_seen"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.batch}"
+
+
+class Quarantine(models.Model):
+    """An entry of a stream, or one event of it, that was not understood."""
+
+    id = models.BigAutoField(primary_key=True)
+    application = models.TextField()
+    entry = models.TextField()
+    batch = models.UUIDField(null=True)
+    #: Of the event in its batch; NULL when the whole entry is meant.
+    index = models.IntegerField(null=True)
+    reason = models.TextField()
+    raw = models.BinaryField()
+    #: SHA-256 of `raw`: the same thing read twice is kept once.
+    digest = models.TextField()
+    received_at = models.DateTimeField()
+    requeued_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "quarantine"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["application", "entry", "index", "digest"],
+                nulls_distinct=False,
+                name="kept_aside_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.entry}: {self.reason}"
+
+
+class Sighting(models.Model):
+    """When a part of the system (redis, wake, worker) was last seen at work."""
+
+    name = models.TextField(primary_key=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "sighting"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.at}"
+
+
+class View(models.Model):
+    """Base of the views: the domain's state as JSON beside the columns that are searched by."""
+
+    state = models.TextField()
+    #: The position in the log that the row is true for.
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class Application(View):
+    """See `ApplicationState`."""
+
+    name = models.TextField(primary_key=True)
+    status = models.TextField()
+
+    class Meta:
+        db_table = "application"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Instance(View):
+    """See `InstanceState`."""
+
+    pk = models.CompositePrimaryKey("application", "id")
+    application = models.TextField()
+    id = models.UUIDField()
+    status = models.TextField()
+    lost = models.BooleanField()
+    started_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "instance"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.id}"
+
+
+class Thread(View):
+    """See `ThreadState`."""
+
+    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint")
+    application = models.TextField()
+    pipeline = models.TextField()
+    checkpoint = models.TextField()
+    epoch = models.BigIntegerField()
+    status = models.TextField()
+    since = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "thread"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.pipeline} {self.checkpoint}"
+
+
+class Task(View):
+    """See `TaskState`."""
+
+    digest = models.UUIDField(primary_key=True)
+    application = models.TextField()
+    pipeline = models.TextField()
+    checkpoint = models.TextField()
+    #: NULL is the global task, '' is a key.
+    key = models.TextField(null=True)
+    status = models.TextField()
+    since = models.DateTimeField(null=True)
+    failed = models.BigIntegerField()
+    held = models.BigIntegerField()
+
+    class Meta:
+        db_table = "task"
+        indexes = [
+            models.Index("application", "pipeline", "checkpoint", "status", name="task_of_line"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.pipeline} {self.key}"
+
+
+class Command(View):
+    """See `CommandState`."""
+
+    pk = models.CompositePrimaryKey("application", "id")
+    application = models.TextField()
+    id = models.UUIDField()
+    kind = models.TextField()
+    actor = models.TextField()
+    #: The digest of the task that it is about.
+    task = models.UUIDField(null=True)
+    status = models.TextField()
+    #: Whether anything can follow.
+    open = models.BooleanField()
+    issued_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "command"
+        indexes = [
+            models.Index("id", name="command_by_id"),
+            models.Index("issued_at", "id", name="command_newest"),
+            models.Index("task", "issued_at", name="command_of_task"),
+            models.Index("application", name="command_open", condition=models.Q(open=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.kind} {self.id}"
+
+
+class ErrorGroup(View):
+    """See `GroupState`."""
+
+    pk = models.CompositePrimaryKey("application", "fingerprint")
+    application = models.TextField()
+    fingerprint = models.TextField()
+    stage = models.TextField()
+    exception_class = models.TextField()
+    pipeline = models.TextField(null=True)
+    count = models.BigIntegerField()
+    last_seen = models.DateTimeField()
+
+    class Meta:
+        db_table = "error_group"
+        indexes = [
+            models.Index("last_seen", "application", "fingerprint", name="group_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.fingerprint}"
+
+
+class MinuteCount(models.Model):
+    """Failed records of one minute (of occurrence), pipeline, stage and error group."""
+
+    pk = models.CompositePrimaryKey("application", "minute", "pipeline", "stage", "fingerprint")
+    application = models.TextField()
+    minute = models.DateTimeField()
+    pipeline = models.TextField()
+    stage = models.TextField()
+    fingerprint = models.TextField()
+    count = models.BigIntegerField()
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        db_table = "minute_count"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.minute} {self.count}"
