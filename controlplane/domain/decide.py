@@ -49,13 +49,17 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskId | None = None
 
 
-def decide(wish: Wish, state: StreamState, *, now: datetime) -> list[EventData]:
+def decide(
+    wish: Wish, state: StreamState, *, now: datetime, patience: timedelta = COMMAND_EXPIRY
+) -> list[EventData]:
     """Return what follows from `wish`: always CommandIssued, then what the state makes of it.
+
+    A command that nobody has applied after `patience` expires.
 
     Raises InvalidValue for a wish that is not one: no task, or no reason where one is required.
     """
     _check(wish)
-    issued = _issued(wish, state, now)
+    issued = _issued(wish, state, expires_at=now + patience)
     forbidden = refusal(wish, state)
     if forbidden is not None:
         return [issued, CommandRefused(command=wish.command, reason=forbidden)]
@@ -79,7 +83,7 @@ def _check(wish: Wish) -> None:
         raise InvalidValue("reason", wish.reason, f"a text: {wish.kind} needs a reason")
 
 
-def _issued(wish: Wish, state: StreamState, now: datetime) -> CommandIssued:
+def _issued(wish: Wish, state: StreamState, *, expires_at: datetime) -> CommandIssued:
     task = None if wish.task is None else state.tasks.get(wish.task.digest)
     return CommandIssued(
         command=wish.command,
@@ -91,7 +95,7 @@ def _issued(wish: Wish, state: StreamState, now: datetime) -> CommandIssued:
         task=None if wish.task is None else wish.task.key,
         position=None if task is None else task.position,
         instances=tuple(sorted(_who_answers(wish, state), key=str)),
-        expires_at=now + COMMAND_EXPIRY,
+        expires_at=expires_at,
     )
 
 

@@ -7,6 +7,10 @@ from uuid import UUID
 HEARTBEAT_SECONDS = 5
 LOST_AFTER_SECONDS = 30
 EVENT_STREAMS = "arrester:*:events"
+#: Since when the server has watched this Redis without a gap, and when it last looked.
+WATCH = "arrester:watch"
+#: When PostgreSQL was last seen, for whoever asks while it is away.
+POSTGRES_SEEN = "arrester:postgres"
 
 
 def events(application: str) -> str:
@@ -37,3 +41,8 @@ def heartbeat(application: str, instance: UUID) -> str:
 def state(application: str) -> str:
     """OPEN or LATCHED, as the server last said; absent means OPEN."""
     return f"arrester:{application}:state"
+
+
+def woken(application: str) -> str:
+    """A short-lived mark that a fold of the stream is on its way: it need not be asked for."""
+    return f"arrester:{application}:woken"

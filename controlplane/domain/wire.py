@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
+from datetime import UTC
 from typing import get_args
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from controlplane.domain.errors import InvalidValue, MalformedBatch
 from controlplane.domain.events import (
@@ -29,6 +32,10 @@ from controlplane.domain.names import check_name
 BATCH_MAX_BYTES = 64 * 2**20
 #: How many events an agent packs into one batch at most.
 BATCH_MAX_EVENTS = 500
+#: The newest version of the events that this code understands.
+SCHEMA_VERSION = 1
+#: Checkpoint ids and fingerprints are keys: anything that could be cut or altered is no key.
+TOKEN = re.compile(r"[!-~]{1,200}")
 
 _pack = msgspec.msgpack.Encoder()
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -74,7 +81,7 @@ def decode_batch(packed: bytes) -> list[Event | Unreadable]:
         if inflate.unconsumed_tail:
             raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
         return [_read(bytes(raw)) for raw in _unpack_list.decode(unpacked)]
-    except (zlib.error, msgspec.DecodeError) as exc:
+    except (zlib.error, msgspec.DecodeError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
@@ -91,7 +98,9 @@ def encode_event(event: Event) -> bytes:
 def _read(raw: bytes) -> Event | Unreadable:
     try:
         event = _unpack_event.decode(raw)
-    except (msgspec.DecodeError, ValueError) as exc:
+        # One spelling of one moment: states must come out alike from the wire and from the store.
+        event = replace(event, occurred_at=event.occurred_at.astimezone(UTC))
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
         return Unreadable(raw=raw, reason=str(exc))
     missing = _incomplete(event)
     return event if missing is None else Unreadable(raw=raw, reason=missing)
@@ -103,15 +112,27 @@ _NEEDS_INSTANCE = get_args(InstanceEvent) + get_args(ThreadEvent)
 
 def _incomplete(event: Event) -> str | None:
     """Return what the envelope lacks for its event, if anything."""
-    if isinstance(event.data, _NEEDS_RUN):
-        if event.run is None:
-            return f"{event.type} without a run"
-        try:
-            check_name("pipeline", event.run.pipeline)
-        except InvalidValue as exc:
-            return str(exc)
+    if event.schema_version != SCHEMA_VERSION:
+        return f"schema version {event.schema_version}; this server knows {SCHEMA_VERSION}"
+    if isinstance(event.data, _NEEDS_RUN) and event.run is None:
+        return f"{event.type} without a run"
     if isinstance(event.data, _NEEDS_INSTANCE) and event.instance is None:
         return f"{event.type} without an instance"
+    if event.run is not None and (wrong := _wrong_run(event.run)):
+        return wrong
+    failure = getattr(event.data, "failure", None)
+    if failure is not None and TOKEN.fullmatch(failure.fingerprint) is None:
+        return f"fingerprint {failure.fingerprint[:200]!r} is not printable ASCII"
+    return None
+
+
+def _wrong_run(run: Run) -> str | None:
+    try:
+        check_name("pipeline", run.pipeline)
+    except InvalidValue as exc:
+        return str(exc)
+    if TOKEN.fullmatch(run.checkpoint) is None:
+        return f"checkpoint {run.checkpoint[:200]!r} is not printable ASCII"
     return None
 
 
