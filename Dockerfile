@@ -28,4 +28,4 @@ COPY controlplane/domain controlplane/domain
 COPY examples examples
 ENV PYTHONPATH=/app ARRESTER_HOME=/data
 USER arrester
-CMD ["python", "examples/flights.py"]
+CMD ["python", "-m", "examples.flights"]

@@ -19,8 +19,8 @@ $(STAMP): requirements/tools.txt requirements/dev.txt requirements/demo.txt requ
 up: $(STAMP)  ## the whole product with the demo pipeline; Ctrl-C stops it (ARGS=--no-demo leaves the demo out)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) manage.py up $(ARGS)
 
-demo: $(STAMP)  ## open the demo application again and run its pipeline, while `make up` runs
-	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) examples/flights.py $(ARGS)
+demo: $(STAMP)  ## open the demo application again, so that `make up` runs its pipeline
+	@$(PY) manage.py demo
 
 test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resume")
 	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \

@@ -26,7 +26,7 @@ import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from controlplane import embedded
+from controlplane import demo, embedded
 from controlplane.celery import app
 from controlplane.embedded import postgres
 from tests import services
@@ -109,7 +109,7 @@ def test_the_file_declares_all_parts() -> None:
     parts = {"postgres", "redis", "migrate", "web", "wake", "worker", "beat", "demo"}
     assert set(SERVICES) == parts
     assert SERVICES["demo"]["profiles"] == ["demo"]
-    assert Path(SERVICES["demo"]["command"][1]) == Path("examples/flights.py")
+    assert SERVICES["demo"]["command"] == ["python", "-m", demo.MODULE]
 
 
 def test_every_variable_without_default_is_required() -> None:

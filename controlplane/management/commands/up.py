@@ -15,10 +15,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 
-from controlplane import embedded
+from controlplane import demo, embedded
 from controlplane.env import REPOSITORY, Environment, WrongSetting
 from controlplane.management.commands.bootstrap import USERS, password_variable
+from controlplane.settings import database_settings
 from controlplane.supervisor import Child, Supervisor
 
 WEB_START_SECONDS = 60
@@ -62,6 +64,10 @@ class Command(BaseCommand):
             env = _child_environment(environment, servers)
             self.say("[2/4] tables and first users")
             self._migrate(environment, servers, env)
+            # This process read its settings before the servers had made their passwords.
+            connections["default"].settings_dict.update(
+                database_settings("DATABASE_URL", env["DATABASE_URL"])
+            )
             children = _children(environment, servers, env, with_demo=with_demo)
             supervisor = Supervisor(children=children, say=self.say)
             try:
@@ -180,12 +186,13 @@ def _children(
         children.append(
             Child(
                 name="demo",
-                command=[python, "examples/flights.py"],
+                command=[python, "-m", demo.MODULE],
                 env=env,
                 folder=REPOSITORY,
                 log=servers.home.logs / "demo.log",
                 stop_seconds=60,
                 final_codes=DEMO_FINAL_CODES,
+                should_run=demo.Latch().is_open,
             )
         )
     return children
