@@ -1,0 +1,196 @@
+"""Redis, and nothing else of the agent knows it: sends batches, hears confirmations and commands.
+
+Every call ends within seconds. Whatever goes wrong is TransportDown, for the background threads
+that call; no pipeline ever waits here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar, cast
+from uuid import UUID
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from agents.spool import Batch, Sent
+from controlplane.domain import keys
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.states import ApplicationStatus
+
+T = TypeVar("T")
+
+CALL_SECONDS = 2.0
+#: How long a blocking read of commands stays with Redis before it is asked again.
+BLOCK_SECONDS = 5.0
+#: Entries in an application's stream above which agents wait for the server.
+STREAM_LIMIT = 10_000
+CONFIRMATIONS_AT_ONCE = 1000
+COMMANDS_AT_ONCE = 100
+
+#: KEYS: stream, confirmed set. ARGV: last entry, its batch, limit, spool, then batch and events.
+_APPEND = """
+if ARGV[1] ~= '' then
+  local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+  local kept = #found == 1 and found[1][2][2] == ARGV[2]
+  if not kept and redis.call('SISMEMBER', KEYS[2], ARGV[2]) == 0 then
+    return {'LOST'}
+  end
+end
+local room = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
+local answer = {'DONE'}
+for i = 5, #ARGV, 2 do
+  if room <= 0 then
+    answer[1] = 'FULL'
+    break
+  end
+  answer[#answer + 1] = redis.call('XADD', KEYS[1], '*',
+    'batch', ARGV[i], 'spool', ARGV[4], 'events', ARGV[i + 1])
+  room = room - 1
+end
+return answer
+"""
+
+
+class TransportDown(ArresterError):
+    """Redis cannot be reached, or refuses; nothing is known to have happened, so try again."""
+
+
+class Verdict(StrEnum):
+    """What Redis made of an append."""
+
+    DONE = "DONE"
+    #: The stream is at its bound: only the first entries, or none, were taken.
+    FULL = "FULL"
+    #: Redis lost what it had taken before; nothing was appended.
+    LOST = "LOST"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """The answer to an append: `entries` are the stream ids of the first batches, in order."""
+
+    verdict: Verdict
+    entries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEntry:
+    """One entry of the stream of commands, not yet understood."""
+
+    id: str
+    body: bytes
+
+
+class Transport:
+    """One instance's connections. Its calls may come from several threads."""
+
+    def __init__(
+        self, url: str, *, application: str, instance: UUID, stream_limit: int = STREAM_LIMIT
+    ) -> None:
+        self._application = application
+        self._heartbeat_key = keys.heartbeat(application, instance)
+        self._limit = stream_limit
+        self._client = _client(url, CALL_SECONDS)
+        self._listener = _client(url, BLOCK_SECONDS + CALL_SECONDS)
+        self._append = self._client.register_script(_APPEND)
+
+    def append(self, spool: UUID, batches: Sequence[Batch], *, last: Sent | None) -> Appended:
+        """Append `batches` in order, unless Redis lost `last`, which it took before.
+
+        Without batches this is only the check. Redis does all of it in one step.
+        """
+        argv: list[str | bytes | int] = [
+            "" if last is None else last.entry,
+            "" if last is None else str(last.batch),
+            self._limit,
+            str(spool),
+        ]
+        for batch in batches:
+            argv += [str(batch.id), batch.events]
+        stream = keys.events(self._application)
+        confirmed = keys.confirmed(self._application, spool)
+        answer = self._ask(lambda: self._append(keys=[stream, confirmed], args=argv))
+        verdict, *entries = (each.decode() for each in cast("list[bytes]", answer))
+        return Appended(verdict=Verdict(verdict), entries=tuple(entries))
+
+    def confirmations(self, spool: UUID) -> list[UUID]:
+        """Return batches of `spool` that the server has committed, some hundreds at most."""
+        key = keys.confirmed(self._application, spool)
+        members = self._ask(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE))
+        ids = [_uuid(member) for member in cast("list[bytes]", members or [])]
+        return [id for id in ids if id is not None]
+
+    def forget_confirmations(self, spool: UUID, batches: Iterable[UUID]) -> None:
+        """Take confirmations away that are noted in the spool."""
+        key = keys.confirmed(self._application, spool)
+        names = [str(batch) for batch in batches]
+        self._ask(lambda: self._client.srem(key, *names))
+
+    def beat(self, heartbeat: bytes) -> None:
+        """Say that the instance lives; the word dies with it after 30 s."""
+        key = self._heartbeat_key
+        self._ask(lambda: self._client.set(key, heartbeat, ex=keys.LOST_AFTER_SECONDS))
+
+    def fall_silent(self) -> None:
+        """Take the heartbeat back: the instance has said its last word."""
+        self._ask(lambda: self._client.delete(self._heartbeat_key))
+
+    def is_latched(self) -> bool:
+        """Return whether the server last said that the application is LATCHED."""
+        key = keys.state(self._application)
+        return self._ask(lambda: self._client.get(key)) == ApplicationStatus.LATCHED.encode()
+
+    def server_time(self) -> datetime:
+        """Return Redis's clock, which stands for the server's."""
+        seconds, microseconds = self._ask(self._client.time)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+
+    def commands(self, *, after: str) -> list[CommandEntry]:
+        """Return commands behind the entry `after`, waiting for the first a few seconds."""
+        stream = keys.commands(self._application)
+        answer = self._ask(
+            lambda: self._listener.xread(
+                {stream: after}, count=COMMANDS_AT_ONCE, block=int(BLOCK_SECONDS * 1000)
+            )
+        )
+        streams = cast("list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]", answer or [])
+        return [
+            CommandEntry(id=id.decode(), body=fields.get(b"body", b""))
+            for _, entries in streams
+            for id, fields in entries
+        ]
+
+    def close(self) -> None:
+        """Close all connections; a call that is under way in another thread fails."""
+        for client in (self._client, self._listener):
+            client.connection_pool.disconnect()
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        # A closed or foreign server may also answer what cannot be taken apart.
+        except (redis.RedisError, OSError, ValueError, TypeError) as exc:
+            raise TransportDown(f"Redis: {exc}") from exc
+
+
+def _uuid(text: bytes) -> UUID | None:
+    try:
+        return UUID(text.decode())
+    except ValueError:
+        return None
+
+
+def _client(url: str, seconds: float) -> redis.Redis:
+    """Return a client that gives up at once: when to try again is the caller's choice."""
+    return redis.Redis.from_url(
+        url,
+        protocol=2,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=CALL_SECONDS,
+        socket_timeout=seconds,
+    )

@@ -1,0 +1,132 @@
+"""A Redis of a test's own, that it may stop, start and empty, and the server's confirming side."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import redis
+
+from controlplane.domain import keys, wire
+from controlplane.domain.events import Event
+from controlplane.embedded.home import Credentials, Home
+from controlplane.embedded.redis import Redis
+
+CONFIRMED_SECONDS = 7 * 86400
+
+
+@dataclass(slots=True)
+class Server:
+    """A server process on a unix socket; it keeps nothing when it is stopped."""
+
+    process: Redis
+    url: str
+    client: redis.Redis
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def start(self) -> None:
+        self.process.start()
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """Run a Redis until the block ends."""
+    folder = Path(tempfile.mkdtemp(prefix="arrester-redis-", dir="/tmp"))
+    home, credentials = Home(folder), Credentials(redis="only-for-tests")
+    for place in (home.logs, home.redis_data):
+        place.mkdir(parents=True)
+    process = Redis(home=home, credentials=credentials, durable=False)
+    process.start()
+    url = home.urls(credentials).redis
+    client = redis.Redis.from_url(url, protocol=2)
+    try:
+        yield Server(process, url, client)
+    finally:
+        client.close()
+        process.stop()
+        shutil.rmtree(folder)
+        shutil.rmtree(home.sockets, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a stream of events."""
+
+    id: str
+    batch: UUID
+    spool: UUID
+    packed: bytes
+
+    @property
+    def events(self) -> list[Event]:
+        events = wire.decode_batch(self.packed)
+        assert all(isinstance(event, Event) for event in events)
+        return cast("list[Event]", events)
+
+
+@dataclass(slots=True)
+class FoldingSide:
+    """Plays the server: takes entries in order, drops known batches, confirms, then trims."""
+
+    client: redis.Redis
+    application: str = "flights"
+    cursor: str = "0"
+    #: What is committed, in order, each batch once.
+    folded: list[Entry] = field(default_factory=list)
+
+    def entries(self) -> list[Entry]:
+        """Return what stands in the stream."""
+        rows = cast(
+            "list[tuple[bytes, dict[bytes, bytes]]]",
+            self.client.xrange(keys.events(self.application)),
+        )
+        return [
+            Entry(
+                id=id.decode(),
+                batch=UUID(fields[b"batch"].decode()),
+                spool=UUID(fields[b"spool"].decode()),
+                packed=fields[b"events"],
+            )
+            for id, fields in rows
+        ]
+
+    def take(self) -> None:
+        """Commit all that is there, without a word about it."""
+        known = {entry.batch for entry in self.folded}
+        for entry in self.entries():
+            if entry.batch not in known:
+                known.add(entry.batch)
+                self.folded.append(entry)
+
+    def confirm(self) -> None:
+        """Commit all that is there, confirm it, then trim it."""
+        entries = self.entries()
+        self.take()
+        for entry in entries:
+            key = keys.confirmed(self.application, entry.spool)
+            self.client.sadd(key, str(entry.batch))
+            self.client.expire(key, CONFIRMED_SECONDS)
+        if entries:
+            self.client.xdel(keys.events(self.application), *[entry.id for entry in entries])
+
+    @property
+    def events(self) -> list[Event]:
+        """All events that are committed, in order."""
+        return [event for entry in self.folded for event in entry.events]
+
+
+def eventually(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
+    """Return when `condition` holds; fail when it does not within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.01)
