@@ -7,6 +7,8 @@ ARGS ?=
 k ?=
 
 export PYTHONUNBUFFERED := 1
+# Spark's Python workers are to be the same Python as the driver.
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .PHONY: help up demo test lint check bench screenshots requirements clean
 
@@ -31,7 +33,7 @@ lint: $(STAMP)  ## format, style, types, import contracts, missing migrations
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	$(PY) manage.py makemigrations --check --dry-run
+	$(PY) -W 'ignore:Got an error checking:RuntimeWarning' manage.py makemigrations --check --dry-run
 
 check: lint test  ## lint, then test: green before each commit
 

@@ -7,6 +7,7 @@ template afterwards, where Django would flush it.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,10 @@ from controlplane import embedded
 from controlplane.celery import app, broker_url
 from controlplane.settings import database_settings
 from tests import services as running_services
+
+
+# Spark takes whatever python3 is on the PATH for its workers, unless told otherwise.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 @pytest.fixture(scope="session")

@@ -150,6 +150,8 @@ def _child_environment(environment: Environment, servers: embedded.Servers) -> d
         "DATABASE_URL": environment.database_url or servers.urls.database,
         "REDIS_URL": environment.redis_url or servers.urls.redis,
         "PYTHONUNBUFFERED": "1",
+        # Without it Spark takes whatever python3 is on the PATH for its workers.
+        "PYSPARK_PYTHON": sys.executable,
     }
 
 
