@@ -22,7 +22,6 @@ from controlplane.celery import app, broker_url
 from controlplane.settings import database_settings
 from tests import services as running_services
 
-
 # Spark takes whatever python3 is on the PATH for its workers, unless told otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
