@@ -94,6 +94,19 @@ def left_behind(home: Path) -> list[str]:
 
 
 @pytest.mark.chaos
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not tell children")
+def test_nothing_outlives_an_up_that_was_killed(home: Path) -> None:
+    with up(home, port=free_port()) as process:
+        read_until(process, "passwords of the first start")
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 30
+        while left_behind(home) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert left_behind(home) == []
+
+
+@pytest.mark.chaos
 def test_a_second_up_says_where_the_first_one_runs(home: Path) -> None:
     port = free_port()
     with up(home, port=port) as first:

@@ -45,6 +45,7 @@ def servers(
     folder.make()
     with folder.lock(), ExitStack() as stack:
         credentials = folder.make_credentials()
+        stack.callback(folder.leave)
         wanted: list[Postgres | Redis] = []
         if postgres:
             wanted.append(Postgres(home=folder, credentials=credentials, durable=durable))

@@ -9,7 +9,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -138,6 +138,12 @@ class Home:
             os.fsync(file.fileno())
         draft.rename(self.credentials_file)
         return made
+
+    def leave(self) -> None:
+        """Remove the private folder of the sockets, if it is elsewhere and empty now."""
+        if self.sockets.parent != self.path:
+            with suppress(OSError):
+                self.sockets.rmdir()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
