@@ -1,0 +1,106 @@
+"""One entry of a stream in Redis: a batch of events, or what came in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from controlplane.domain import wire
+from controlplane.domain.errors import MalformedBatch
+from controlplane.domain.events import (
+    ApplicationOpened,
+    CommandCancelled,
+    CommandExpired,
+    CommandIssued,
+    Event,
+    InstanceFound,
+    InstanceLost,
+)
+from controlplane.store import KeptAside
+
+#: What only people and the server may say; from an agent it is not believed.
+SERVER_ONLY = (
+    ApplicationOpened,
+    CommandCancelled,
+    CommandExpired,
+    CommandIssued,
+    InstanceFound,
+    InstanceLost,
+)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry as far as it was understood."""
+
+    application: str
+    id: str
+    fields: Mapping[bytes, bytes]
+    #: None when it does not say both: then nobody can be told, and nothing else counts.
+    batch: UUID | None = None
+    spool: UUID | None = None
+    events: tuple[Event, ...] = ()
+    aside: tuple[KeptAside, ...] = ()
+
+    def refused(self, reason: str) -> Entry:
+        """Return the entry with all of it kept aside."""
+        whole = KeptAside(
+            application=self.application,
+            entry=self.id,
+            batch=self.batch,
+            index=None,
+            reason=reason,
+            raw=msgspec.msgpack.encode(dict(self.fields)),
+        )
+        return replace(self, events=(), aside=(whole,))
+
+
+def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entry:
+    """Return an entry of the application's stream; it never fails, but keeps aside."""
+    entry = Entry(application=application, id=id, fields=fields)
+    try:
+        batch = wire.parse_uuid(fields.get(b"batch"), "batch")
+        spool = wire.parse_uuid(fields.get(b"spool"), "spool")
+        entry = replace(entry, batch=batch, spool=spool)
+        decoded = wire.decode_batch(fields.get(b"events", b""))
+    except MalformedBatch as exc:
+        return entry.refused(str(exc))
+    return _sorted_out(entry, dict(enumerate(decoded)))
+
+
+def read_again(kept: KeptAside) -> Entry:
+    """Return what was kept aside as an entry with whatever of it is understood now."""
+    entry = Entry(application=kept.application, id=kept.entry, fields={}, batch=kept.batch)
+    if kept.index is not None:
+        return _sorted_out(entry, {kept.index: wire.decode_event(kept.raw)})
+    fields = msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])
+    return read_entry(kept.application, kept.entry, fields)
+
+
+def _sorted_out(entry: Entry, decoded: Mapping[int, Event | wire.Unreadable]) -> Entry:
+    aside, events = [], []
+    for index, each in decoded.items():
+        believed = _believed(each)
+        if isinstance(believed, Event):
+            events.append(believed)
+            continue
+        aside.append(
+            KeptAside(
+                application=entry.application,
+                entry=entry.id,
+                batch=entry.batch,
+                index=index,
+                reason=believed.reason,
+                raw=believed.raw,
+            )
+        )
+    return replace(entry, events=tuple(events), aside=tuple(aside))
+
+
+def _believed(event: Event | wire.Unreadable) -> Event | wire.Unreadable:
+    if isinstance(event, Event) and isinstance(event.data, SERVER_ONLY):
+        reason = f"only the server may say {event.type}"
+        return wire.Unreadable(raw=wire.encode_event(event), reason=reason)
+    return event

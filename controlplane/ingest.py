@@ -1,0 +1,217 @@
+"""From Redis into the log: whole batches, in order, exactly once, whatever dies when.
+
+The stream's row in PostgreSQL decides what is true. A batch is confirmed to its sender, and taken
+out of Redis, after the transaction that holds its events; until then it can be read again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import get_args
+from uuid import UUID
+
+import msgspec
+from django.db import DataError, transaction
+
+from controlplane import broker, projections, relay, store
+from controlplane.domain import ids, keys
+from controlplane.domain.events import ApplicationEvent, CommandEvent, StoredEvent
+from controlplane.domain.names import check_name
+from controlplane.entries import Entry, read_again, read_entry
+
+log = logging.getLogger(__name__)
+CONFIRMED_SECONDS = 7 * 24 * 3600
+#: A transaction is long enough to be cheap and short enough to be seen at once.
+EVENTS_PER_READ = 5000
+MOST_ENTRIES = 512
+#: What a value that we did not foresee raises, in our code or in PostgreSQL. Whatever else fails
+#: (a server that is away, a table that is missing) will not fail for ever, and is tried again.
+_RELAYED = get_args(CommandEvent) + get_args(ApplicationEvent)
+_POISON = (DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError)
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """What one drain did."""
+
+    events: int = 0
+    #: Entries still wait; the time was over.
+    more: bool = False
+    #: Another worker has the stream; nothing was done.
+    busy: bool = False
+
+
+class Requeued(msgspec.Struct, frozen=True, kw_only=True):
+    """What one requeue did."""
+
+    put_back: int
+    waiting: int
+
+
+class _Moved(Exception):
+    """Somebody else moved the stream on since it was read."""
+
+
+def drain(application: str, *, budget_seconds: float = 5.0) -> Drained:
+    """Fold what waits in the application's stream, for at most about `budget_seconds`."""
+    check_name("application", application)
+    deadline = time.monotonic() + budget_seconds
+    store.open_stream(application)
+    events = 0
+    while True:
+        with store.exclusively(application) as mine:
+            if not mine:
+                return Drained(events=events, busy=True)
+            folded, more = _drain_until(deadline, application)
+            events += folded
+        # Whoever was refused the lock while we held it has gone: look again what came meanwhile.
+        if more or not broker.client().xlen(keys.events(application)):
+            return Drained(events=events, more=more)
+
+
+def _drain_until(deadline: float, application: str) -> tuple[int, bool]:
+    """Fold until nothing waits or the time is over; return events folded, and whether more wait."""
+    redis, events, count = broker.client(), 0, 32
+    _begin_again_after_loss(redis, application)
+    # From the very beginning, not from the cursor: entries below it are leftovers of a crash
+    # between commit and confirmation, or of a Redis whose clock went back. Both are told apart by
+    # their batch ids.
+    begin = "-"
+    while time.monotonic() < deadline:
+        seen = store.look(application)
+        found = broker.entries(redis, keys.events(application), begin=begin, count=count)
+        if not found:
+            return events, False
+        entries = [read_entry(application, id, fields) for id, fields in found]
+        try:
+            stored = _fold(application, seen, entries)
+        except _Moved:
+            begin = "-"
+            continue
+        _confirm(redis, application, entries)
+        _tell(application, stored)
+        events += len(stored)
+        begin = f"({entries[-1].id}"
+        packed = sum(len(entry.events) for entry in entries)
+        count = max(1, min(count * 2 if packed < EVENTS_PER_READ else count // 2, MOST_ENTRIES))
+    return events, True
+
+
+def _begin_again_after_loss(redis: broker.Redis, application: str) -> None:
+    """Begin a new generation when Redis has lost the stream that the cursor points into.
+
+    Agents send again what was not confirmed; what was folded is known by its batch id.
+    """
+    seen = store.look(application)
+    if seen.cursor == store.BEGINNING:
+        return
+    last = broker.last_id(redis, keys.events(application))
+    if last is not None and _order(last) >= _order(seen.cursor):
+        return
+    with transaction.atomic(durable=True):
+        stream = store.lock(application)
+        if stream == seen:
+            store.begin_again(stream)
+            log.warning("%s: Redis lost the stream after %s", application, seen.cursor)
+
+
+def _fold(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[StoredEvent]:
+    """Fold `entries`; where a value breaks the fold, keep just its entry aside."""
+    try:
+        return _fold_all(application, seen, entries)
+    except _POISON as exc:
+        log.exception("%s: an entry breaks the fold", application)
+        if len(entries) == 1:
+            return _fold_all(application, seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
+    stored = []
+    for entry in entries:
+        stored += _fold(application, store.look(application), [entry])
+    return stored
+
+
+def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[StoredEvent]:
+    """Append and project the new batches of `entries`, and move the cursor, in one transaction."""
+    now = datetime.now(UTC)
+    with transaction.atomic(durable=True):
+        stream = store.lock(application)
+        if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
+            raise _Moved
+        fresh = _not_seen(application, entries)
+        batches = [(entry.batch, entry.events) for entry in fresh if entry.batch is not None]
+        store.remember(stream, [(batch, len(events)) for batch, events in batches], received_at=now)
+        stream, stored = store.append(stream, batches, received_at=now)
+        if stored:
+            projections.project(application, stored)
+        store.keep_aside([each for entry in fresh for each in entry.aside], received_at=now)
+        if _order(entries[-1].id) > _order(stream.cursor):
+            store.move(stream, cursor=entries[-1].id)
+    return stored
+
+
+def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries whose batch is new; of one that was sent twice, the first."""
+    batches = {entry.batch for entry in entries if entry.batch is not None}
+    known = store.seen(application, batches)
+    fresh = []
+    for entry in entries:
+        if entry.batch is not None:
+            if entry.batch in known:
+                continue
+            known.add(entry.batch)
+        fresh.append(entry)
+    return fresh
+
+
+def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) -> None:
+    """Tell the senders what is committed, then take it out of Redis: in one step."""
+    spools: dict[UUID, list[str]] = {}
+    for entry in entries:
+        if entry.spool is not None:
+            spools.setdefault(entry.spool, []).append(str(entry.batch))
+    with redis.pipeline(transaction=True) as pipeline:
+        for spool, batches in spools.items():
+            key = keys.confirmed(application, spool)
+            pipeline.sadd(key, *batches)
+            pipeline.expire(key, CONFIRMED_SECONDS)
+        pipeline.xdel(keys.events(application), *[entry.id for entry in entries])
+        pipeline.execute()
+
+
+def _tell(application: str, stored: Iterable[StoredEvent]) -> None:
+    """Relay at once when the events close a command or change the application."""
+    if any(isinstance(each.event.data, _RELAYED) for each in stored):
+        relay.relay(application)
+
+
+def _order(entry: str) -> tuple[int, int]:
+    milliseconds, _, number = entry.partition("-")
+    return int(milliseconds), int(number)
+
+
+@transaction.atomic(durable=True)
+def requeue(application: str) -> Requeued:
+    """Put back what is understood by now; what is not stays kept aside."""
+    now = datetime.now(UTC)
+    stream = store.lock(application)
+    put_back, waiting, after = [], 0, 0
+    while kept := store.waiting_kept_aside(application, after=after, limit=100):
+        after = kept[-1].id
+        for each in kept:
+            entry = read_again(each)
+            if not entry.events:
+                waiting += 1
+                continue
+            stream = _put_back(stream, entry, received_at=now)
+            put_back.append(each.id)
+    store.mark_requeued(put_back, at=now)
+    return Requeued(put_back=len(put_back), waiting=waiting)
+
+
+def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
+    batch = entry.batch or ids.uuid7(received_at)
+    stream, stored = store.append(stream, [(batch, entry.events)], received_at=received_at)
+    projections.project(stream.application, stored)
+    store.keep_aside(entry.aside, received_at=received_at)
+    return stream

@@ -1,0 +1,72 @@
+"""The outbox: what agents have to know of what was decided, as it stands in PostgreSQL now.
+
+It says again whatever Redis does not hold, however that came about, and takes back what is
+closed. So it may run at any time and any number of times.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from controlplane import broker, rows
+from controlplane.domain import keys, wire
+from controlplane.domain.events import CommandIssued
+from controlplane.domain.states import CommandState
+
+log = logging.getLogger(__name__)
+
+
+def relay(application: str) -> None:
+    """Make Redis hold the application's state and exactly its open commands."""
+    redis = broker.client()
+    for state in rows.APPLICATIONS.load("name = %s", [application]):
+        redis.set(keys.state(application), state.status.value)
+    # Once more after a change: a command may have been closed while we said it.
+    while _relay_commands(redis, application):
+        pass
+
+
+def relay_or_leave(application: str) -> None:
+    """Relay now if Redis is there; else the sweep does it when it is back."""
+    try:
+        relay(application)
+    except broker.RedisError as exc:
+        log.warning("%s: commands wait until Redis is back: %s", application, exc)
+
+
+def _relay_commands(redis: broker.Redis, application: str) -> bool:
+    """Add what is missing, delete what is closed; return whether anything had to be done."""
+    stream = keys.commands(application)
+    there = broker.entries(redis, stream)
+    waiting = {str(each.id).encode(): each for each in _open_commands(application)}
+    said = {fields.get(b"command") for _, fields in there}
+    missing = [command for name, command in waiting.items() if name not in said]
+    closed = [id for id, fields in there if fields.get(b"command") not in waiting]
+    for command in missing:
+        body = wire.encode_command(_as_issued(command))
+        redis.xadd(stream, {"command": str(command.id), "body": body})
+    if closed:
+        redis.xdel(stream, *closed)
+    return bool(missing or closed)
+
+
+def _open_commands(application: str) -> Sequence[CommandState]:
+    waiting = rows.COMMANDS.load("application = %s AND open", [application])
+    return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))
+
+
+def _as_issued(state: CommandState) -> CommandIssued:
+    """Return the command as it was issued."""
+    return CommandIssued(
+        command=state.id,
+        kind=state.kind,
+        actor=state.actor,
+        reason=state.reason,
+        pipeline=None if state.task is None else state.task.pipeline,
+        checkpoint=None if state.task is None else state.task.checkpoint,
+        task=None if state.task is None else state.task.key,
+        position=state.position,
+        instances=tuple(part.instance for part in state.deliveries),
+        expires_at=state.expires_at,
+    )

@@ -1,0 +1,186 @@
+"""How each state is laid out as a row of its view, and the SQL that reads and writes such rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+from django.db import models as fields
+
+from controlplane import models
+from controlplane.columns import fit, fit_or_none, saturated
+from controlplane.domain.states import (
+    ApplicationState,
+    CommandState,
+    GroupState,
+    InstanceState,
+    State,
+    TaskState,
+    ThreadState,
+)
+
+ROWS_PER_STATEMENT = 5000
+S = TypeVar("S", bound=State)
+Value = str | int | bool | UUID | datetime | None
+Row = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Generic[S]):
+    """A view's table, the state that its rows hold, and the columns beside that state."""
+
+    model: type[models.View]
+    state: type[S]
+    columns: Callable[[S], Row]
+
+    def row(self, state: S) -> Row:
+        """Return the whole row of `state`."""
+        text = msgspec.json.encode(state).decode()
+        return self.columns(state) | {"sequence": state.sequence, "state": text}
+
+    def load(self, where: str, parameters: list[Any]) -> list[S]:
+        """Return the states of the rows that `where` selects."""
+        table = self.model._meta.db_table
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT state FROM {table} WHERE {where}", parameters)
+            return [msgspec.json.decode(text, type=self.state) for (text,) in cursor.fetchall()]
+
+    def save(self, states: Iterable[S]) -> None:
+        """Insert the rows of `states`, or replace those that are there, in one statement."""
+        changes = {name: f"excluded.{name}" for name in _columns(self.model)}
+        upsert(self.model, [self.row(state) for state in states], changes)
+
+
+def upsert(model: type[fields.Model], rows: Sequence[Row], changes: Mapping[str, str]) -> None:
+    """Insert `rows`; where the key is taken, set each column of `changes` to its expression."""
+    types, key = _columns(model), _key(model)
+    sets = ", ".join(f"{name} = {to}" for name, to in changes.items() if name not in key)
+    arrays = ", ".join(f"%s::{type}[]" for type in types.values())
+    statement = (
+        f"INSERT INTO {model._meta.db_table} ({', '.join(types)}) SELECT * FROM unnest({arrays})"
+        f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
+    )
+    with connection.cursor() as cursor:
+        for begin in range(0, len(rows), ROWS_PER_STATEMENT):
+            some = rows[begin : begin + ROWS_PER_STATEMENT]
+            cursor.execute(statement, [[row[name] for row in some] for name in types])
+
+
+def live_rows(model: type[fields.Model], application: str) -> list[Row]:
+    """Return all rows of an application in the order of their key."""
+    types = _columns(model)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {', '.join(types)} FROM {model._meta.db_table} WHERE {_owner(model)} = %s",
+            [application],
+        )
+        rows = [dict(zip(types, values, strict=True)) for values in cursor.fetchall()]
+    return in_order(model, rows)
+
+
+def in_order(model: type[fields.Model], rows: list[Row]) -> list[Row]:
+    """Return `rows` in the order of their key."""
+    return sorted(rows, key=lambda row: key_of(model, row))
+
+
+def key_of(model: type[fields.Model], row: Row) -> tuple[str, ...]:
+    """Return the key of `row` as texts, which sort and compare."""
+    return tuple(str(row[name]) for name in _key(model))
+
+
+def delete(model: type[fields.Model], application: str) -> None:
+    """Delete all rows of an application."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"DELETE FROM {model._meta.db_table} WHERE {_owner(model)} = %s", [application]
+        )
+
+
+def _columns(model: type[fields.Model]) -> dict[str, str]:
+    found = {field.column: field.db_type(connection) for field in model._meta.concrete_fields}
+    return {name: type for name, type in found.items() if name and type}
+
+
+def _key(model: type[fields.Model]) -> list[str]:
+    return [field.column for field in model._meta.pk_fields if field.column]
+
+
+def _owner(model: type[fields.Model]) -> str:
+    return "name" if model is models.Application else "application"
+
+
+def _application(state: ApplicationState) -> Row:
+    return {"name": state.name, "status": state.status.value}
+
+
+def _instance(state: InstanceState) -> Row:
+    return {
+        "application": state.application,
+        "id": state.id,
+        "status": state.status.value,
+        "lost": state.lost,
+        "started_at": state.started_at,
+    }
+
+
+def _thread(state: ThreadState) -> Row:
+    return {
+        "application": state.application,
+        "pipeline": state.pipeline,
+        "checkpoint": state.checkpoint,
+        "epoch": state.epoch,
+        "status": state.status.value,
+        "since": state.since,
+    }
+
+
+def _task(state: TaskState) -> Row:
+    return {
+        "digest": UUID(state.id.digest),
+        "application": state.id.application,
+        "pipeline": state.id.pipeline,
+        "checkpoint": state.id.checkpoint,
+        "key": fit_or_none(state.id.key),
+        "status": state.status.value,
+        "since": state.since,
+        "failed": saturated(state.failed),
+        "held": state.held,
+    }
+
+
+def _command(state: CommandState) -> Row:
+    return {
+        "application": state.application,
+        "id": state.id,
+        "kind": state.kind.value,
+        "actor": fit(state.actor),
+        "task": None if state.task is None else UUID(state.task.digest),
+        "status": state.status.value,
+        "open": not state.status.final,
+        "issued_at": state.issued_at,
+    }
+
+
+def _group(state: GroupState) -> Row:
+    return {
+        "application": state.application,
+        "fingerprint": state.fingerprint,
+        "stage": fit(state.stage),
+        "exception_class": fit(state.exception_class),
+        "pipeline": state.pipeline,
+        "count": saturated(state.count),
+        "last_seen": state.last_seen,
+    }
+
+
+APPLICATIONS = View(model=models.Application, state=ApplicationState, columns=_application)
+INSTANCES = View(model=models.Instance, state=InstanceState, columns=_instance)
+THREADS = View(model=models.Thread, state=ThreadState, columns=_thread)
+TASKS = View(model=models.Task, state=TaskState, columns=_task)
+COMMANDS = View(model=models.Command, state=CommandState, columns=_command)
+GROUPS = View(model=models.ErrorGroup, state=GroupState, columns=_group)

@@ -1,0 +1,45 @@
+"""The only code that touches the tables event, event_body, batch_seen, stream and quarantine.
+
+The log only grows, and only under the lock of its stream: whoever appends counts the sequence on,
+so nothing ever appears behind a reader.
+"""
+
+from __future__ import annotations
+
+from controlplane.store.log import (
+    Failures,
+    append,
+    ensure_partitions,
+    read,
+    read_about,
+    read_failures,
+    read_one,
+)
+from controlplane.store.quarantine import (
+    KeptAside,
+    count_kept_aside,
+    keep_aside,
+    mark_requeued,
+    read_kept_aside,
+    waiting_kept_aside,
+)
+from controlplane.store.streams import (
+    BEGINNING,
+    Stream,
+    begin_again,
+    exclusively,
+    known,
+    lock,
+    look,
+    move,
+    open_stream,
+    remember,
+    seen,
+)
+
+__all__ = [
+    "BEGINNING", "Failures", "KeptAside", "Stream", "append", "begin_again", "count_kept_aside",
+    "ensure_partitions", "exclusively", "keep_aside", "known", "lock", "look", "mark_requeued",
+    "move", "open_stream", "read", "read_about", "read_failures", "read_kept_aside", "read_one",
+    "remember", "seen", "waiting_kept_aside",
+]  # fmt: skip

@@ -1,0 +1,149 @@
+"""The streams: how long each log is, how much of Redis is in it, and who may append."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from django.db import Error, connection
+from msgspec.structs import replace
+
+from controlplane.domain.errors import NotFound
+
+#: Before the first entry of a stream in Redis.
+BEGINNING = "0-0"
+#: The first of the two keys of our advisory locks, so that they meet no other program's.
+_LOCK_CLASS = 0x4152
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """An application's log as it was when we looked; see the table's description."""
+
+    application: str
+    cursor: str
+    generation: int
+    sequence: int
+
+
+_COLUMNS = "application, cursor, generation, sequence"
+
+
+def open_stream(application: str) -> None:
+    """Make sure that the application has a log."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO stream (application, cursor, generation, sequence)"
+            " VALUES (%s, %s, 0, 0) ON CONFLICT DO NOTHING",
+            [application, BEGINNING],
+        )
+
+
+def look(application: str) -> Stream:
+    """Return the stream as it is now, without a lock; raise NotFound."""
+    return _one(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")
+
+
+def lock(application: str) -> Stream:
+    """Return the stream, locked until the transaction ends; raise NotFound."""
+    return _one(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s FOR UPDATE")
+
+
+def known() -> list[Stream]:
+    """Return all streams by name."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {_COLUMNS} FROM stream ORDER BY application")
+        return [_stream(row) for row in cursor.fetchall()]
+
+
+def move(stream: Stream, *, cursor: str) -> Stream:
+    """Move the cursor of a locked stream on: what is read up to there is in the log."""
+    _set_cursor(stream.application, cursor, generation=stream.generation)
+    return replace(stream, cursor=cursor)
+
+
+def begin_again(stream: Stream) -> Stream:
+    """Begin a new generation of a locked stream: Redis has lost what the cursor points at."""
+    _set_cursor(stream.application, BEGINNING, generation=stream.generation + 1)
+    return replace(stream, cursor=BEGINNING, generation=stream.generation + 1)
+
+
+def seen(application: str, batches: Collection[UUID]) -> set[UUID]:
+    """Return which of `batches` are in the log already; ask under the stream's lock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT batch FROM batch_seen WHERE application = %s AND batch = ANY(%s::uuid[])",
+            [application, list(batches)],
+        )
+        return {batch for (batch,) in cursor.fetchall()}
+
+
+def remember(stream: Stream, batches: Sequence[tuple[UUID, int]], *, received_at: datetime) -> None:
+    """Note that batches, each with its number of events, follow the log's end."""
+    first, rows = stream.sequence + 1, []
+    for batch, count in batches:
+        rows.append((stream.application, batch, first, count, received_at))
+        first += count
+    copy_in("batch_seen (application, batch, first_sequence, count, received_at)", rows)
+
+
+def copy_in(table: str, rows: Iterable[Sequence[object]]) -> None:
+    """Copy `rows` into the columns that `table` names."""
+    with (
+        connection.cursor() as cursor,
+        connection.wrap_database_errors,
+        cursor.copy(f"COPY {table} FROM STDIN") as copy,
+    ):
+        for row in rows:
+            copy.write_row(row)
+
+
+@contextmanager
+def exclusively(application: str) -> Iterator[bool]:
+    """Hold the advisory lock of a stream while the block runs; yield False when another does.
+
+    It only saves work: what is true is decided by the stream's row.
+    """
+    key = zlib.crc32(application.encode()) - 2**31
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK_CLASS, key])
+        (mine,) = cursor.fetchone()
+    try:
+        yield mine
+    finally:
+        if mine:
+            _unlock(key)
+
+
+def _unlock(key: int) -> None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK_CLASS, key])
+    except Error:
+        # The connection is gone, and with it the lock; a broken one must not keep it.
+        connection.close()
+
+
+def _one(application: str, statement: str) -> Stream:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [application])
+        row = cursor.fetchone()
+    if row is None:
+        raise NotFound(f"there is no application {application!r}")
+    return _stream(row)
+
+
+def _stream(row: tuple[str, str, int, int]) -> Stream:
+    application, cursor, generation, sequence = row
+    return Stream(application=application, cursor=cursor, generation=generation, sequence=sequence)
+
+
+def _set_cursor(application: str, cursor: str, *, generation: int) -> None:
+    with connection.cursor() as statement:
+        statement.execute(
+            "UPDATE stream SET cursor = %s, generation = %s WHERE application = %s",
+            [cursor, generation, application],
+        )
