@@ -49,6 +49,20 @@ def is_folded(application: str, *, now: datetime) -> bool:
     return not oldest or now - added_at(oldest[0][0]) < BEHIND
 
 
+def note_postgres(*, now: datetime) -> None:
+    """Note in Redis that PostgreSQL answers: it cannot say itself since when it does not."""
+    broker.client().set(keys.POSTGRES_SEEN, msgspec.json.encode(now))
+
+
+def postgres_seen() -> datetime | None:
+    """Return when PostgreSQL was last noted, as far as Redis knows."""
+    try:
+        text = broker.client().get(keys.POSTGRES_SEEN)
+        return None if text is None else msgspec.json.decode(text, type=datetime)
+    except (broker.RedisError, msgspec.DecodeError):
+        return None
+
+
 def added_at(entry: str) -> datetime:
     """Return when Redis took an entry, from its id."""
     milliseconds = int(entry.partition("-")[0])

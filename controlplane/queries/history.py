@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
+from django.db.models import Sum
+
+from controlplane import models, rows, store
+from controlplane.columns import fit
+from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import StoredEvent
+from controlplane.queries import cursors
 from controlplane.queries.answers import FailureFilter, MinuteCount, Page
 
 
 def event(application: str, sequence: int) -> StoredEvent:
     """Return one event with its body; raise NotFound."""
-    raise NotImplementedError
+    return store.read_one(application, sequence)
 
 
 def task_history(digest: str, *, cursor: str | None = None, limit: int = 50) -> Page[StoredEvent]:
     """Return what happened to a task, newest first, without bodies; commands for it included."""
-    raise NotImplementedError
+    task = _uuid("task", digest)
+    found = rows.TASKS.load("digest = %s", [task])
+    if not found:
+        raise NotFound(f"there is no task {digest!r}")
+    application = found[0].id.application
+    commands = rows.COMMANDS.load("application = %s AND task = %s", [application, task])
+    events = store.read_about(
+        application,
+        task=task,
+        commands=[command.id for command in commands],
+        before=cursors.unpack(cursor, int),
+        limit=cursors.bounded(limit) + 1,
+    )
+    return cursors.page(events, limit=limit, key=lambda each: each.sequence)
 
 
 def group_occurrences(
     application: str, fingerprint: str, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
     """Return the failures of a group (RecordFailed, FailuresCounted), newest first."""
-    raise NotImplementedError
+    wanted = FailureFilter(application=application, fingerprint=fingerprint)
+    return failures(wanted, cursor=cursor, limit=limit)
 
 
 def failures(
@@ -32,7 +53,46 @@ def failures(
 
     `event.data.count` of all rows sums up to the failed records; bodies are left out.
     """
-    raise NotImplementedError
+    names = (
+        [filter.application] if filter.application else [each.application for each in store.known()]
+    )
+    wanted = store.Failures(
+        applications=names,
+        equal=_equal(filter),
+        since=filter.since,
+        until=filter.until,
+        before=cursors.unpack(cursor, tuple[datetime, str, int]),
+    )
+    return cursors.page(
+        store.read_failures(wanted, limit=cursors.bounded(limit) + 1),
+        limit=limit,
+        key=lambda each: (each.event.occurred_at, each.application, each.sequence),
+    )
+
+
+def _equal(filter: FailureFilter) -> dict[str, str | UUID]:
+    columns = {
+        "pipeline": filter.pipeline,
+        "stage": filter.stage,
+        "exception_class": filter.exception_class,
+        "fingerprint": filter.fingerprint,
+    }
+    equal: dict[str, str | UUID] = {
+        # As the columns are: cut where they are cut.
+        column: fit(value)
+        for column, value in columns.items()
+        if value is not None
+    }
+    if filter.task is not None:
+        equal["task"] = _uuid("task", filter.task)
+    return equal
+
+
+def _uuid(name: str, digest: str) -> UUID:
+    try:
+        return UUID(hex=digest)
+    except ValueError as exc:
+        raise InvalidValue(name, digest, "32 hexadecimal digits") from exc
 
 
 def minutes(
@@ -44,4 +104,8 @@ def minutes(
     fingerprint: str | None = None,
 ) -> tuple[MinuteCount, ...]:
     """Return failed records per minute of [since, until), minutes without any left out."""
-    raise NotImplementedError
+    equal = {"application": application, "pipeline": pipeline, "fingerprint": fingerprint}
+    wanted = {column: value for column, value in equal.items() if value is not None}
+    found = models.MinuteCount.objects.filter(minute__gte=since, minute__lt=until, **wanted)
+    counted = found.values("minute").annotate(total=Sum("count")).order_by("minute")
+    return tuple(MinuteCount(minute=each["minute"], count=int(each["total"])) for each in counted)

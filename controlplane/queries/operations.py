@@ -2,26 +2,129 @@
 
 from __future__ import annotations
 
-from controlplane.queries.answers import Health, Lag, Page, Quarantined
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.db import DatabaseError, InterfaceError
+
+from controlplane import broker, models, presence, store
+from controlplane.domain import keys
+from controlplane.domain.errors import NotFound
+from controlplane.queries import cursors
+from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach
+
+#: Wake and the workers are seen every 5 s.
+SILENT_AFTER = timedelta(seconds=30)
 
 
 def lags() -> tuple[Lag, ...]:
-    """Return the lag of each application, by name; one that only waits in Redis is included."""
-    raise NotImplementedError
+    """Return the lag of each application, by name."""
+    return _lags(store.known())
 
 
 def lag(application: str) -> Lag:
     """Return one application's lag; raise NotFound."""
-    raise NotImplementedError
+    found = _lags([each for each in store.known() if each.application == application])
+    if not found:
+        raise NotFound(f"there is no application {application!r}")
+    return found[0]
+
+
+def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
+    now = datetime.now(UTC)
+    aside = store.count_kept_aside()
+    waiting = _waiting([each.application for each in streams])
+    return tuple(
+        Lag(
+            application=each.application,
+            sequence=each.sequence,
+            generation=each.generation,
+            waiting=None if waiting is None else waiting[each.application][0],
+            waiting_seconds=None
+            if waiting is None
+            else _age(waiting[each.application][1], now=now),
+            quarantined=aside.get(each.application, 0),
+        )
+        for each in streams
+    )
+
+
+def _waiting(applications: Sequence[str]) -> dict[str, tuple[int, datetime | None]] | None:
+    """Return how many entries wait and since when, by application; None while Redis is away."""
+    redis = broker.client()
+    found = {}
+    try:
+        for application in applications:
+            stream = keys.events(application)
+            oldest = broker.entries(redis, stream, count=1)
+            since = presence.added_at(oldest[0][0]) if oldest else None
+            found[application] = (int(redis.xlen(stream)), since)
+    except broker.RedisError:
+        return None
+    return found
+
+
+def _age(since: datetime | None, *, now: datetime) -> float:
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())
 
 
 def quarantine(
     application: str | None = None, *, cursor: str | None = None, limit: int = 50
 ) -> Page[Quarantined]:
     """Return what was not understood, newest first."""
-    raise NotImplementedError
+    before = cursors.unpack(cursor, int)
+    found = store.read_kept_aside(application, before=before, limit=cursors.bounded(limit) + 1)
+    kept = [
+        Quarantined(
+            id=each.id,
+            application=each.application,
+            entry=each.entry,
+            batch=each.batch,
+            index=each.index,
+            reason=each.reason,
+            raw=each.raw,
+            received_at=each.received_at,
+            requeued_at=each.requeued_at,
+        )
+        for each in found
+    ]
+    return cursors.page(kept, limit=limit, key=lambda each: each.id)
 
 
 def health() -> Health:
     """Return what answers now, and since when the rest does not; never raises."""
-    raise NotImplementedError
+    now = datetime.now(UTC)
+    redis = _redis()
+    try:
+        seen = dict(models.Sighting.objects.values_list("name", "at"))
+    except (DatabaseError, InterfaceError) as exc:
+        unknown = Reach(up=False, detail="not known while PostgreSQL is away")
+        away = Reach(up=False, last_seen=presence.postgres_seen(), detail=_first_line(exc))
+        return Health(postgres=away, redis=redis, wake=unknown, worker=unknown)
+    if not redis.up:
+        redis = Reach(up=False, last_seen=seen.get("redis"), detail=redis.detail)
+    return Health(
+        postgres=Reach(up=True, last_seen=now),
+        redis=redis,
+        wake=_process("wake", seen, now=now),
+        worker=_process("worker", seen, now=now),
+    )
+
+
+def _process(name: str, seen: dict[str, datetime], *, now: datetime) -> Reach:
+    at = seen.get(name)
+    if at is not None and now - at <= SILENT_AFTER:
+        return Reach(up=True, last_seen=at)
+    return Reach(up=False, last_seen=at, detail=f"no sign of {name}")
+
+
+def _redis() -> Reach:
+    try:
+        broker.client().ping()
+    except broker.RedisError as exc:
+        return Reach(up=False, detail=_first_line(exc))
+    return Reach(up=True, last_seen=datetime.now(UTC))
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).strip().partition("\n")[0]

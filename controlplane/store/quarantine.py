@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
 from django.db import connection
 
 from controlplane.columns import fit
+
+#: Of what is about to be kept.
+NOT_YET = datetime.min.replace(tzinfo=UTC)
 
 
 class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +27,7 @@ class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     raw: bytes
     id: int = 0
-    received_at: datetime | None = None
+    received_at: datetime = NOT_YET
     requeued_at: datetime | None = None
 
 

@@ -1,0 +1,60 @@
+"""The opaque cursors of pages: the sort key of the last row, packed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from controlplane.domain.errors import InvalidValue
+from controlplane.queries.answers import Page
+
+T = TypeVar("T")
+MOST_ROWS = 1000
+
+
+def page(rows: Sequence[T], *, limit: int, key: Callable[[T], object]) -> Page[T]:
+    """Return the first `limit` of `rows`; one more than that says that there is a next page.
+
+    `key` gives what a row is sorted by.
+    """
+    if len(rows) <= limit:
+        return Page(rows=tuple(rows))
+    return Page(rows=tuple(rows[:limit]), next=_pack(key(rows[limit - 1])))
+
+
+def where(
+    equal: Mapping[str, str | UUID | None], order: str, before: Sequence[object] | None
+) -> tuple[str, list[Any]]:
+    """Return the condition for a page: what is not None is equal, and rows before a key."""
+    wanted = {column: value for column, value in equal.items() if value is not None}
+    conditions = [f"{column} = %s" for column in wanted]
+    if before is not None:
+        conditions.append(f"({order}) < ({', '.join(['%s'] * len(before))})")
+    return " AND ".join(conditions) or "true", [*wanted.values(), *(before or ())]
+
+
+def unpack(cursor: str | None, shape: type[T]) -> T | None:
+    """Return the key in `cursor`, None for the first page; raise InvalidValue."""
+    if cursor is None:
+        return None
+    try:
+        packed = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+        return msgspec.json.decode(packed, type=shape)
+    except (ValueError, binascii.Error, msgspec.DecodeError) as exc:
+        raise InvalidValue("cursor", cursor, "what an earlier page gave as next") from exc
+
+
+def bounded(limit: int) -> int:
+    """Return `limit` when it is one, else raise InvalidValue."""
+    if not 1 <= limit <= MOST_ROWS:
+        raise InvalidValue("limit", limit, f"1 to {MOST_ROWS}")
+    return limit
+
+
+def _pack(key: object) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
