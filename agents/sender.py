@@ -7,11 +7,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from agents.road import TransportDown, Verdict
 from agents.spool import Spool
-from agents.transport import Transport, TransportDown, Verdict
 from controlplane.domain.keys import HEARTBEAT_SECONDS
+
+if TYPE_CHECKING:
+    from agents.transport import Transport
 
 log = logging.getLogger("arrester.sender")
 

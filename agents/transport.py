@@ -7,9 +7,7 @@ that call; no pipeline ever waits here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TypeVar, cast
 from uuid import UUID
 
@@ -17,9 +15,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from agents.road import Appended, CommandEntry, TransportDown, Verdict
 from agents.spool import Batch, Sent
 from controlplane.domain import keys
-from controlplane.domain.errors import ArresterError
 from controlplane.domain.states import ApplicationStatus
 
 T = TypeVar("T")
@@ -54,36 +52,6 @@ for i = 5, #ARGV, 2 do
 end
 return answer
 """
-
-
-class TransportDown(ArresterError):
-    """Redis cannot be reached, or refuses; nothing is known to have happened, so try again."""
-
-
-class Verdict(StrEnum):
-    """What Redis made of an append."""
-
-    DONE = "DONE"
-    #: The stream is at its bound: only the first entries, or none, were taken.
-    FULL = "FULL"
-    #: Redis lost what it had taken before; nothing was appended.
-    LOST = "LOST"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """The answer to an append: `entries` are the stream ids of the first batches, in order."""
-
-    verdict: Verdict
-    entries: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEntry:
-    """One entry of the stream of commands, not yet understood."""
-
-    id: str
-    body: bytes
 
 
 class Transport:

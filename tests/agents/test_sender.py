@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from agents.road import TransportDown, Verdict
 from agents.sender import Sender
 from agents.spool import Spool
-from agents.transport import Transport, TransportDown, Verdict
+from agents.transport import Transport
 from controlplane.domain import keys
 from tests.agents.facts import INSTANCE, batch_id, some_events
 from tests.agents.redis_server import FoldingSide, Server, eventually

@@ -1,0 +1,161 @@
+"""From a fetched command to its answer: delivered, then applied or refused, once."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+from agents.lifecycle import Instance
+from controlplane.domain.events import (
+    CommandDelivered,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    ResumeHow,
+)
+
+log = logging.getLogger("arrester.commands")
+
+EXPIRED = "expired before it was fetched"
+_HOW = {
+    CommandKind.RESUME_TASK: ResumeHow.RETRY,
+    CommandKind.SKIP_RECORD: ResumeHow.SKIP,
+}
+
+
+class Outcome(Protocol):
+    """What a thread made of a command; the reason is its word either way."""
+
+    @property
+    def applied(self) -> bool: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Controls(Protocol):
+    """What a command needs of a thread. It answers, beside its checkpoint, with its own events."""
+
+    @property
+    def pipeline_name(self) -> str: ...
+
+    @property
+    def checkpoint_id(self) -> str: ...
+
+    def resume(
+        self,
+        key: str | None,
+        *,
+        how: ResumeHow,
+        position: int | None = None,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome: ...
+
+    def is_applied(self, command: UUID) -> Outcome | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    command: CommandIssued
+    ahead: timedelta
+
+
+class Commands:
+    """Takes commands from the poller; a thread of its own applies those for tasks, in order.
+
+    A task may have to wait for the end of its micro-batch; a shutdown must not wait behind it.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        *,
+        threads: Callable[[], Sequence[Controls]],
+        shut_down: Callable[[CommandIssued], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._instance = instance
+        self._threads = threads
+        self._shut_down = shut_down
+        self._now = now
+        self._fetched: queue.SimpleQueue[_Fetched | None] = queue.SimpleQueue()
+        self._delivered: set[UUID] = set()
+        self._thread = threading.Thread(target=self._run, name="arrester-commands", daemon=True)
+        #: Commands that failed here for a reason of our own; they are answered all the same.
+        self.guest_errors = 0
+
+    def start(self) -> None:
+        """Begin to apply."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the command that is being applied, without waiting for it."""
+        self._fetched.put(None)
+
+    def take(self, command: CommandIssued, ahead: timedelta) -> None:
+        """Accept a command that may be for us, and may have been here before."""
+        mine = self._instance.id in command.instances
+        if command.command in self._delivered or not (mine or self._thread_for(command)):
+            return
+        self._delivered.add(command.command)
+        self._say(command, CommandDelivered(command=command.command))
+        if self._now() + ahead >= command.expires_at:
+            self._refuse(command, EXPIRED)
+        elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+            self._shut_down(command)
+        elif command.kind in _HOW:
+            self._fetched.put(_Fetched(command, ahead))
+        else:
+            self._refuse(command, f"{command.kind} is not for an instance")
+
+    def _run(self) -> None:
+        while (fetched := self._fetched.get()) is not None:
+            try:
+                self._apply(fetched.command, fetched.ahead)
+            except Exception as exc:  # the guest must not end silently, nor break its host
+                self.guest_errors += 1
+                log.exception("%s could not be applied", fetched.command.kind)
+                self._refuse(fetched.command, f"it failed here: {type(exc).__name__}: {exc}")
+
+    def _apply(self, command: CommandIssued, ahead: timedelta) -> None:
+        thread = self._thread_for(command)
+        if thread is None:
+            where = f"pipeline {command.pipeline} at checkpoint {command.checkpoint}"
+            self._refuse(command, f"no thread of this instance runs {where}")
+        elif thread.is_applied(command.command) is not None:
+            log.info("%s was answered before; its answer is on its way", command.command)
+        elif self._now() + ahead >= command.expires_at:
+            self._refuse(command, EXPIRED)
+        else:
+            outcome = thread.resume(
+                command.task,
+                how=_HOW[command.kind],
+                position=command.position,
+                command=command.command,
+                actor=command.actor,
+                reason=command.reason,
+            )
+            log.info("%s by %s: %s", command.kind, command.actor, outcome.reason)
+
+    def _thread_for(self, command: CommandIssued) -> Controls | None:
+        for thread in self._threads():
+            if (thread.pipeline_name, thread.checkpoint_id) == (
+                command.pipeline,
+                command.checkpoint,
+            ):
+                return thread
+        return None
+
+    def _refuse(self, command: CommandIssued, reason: str) -> None:
+        self._say(command, CommandRefused(command=command.command, reason=reason))
+
+    def _say(self, command: CommandIssued, data: CommandDelivered | CommandRefused) -> None:
+        self._instance.say(data, caused_by=command.command)

@@ -1,0 +1,119 @@
+"""The thread that fetches commands, and sees when the application is latched."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from agents.road import CommandEntry, TransportDown
+from controlplane.domain import wire
+from controlplane.domain.events import CommandIssued
+
+if TYPE_CHECKING:
+    from agents.transport import Transport
+
+log = logging.getLogger("arrester.poller")
+
+BACK_OFF_SECONDS = (0.2, 10.0)
+#: A latched application's instance gets a command to stop; one that got none goes by itself.
+LATCH_GRACE_SECONDS = 15.0
+FROM_THE_BEGINNING = "0"
+
+
+class Poller:
+    """Runs as a daemon. `take` gets each command, at least once, with the server's clock beside it.
+
+    The second argument of `take` is how far the server's clock is ahead of ours. `on_latched` is
+    called once, when the application has been latched for a while and nobody told us to stop: the
+    shutdown was meant for us too, but the server had lost sight of us.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        take: Callable[[CommandIssued, timedelta], None],
+        on_latched: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._take = take
+        self._on_latched = on_latched
+        self._thread = threading.Thread(target=self._run, name="arrester-poller", daemon=True)
+        self._stopping = threading.Event()
+        self._after = FROM_THE_BEGINNING
+        self._from_beginning = threading.Event()
+        self._latched_since: float | None = None
+        self._back_off = BACK_OFF_SECONDS[0]
+        #: Entries that are no command; each is told in the log once it is read.
+        self.malformed = 0
+        #: Rounds that failed for a reason that is not Redis.
+        self.guest_errors = 0
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def read_again(self) -> None:
+        """Take all open commands again: a thread is there now that they may be meant for."""
+        self._from_beginning.set()
+
+    def stop(self) -> None:
+        """End, without waiting for a read that is under way."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._round()
+                self._back_off = BACK_OFF_SECONDS[0]
+            except TransportDown:
+                # Redis may come back empty, and count its entries from lower numbers.
+                self._after = FROM_THE_BEGINNING
+                self._wait_out()
+            except Exception:  # the guest must not end silently, nor break its host
+                self.guest_errors += 1
+                log.exception("a command could not be taken")
+                self._wait_out()
+
+    def _round(self) -> None:
+        if self._from_beginning.is_set():
+            self._from_beginning.clear()
+            self._after = FROM_THE_BEGINNING
+        self._look_at_latch()
+        entries = self._transport.commands(after=self._after)
+        if not entries:
+            return
+        ahead = self._transport.server_time() - datetime.now(UTC)
+        for entry in entries:
+            command = self._understood(entry)
+            if command is not None:
+                self._take(command, ahead)
+            self._after = entry.id
+
+    def _understood(self, entry: CommandEntry) -> CommandIssued | None:
+        try:
+            return wire.decode_command(entry.body)
+        except (msgspec.DecodeError, ValueError) as exc:
+            self.malformed += 1
+            log.warning("entry %s of the commands is none: %s", entry.id, exc)
+            return None
+
+    def _look_at_latch(self) -> None:
+        now = time.monotonic()
+        if not self._transport.is_latched():
+            self._latched_since = None
+        elif self._latched_since is None:
+            self._latched_since = now
+        elif now - self._latched_since >= LATCH_GRACE_SECONDS:
+            self._latched_since = now
+            self._on_latched()
+
+    def _wait_out(self) -> None:
+        self._stopping.wait(self._back_off)
+        self._back_off = min(self._back_off * 2, BACK_OFF_SECONDS[1])

@@ -1,0 +1,294 @@
+"""What an agent does besides Spark: start and end of the instance, its threads, its commands."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NoReturn, Protocol
+from uuid import UUID
+
+import msgspec
+
+from agents.commands import Commands, Controls
+from agents.config import AgentConfig
+from agents.lifecycle import Ending, Instance
+from agents.link import Link
+from agents.spool import Spool
+from controlplane.domain import wire
+from controlplane.domain.errors import ApplicationLatched, InvalidValue
+from controlplane.domain.events import (
+    CommandApplied,
+    CommandIssued,
+    Event,
+    Failure,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
+    Run,
+)
+from controlplane.domain.ids import uuid7
+from controlplane.domain.states import TaskState, ThreadStatus
+
+log = logging.getLogger("arrester.agent")
+
+WATCH_SECONDS = 0.2
+#: What a thread's stop may take beyond its timeout, for the hard way.
+GRACE_SECONDS = 10.0
+
+
+class Death(Protocol):
+    """How a thread ended, as the engine tells it, once per thread."""
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def failure(self) -> Failure | None: ...
+
+    @property
+    def exception(self) -> BaseException | None: ...
+
+
+class Thread(Controls, Protocol):
+    """One run of a pipeline, as the runtime drives it."""
+
+    @property
+    def state(self) -> ThreadStatus: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    def start(self, checkpoint: str) -> None: ...
+
+    def stop(self, *, timeout_seconds: float) -> bool: ...
+
+    def tasks(self) -> list[TaskState]: ...
+
+
+class Runtime:
+    """One instance from its first pipeline to its end. Methods may be called from any thread."""
+
+    def __init__(self, config: AgentConfig, *, versions: dict[str, str]) -> None:
+        self.config = config
+        self.id = uuid7(_now())
+        self.exception: BaseException | None = None
+        self.ending: Ending | None = None
+        self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
+        self.threads: list[Thread] = []
+        self._versions = versions
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._link: Link | None = None
+        #: Shutdown commands that wait for the end to be answered.
+        self._shutdowns: list[CommandIssued] = []
+        self._commands = Commands(
+            self.instance, threads=self.running, shut_down=self._obey, now=_now
+        )
+
+    def open(self) -> None:
+        """Bring the instance to RUNNING; again changes nothing.
+
+        Raises ApplicationLatched, and the instance is over, when somebody shut the application
+        down; InvalidValue when the instance has ended: each run of a process is a new Agent.
+        """
+        with self._lock:
+            if self.ending is not None:
+                raise InvalidValue("agent", self.ending.value, "an agent that has not ended")
+            if self._link is not None:
+                return
+            self._link = Link(self.config, self.id)
+            started = InstanceStarted(
+                host=socket.gethostname(), pid=os.getpid(), versions=self._versions
+            )
+            if self._link.is_latched():
+                self._stay_away(started)
+            self.instance.say(started)
+            self._link.start_sending(heartbeat=self._heartbeat)
+            self._link.start_listening(take=self._commands.take, on_latched=self._latched)
+            self._commands.start()
+            atexit.register(self.end, Ending.STOPPED, "the process ends")
+
+    def start(
+        self, make: Callable[[Spool, Callable[[Death], None]], Thread], checkpoint: str
+    ) -> Thread:
+        """Start the thread that `make` returns; what goes wrong there is raised here."""
+        self.open()
+        thread = make(self._opened.spool, self._died)
+        with self._lock:
+            self.threads.append(thread)
+        try:
+            thread.start(checkpoint)
+        except BaseException:
+            with self._lock:
+                self.threads.remove(thread)
+            raise
+        self._opened.read_commands_again()
+        return thread
+
+    def running(self) -> list[Thread]:
+        """Return the threads that have not ended."""
+        with self._lock:
+            threads = list(self.threads)
+        return [thread for thread in threads if thread.state is ThreadStatus.RUNNING]
+
+    def await_ending(self, timeout_seconds: float | None) -> Ending | None:
+        """Return how it ended, or None when it has not within the time."""
+        deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
+        idle = False
+        while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
+            # A thread that fails is DEAD a moment before it says so: look twice.
+            if idle and self._nothing_left():
+                return Ending.FINISHED
+            idle = self._nothing_left()
+            if time.monotonic() >= deadline:
+                return None
+        return self.ending
+
+    def end(
+        self,
+        ending: Ending,
+        reason: str,
+        *,
+        failure: Failure | None = None,
+        caused_by: UUID | None = None,
+    ) -> None:
+        """Stop all threads within error.shutdown.timeout.ms and end the instance; waits for it.
+
+        The first call decides how it ended; further ones only wait.
+        """
+        with self._lock:
+            first = self.ending is None
+            if first:
+                self.ending = ending
+        if not first or self._link is None:
+            self._over.wait(None if self._link else 0)
+            return
+        atexit.unregister(self.end)
+        log.info("%s ends: %s", self.config.application, reason)
+        self.instance.say(InstanceStopping(reason=reason), caused_by=caused_by)
+        graceful = self._stop_threads()
+        detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
+        stopped = InstanceStopped(reason=reason, failure=failure)
+        with self._lock:
+            answers = [
+                CommandApplied(command=command.command, detail=detail)
+                for command in self._shutdowns
+            ]
+            self.instance.say(stopped, *answers, caused_by=caused_by)
+        self._commands.stop()
+        self._opened.close()
+        self._over.set()
+
+    def metrics(self) -> dict[str, int]:
+        """Return counts of the agent itself; none before it is opened."""
+        if self._link is None:
+            return {}
+        return self._link.metrics() | {"command-errors": self._commands.guest_errors}
+
+    @property
+    def _opened(self) -> Link:
+        assert self._link is not None
+        return self._link
+
+    def _tell(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        self._opened.spool.put(batch_id, events)
+
+    def _stay_away(self, started: InstanceStarted) -> NoReturn:
+        """Say why nothing runs here, and do not run."""
+        reason = (
+            f"{self.config.application} is LATCHED: it was shut down on purpose; "
+            "start it from the dashboard, then run again"
+        )
+        self.ending = Ending.SHUT_DOWN
+        self.instance.say(started, InstanceStopped(reason=reason))
+        self._opened.start_sending(heartbeat=self._heartbeat)
+        self._opened.close()
+        self._over.set()
+        raise ApplicationLatched(reason)
+
+    def _heartbeat(self) -> bytes:
+        runs = tuple(
+            Run(pipeline=each.pipeline_name, checkpoint=each.checkpoint_id, epoch=each.epoch)
+            for each in self.running()
+        )
+        return msgspec.json.encode(
+            wire.Heartbeat(
+                at=_now(),
+                status=self.instance.status.value,
+                runs=runs,
+                spooled=self._opened.spool.events,
+            )
+        )
+
+    def _nothing_left(self) -> bool:
+        return bool(self.threads) and not self.running() and self.ending is None
+
+    def _died(self, death: Death) -> None:
+        """Take a thread's last word: a failure ends the instance (SHUTDOWN_CLIENT of KIP-671)."""
+        if death.failure is None and death.exception is None:
+            log.info("a thread of %s ended: %s", self.config.application, death.reason)
+            return
+        if self.exception is None:
+            self.exception = death.exception
+        log.error("%s: %s", self.config.application, death.reason, exc_info=death.exception)
+        self._end_soon(Ending.FAILED, death.reason, failure=death.failure)
+
+    def _obey(self, command: CommandIssued) -> None:
+        with self._lock:
+            self._shutdowns.append(command)
+        reason = f"shut down by {command.actor}: {command.reason}"
+        self._end_soon(Ending.SHUT_DOWN, reason, caused_by=command.command)
+
+    def _latched(self) -> None:
+        self._end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
+
+    def _end_soon(
+        self,
+        ending: Ending,
+        reason: str,
+        *,
+        failure: Failure | None = None,
+        caused_by: UUID | None = None,
+    ) -> None:
+        """End from a thread of its own: the caller's own thread may be what has to end."""
+        threading.Thread(
+            target=self.end,
+            args=(ending, reason),
+            kwargs={"failure": failure, "caused_by": caused_by},
+            name="arrester-end",
+            daemon=True,
+        ).start()
+
+    def _stop_threads(self) -> bool:
+        """Stop all threads at once; return whether each ended at a micro-batch boundary."""
+        seconds = self.config.shutdown_timeout_seconds
+        graceful: list[bool] = []
+
+        def stop(thread: Thread) -> None:
+            try:
+                graceful.append(thread.stop(timeout_seconds=seconds))
+            except Exception:  # the instance ends all the same
+                log.exception("%s did not stop in order", thread.pipeline_name)
+
+        stopping = self.running()
+        helpers = [threading.Thread(target=stop, args=(each,), daemon=True) for each in stopping]
+        for helper, thread in zip(helpers, stopping, strict=True):
+            try:
+                helper.start()
+            except RuntimeError:  # Python 3.12 starts no threads once it is about to exit
+                stop(thread)
+        for helper in helpers:
+            if helper.ident is not None:
+                helper.join(seconds + GRACE_SECONDS)
+        return len(graceful) == len(stopping) and all(graceful)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,47 @@
+"""SIGTERM and Ctrl-C inside `with agent:` end the block, so that its end can be graceful."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+#: What a shell shows for a process that a signal ended.
+BY_SIGNAL = 128
+
+
+@contextmanager
+def ending_the_block() -> Iterator[None]:
+    """Turn the first SIGTERM into SystemExit(143), the first SIGINT into KeyboardInterrupt.
+
+    PySpark's own SIGINT handler cancels all running jobs, which would look like a failure of the
+    pipeline. A second signal meets the handlers that were there before. Outside the main thread,
+    where no handler can be set, this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Handler] = {}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _restore(before)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(BY_SIGNAL + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def _restore(before: dict[int, Handler]) -> None:
+    while before:
+        number, handler = before.popitem()
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,0 +1,126 @@
+"""A thread without Spark: it answers commands as the engine does, and remembers them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from agents.outbox import Outbox
+from agents.runtime import Death
+from controlplane.domain.events import (
+    CommandApplied,
+    CommandRefused,
+    Event,
+    EventData,
+    Failure,
+    ResumeHow,
+    Run,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.ids import uuid7
+from controlplane.domain.states import TaskState, ThreadStatus
+from tests.agents.facts import INSTANCE, NOW
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    applied: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FakeDeath:
+    reason: str
+    failure: Failure | None = None
+    exception: BaseException | None = None
+
+
+@dataclass(slots=True)
+class FakeThread:
+    """`paused` are the keys that a resume is true for; `journal` survives the thread."""
+
+    outbox: Outbox
+    on_death: Callable[[Death], None]
+    pipeline_name: str = "delays"
+    checkpoint_id: str = "c1"
+    epoch: int = 1
+    instance: UUID = INSTANCE
+    paused: set[str | None] = field(default_factory=lambda: {"JFK"})
+    journal: dict[UUID, Outcome] = field(default_factory=dict)
+    resumes: list[tuple[str | None, ResumeHow, int | None]] = field(default_factory=list)
+    #: What `resume` raises, if anything.
+    broken: Exception | None = None
+    #: What `start` raises, if anything.
+    cannot_start: Exception | None = None
+    #: How long a graceful stop would take.
+    busy_seconds: float = 0.0
+    alive: bool = False
+    applying: threading.Event = field(default_factory=threading.Event)
+    may_apply: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.may_apply.set()
+
+    @property
+    def state(self) -> ThreadStatus:
+        return ThreadStatus.RUNNING if self.alive else ThreadStatus.DEAD
+
+    def start(self, checkpoint: str) -> None:
+        if self.cannot_start is not None:
+            raise self.cannot_start
+        self.alive = True
+        self._tell(ThreadStarted())
+
+    def stop(self, *, timeout_seconds: float) -> bool:
+        graceful = self.busy_seconds <= timeout_seconds
+        threading.Event().wait(min(self.busy_seconds, timeout_seconds))
+        self.die(FakeDeath("stopped"))
+        return graceful
+
+    def die(self, death: FakeDeath) -> None:
+        self.alive = False
+        self._tell(ThreadDied(reason=death.reason, failure=death.failure))
+        self.on_death(death)
+
+    def tasks(self) -> list[TaskState]:
+        return []
+
+    def resume(
+        self,
+        key: str | None,
+        *,
+        how: ResumeHow,
+        position: int | None = None,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome:
+        self.applying.set()
+        assert self.may_apply.wait(10)
+        if self.broken is not None:
+            raise self.broken
+        self.resumes.append((key, how, position))
+        applied = key in self.paused
+        outcome = Outcome(applied, "resumed" if applied else f"{key} is RUNNING")
+        if applied:
+            self.paused.remove(key)
+            self._tell(TaskResumed(task=key, how=how), command)
+        if command is not None:
+            self.journal[command] = outcome
+            answer: EventData = CommandRefused(command=command, reason=outcome.reason)
+            self._tell(CommandApplied(command=command) if applied else answer, command)
+        return outcome
+
+    def is_applied(self, command: UUID) -> Outcome | None:
+        return self.journal.get(command)
+
+    def _tell(self, data: EventData, command: UUID | None = None) -> None:
+        run = Run(pipeline=self.pipeline_name, checkpoint=self.checkpoint_id, epoch=self.epoch)
+        event = Event(
+            occurred_at=NOW, instance=self.instance, run=run, caused_by=command, data=data
+        )
+        self.outbox.put(uuid7(NOW), [event])
