@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from controlplane import presence, projections, relay, rows, store
+from controlplane import models, presence, projections, relay, rows, store
 from controlplane.domain import ids
 from controlplane.domain.decide import Wish, decide
 from controlplane.domain.decide import watch as passing_of_time
@@ -122,6 +122,13 @@ def watch(*, now: datetime | None = None) -> int:
         _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)
         for stream in store.known()
     )
+
+
+def sighted(*names: str) -> None:
+    """Note that parts of the system (redis, wake, worker) are at work now."""
+    now = datetime.now(UTC)
+    for name in names:
+        models.Sighting.objects.update_or_create(name=name, defaults={"at": now})
 
 
 def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:

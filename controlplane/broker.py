@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-__all__ = ["Redis", "RedisError", "ResponseError", "client", "entries", "last_id"]
+__all__ = ["Redis", "RedisError", "ResponseError", "changed", "client", "entries", "last_id"]
 
 
 def client() -> Redis:
@@ -38,6 +38,15 @@ def entries(
     # The client's types allow for answers that ours, which leaves bytes as they are, never gives.
     found: Any = redis.xrange(stream, min=begin, count=count)
     return [(id.decode(), fields) for id, fields in found]
+
+
+def changed(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> list[str]:
+    """Wait until streams have entries after their positions; return those that have."""
+    # One entry of each is enough to know. The client answers by protocol: pairs, or a dictionary.
+    streams: Any = dict(positions)
+    found: Any = redis.xread(streams, count=1, block=milliseconds)
+    names = found.keys() if isinstance(found, dict) else [name for name, _ in found or ()]
+    return [name.decode() for name in names]
 
 
 def last_id(redis: Redis, stream: str) -> str | None:

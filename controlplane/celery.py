@@ -33,5 +33,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     enable_utc=True,
     timezone="UTC",
+    # All that beat does; what cannot wait an hour is asked for by `wake`.
+    beat_schedule={"housekeeping": {"task": "arrester.housekeeping", "schedule": 3600.0}},
 )
 app.autodiscover_tasks(["controlplane"])

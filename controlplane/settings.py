@@ -37,7 +37,13 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
         "PORT": options.pop("port", ""),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5, "application_name": "arrester", **options},
+        "OPTIONS": {
+            "connect_timeout": 5,
+            "application_name": "arrester",
+            # Compiling costs more than any of our statements, which are many and short.
+            "options": "-c jit=off",
+            **options,
+        },
     }
 
 

@@ -31,7 +31,7 @@ class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
     requeued_at: datetime | None = None
 
 
-Row = tuple[str, str, UUID | None, int | None, str, bytes, int, datetime | None, datetime | None]
+Row = tuple[str, str, UUID | None, int | None, str, bytes, int, datetime, datetime | None]
 _COLUMNS = "application, entry, batch, index, reason, raw, id, received_at, requeued_at"
 
 

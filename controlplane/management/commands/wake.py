@@ -1,0 +1,125 @@
+"""Have the streams folded as soon as something comes; repair what was lost every five seconds."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from celery.app.task import Task
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError, InterfaceError, connection
+from kombu.exceptions import OperationalError
+
+from controlplane import actions, broker, presence, tasks
+from controlplane.celery import app
+from controlplane.domain import keys
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.names import check_name
+
+log = logging.getLogger(__name__)
+#: How often new streams are looked for, and how soon a signal is seen.
+LOOK_SECONDS = 1.0
+SWEEP_SECONDS = 5
+#: How long a drain that was asked for is waited for before it is asked for again.
+WOKEN_SECONDS = 5
+EXPIRE_SECONDS = 60
+#: Above this nobody takes messages; more of them would only fill Redis.
+MOST_MESSAGES = 1000
+
+
+class Command(BaseCommand):
+    help = "Wait for events and have them folded; runs until SIGTERM."
+
+    def handle(self, *_args: Any, **_options: Any) -> None:
+        ended = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ended.set())
+        waker = Waker()
+        self.stdout.write("awake")
+        self.stdout.flush()
+        while not ended.is_set():
+            try:
+                waker.turn()
+            except (broker.RedisError, OperationalError) as exc:
+                log.warning("Redis is away: %s", exc)
+                waker.next_sweep = 0.0
+                ended.wait(1)
+        self.stdout.write("asleep")
+
+
+class Waker:
+    """Knows the streams, and up to where it has asked for each to be folded."""
+
+    def __init__(self) -> None:
+        self.redis = broker.client()
+        self.positions: dict[str, str] = {}
+        self.next_look = self.next_sweep = 0.0
+
+    def turn(self) -> None:
+        """Wait for up to a second, and have folded what came; sweep when it is time."""
+        now = time.monotonic()
+        if now >= self.next_look:
+            self.next_look = now + LOOK_SECONDS
+            self._discover()
+        if now >= self.next_sweep:
+            self.next_sweep = now + SWEEP_SECONDS
+            self._sweep()
+        if not self.positions:
+            time.sleep(LOOK_SECONDS)
+            return
+        milliseconds = int(LOOK_SECONDS * 1000)
+        for name in broker.changed(self.redis, self.positions, milliseconds=milliseconds):
+            self.positions[name] = broker.last_id(self.redis, name) or "0-0"
+            self._wake(keys.application_of(name))
+
+    def _discover(self) -> None:
+        """Learn new streams; what waits in them wakes us at once."""
+        for key in self.redis.scan_iter(match=keys.EVENT_STREAMS, count=1000, _type="stream"):
+            name = key.decode(errors="replace")
+            if name not in self.positions and _is_ours(name):
+                self.positions[name] = "0-0"
+
+    def _sweep(self) -> None:
+        """Ask again for whatever may have been lost: messages, or a whole Redis."""
+        _note_what_is_there()
+        for name in self.positions:
+            self.positions[name] = broker.last_id(self.redis, name) or "0-0"
+            if self.redis.xlen(name):
+                self._wake(keys.application_of(name))
+        for task in (tasks.sweep, tasks.watch):
+            self._send(task)
+
+    def _wake(self, application: str) -> None:
+        """Have the application's stream folded, unless that is on its way."""
+        if self.redis.set(keys.woken(application), 1, nx=True, ex=WOKEN_SECONDS):
+            self._send(tasks.drain, application)
+
+    def _send(self, task: Task[Any, Any], *args: str) -> None:
+        # What is not taken by then has been asked for again.
+        if self.redis.llen(app.conf.task_default_queue) < MOST_MESSAGES:
+            task.apply_async(args=args, expires=EXPIRE_SECONDS, retry=False)
+
+
+def _is_ours(stream: str) -> bool:
+    try:
+        check_name("application", keys.application_of(stream))
+    except InvalidValue:
+        log.warning("%r is no application's stream; left alone", stream)
+        return False
+    return True
+
+
+def _note_what_is_there() -> None:
+    """Let each of the two servers remember when the other one was last seen."""
+    broker.client().ping()
+    try:
+        actions.sighted("redis", "wake")
+    except (DatabaseError, InterfaceError) as exc:
+        log.warning("PostgreSQL is away: %s", exc)
+        connection.close()
+        return
+    presence.note_postgres(now=datetime.now(UTC))

@@ -1,0 +1,48 @@
+"""The Celery tasks, thin. Losing any of their messages, or all, costs one sweep of `wake`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from controlplane import actions, broker, ingest, store
+from controlplane import relay as outbox
+from controlplane.domain import keys
+
+DAYS_AHEAD = 8
+
+
+@shared_task(name="arrester.drain")
+def drain(application: str) -> None:
+    """Fold what waits; come back while there is more, so that others get their turn."""
+    # Taken away before reading: whatever comes after this is asked for again.
+    broker.client().delete(keys.woken(application))
+    if ingest.drain(application).more:
+        drain.delay(application)
+
+
+@shared_task(name="arrester.relay")
+def relay(application: str) -> None:
+    """Say again what agents have to know."""
+    outbox.relay(application)
+
+
+@shared_task(name="arrester.sweep")
+def sweep() -> None:
+    """Repair what was lost on the way to the agents, and show that a worker works."""
+    actions.sighted("worker")
+    for stream in store.known():
+        outbox.relay(stream.application)
+
+
+@shared_task(name="arrester.watch")
+def watch() -> None:
+    """Tell what time made true."""
+    actions.watch()
+
+
+@shared_task(name="arrester.housekeeping")
+def housekeeping() -> None:
+    """Make the log's partitions ahead."""
+    store.ensure_partitions(datetime.now(UTC).date(), days=DAYS_AHEAD)
