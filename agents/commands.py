@@ -23,6 +23,8 @@ from controlplane.domain.events import (
 log = logging.getLogger("arrester.commands")
 
 EXPIRED = "expired before it was fetched"
+#: Commands for tasks that no thread here runs (yet); more are other instances' for sure.
+UNCLAIMED = 1000
 _HOW = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
     CommandKind.SKIP_RECORD: ResumeHow.SKIP,
@@ -87,7 +89,9 @@ class Commands:
         self._shut_down = shut_down
         self._now = now
         self._fetched: queue.SimpleQueue[_Fetched | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._delivered: set[UUID] = set()
+        self._unclaimed: dict[UUID, _Fetched] = {}
         self._thread = threading.Thread(target=self._run, name="arrester-commands", daemon=True)
         #: Commands that failed here for a reason of our own; they are answered all the same.
         self.guest_errors = 0
@@ -102,10 +106,13 @@ class Commands:
 
     def take(self, command: CommandIssued, ahead: timedelta) -> None:
         """Accept a command that may be for us, and may have been here before."""
-        mine = self._instance.id in command.instances
-        if command.command in self._delivered or not (mine or self._thread_for(command)):
-            return
-        self._delivered.add(command.command)
+        with self._lock:
+            if command.command in self._delivered:
+                return
+            if not self._is_for_us(command):
+                self._keep_unclaimed(command, ahead)
+                return
+            self._delivered.add(command.command)
         self._say(command, CommandDelivered(command=command.command))
         if self._now() + ahead >= command.expires_at:
             self._refuse(command, EXPIRED)
@@ -115,6 +122,22 @@ class Commands:
             self._fetched.put(_Fetched(command, ahead))
         else:
             self._refuse(command, f"{command.kind} is not for an instance")
+
+    def look_again(self) -> None:
+        """Take what nobody here could claim before: a new thread may be what it is meant for."""
+        with self._lock:
+            unclaimed, self._unclaimed = self._unclaimed, {}
+        for fetched in unclaimed.values():
+            self.take(fetched.command, fetched.ahead)
+
+    def _is_for_us(self, command: CommandIssued) -> bool:
+        if self._instance.id in command.instances:
+            return True
+        return command.kind in _HOW and self._thread_for(command) is not None
+
+    def _keep_unclaimed(self, command: CommandIssued, ahead: timedelta) -> None:
+        if command.kind in _HOW and len(self._unclaimed) < UNCLAIMED:
+            self._unclaimed[command.command] = _Fetched(command, ahead)
 
     def _run(self) -> None:
         while (fetched := self._fetched.get()) is not None:

@@ -74,11 +74,6 @@ class Link:
         self._poller = Poller(self._transport, take=take, on_latched=on_latched)
         self._poller.start()
 
-    def read_commands_again(self) -> None:
-        """Take all open commands again: a thread is there now that they may be meant for."""
-        if self._poller is not None:
-            self._poller.read_again()
-
     def close(self) -> None:
         """Send what can be sent within some seconds and let go of everything.
 

@@ -47,10 +47,9 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="arrester-poller", daemon=True)
         self._stopping = threading.Event()
         self._after = FROM_THE_BEGINNING
-        self._from_beginning = threading.Event()
         self._latched_since: float | None = None
         self._back_off = BACK_OFF_SECONDS[0]
-        #: Entries that are no command; each is told in the log once it is read.
+        #: Entries that are no command; each is told in the log when it is read.
         self.malformed = 0
         #: Rounds that failed for a reason that is not Redis.
         self.guest_errors = 0
@@ -58,10 +57,6 @@ class Poller:
     def start(self) -> None:
         """Begin to listen."""
         self._thread.start()
-
-    def read_again(self) -> None:
-        """Take all open commands again: a thread is there now that they may be meant for."""
-        self._from_beginning.set()
 
     def stop(self) -> None:
         """End, without waiting for a read that is under way."""
@@ -82,9 +77,6 @@ class Poller:
                 self._wait_out()
 
     def _round(self) -> None:
-        if self._from_beginning.is_set():
-            self._from_beginning.clear()
-            self._after = FROM_THE_BEGINNING
         self._look_at_latch()
         entries = self._transport.commands(after=self._after)
         if not entries:

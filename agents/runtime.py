@@ -81,7 +81,7 @@ class Runtime:
         self.exception: BaseException | None = None
         self.ending: Ending | None = None
         self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
-        self.threads: list[Thread] = []
+        self.threads: tuple[Thread, ...] = ()
         self._versions = versions
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -122,21 +122,19 @@ class Runtime:
         self.open()
         thread = make(self._opened.spool, self._died)
         with self._lock:
-            self.threads.append(thread)
+            self.threads += (thread,)
         try:
             thread.start(checkpoint)
         except BaseException:
             with self._lock:
-                self.threads.remove(thread)
+                self.threads = tuple(each for each in self.threads if each is not thread)
             raise
-        self._opened.read_commands_again()
+        self._commands.look_again()
         return thread
 
     def running(self) -> list[Thread]:
         """Return the threads that have not ended."""
-        with self._lock:
-            threads = list(self.threads)
-        return [thread for thread in threads if thread.state is ThreadStatus.RUNNING]
+        return [thread for thread in self.threads if thread.state is ThreadStatus.RUNNING]
 
     def await_ending(self, timeout_seconds: float | None) -> Ending | None:
         """Return how it ended, or None when it has not within the time."""

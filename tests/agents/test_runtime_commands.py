@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from agents import poller
+from agents.config import AgentConfig
+from agents.lifecycle import Ending
+from agents.outbox import Outbox
+from agents.runtime import Death, Runtime
+from agents.transport import Transport
+from controlplane.domain import keys, wire
+from controlplane.domain.errors import ApplicationLatched
+from controlplane.domain.events import (
+    CommandApplied,
+    CommandDelivered,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    EventData,
+    InstanceStopped,
+    ResumeHow,
+)
+from controlplane.domain.states import InstanceStatus
+from tests.agents.fake_thread import FakeThread
+from tests.agents.redis_server import FoldingSide, Server, eventually
+
+COMMANDS = keys.commands("flights")
+STATE = keys.state("flights")
+
+
+class Operator:
+    """Wishes as the server relays them, and the answers that come back."""
+
+    def __init__(self, server: Server, folding: FoldingSide) -> None:
+        self._client = server.client
+        self._folding = folding
+
+    def wish(
+        self,
+        kind: CommandKind = CommandKind.RESUME_TASK,
+        *,
+        to: Runtime | None = None,
+        task: str | None = "JFK",
+        checkpoint: str | None = "c1",
+        expires_in: timedelta = timedelta(minutes=15),
+    ) -> CommandIssued:
+        command = CommandIssued(
+            command=uuid4(),
+            kind=kind,
+            actor="ana",
+            reason="because",
+            pipeline="delays",
+            checkpoint=checkpoint,
+            task=task,
+            position=7,
+            instances=() if to is None else (to.id,),
+            expires_at=datetime.now(UTC) + expires_in,
+        )
+        self.relay(command)
+        return command
+
+    def relay(self, command: CommandIssued) -> None:
+        body = wire.encode_command(command)
+        self._client.xadd(COMMANDS, {"command": str(command.command), "body": body})
+
+    def answers(self, command: CommandIssued) -> list[EventData]:
+        """Return what was said about a command, in order."""
+        self._folding.take()
+        return [
+            event.data
+            for event in self._folding.events
+            if isinstance(event.data, CommandDelivered | CommandApplied | CommandRefused)
+            and event.data.command == command.command
+        ]
+
+    def answered(self, command: CommandIssued) -> list[EventData]:
+        eventually(lambda: len(self.answers(command)) >= 2)
+        return self.answers(command)
+
+
+@pytest.fixture
+def operator(redis_server: Server, folding: FoldingSide) -> Operator:
+    return Operator(redis_server, folding)
+
+
+@pytest.fixture
+def runtime(redis_server: Server, tmp_path: Path) -> Iterator[Runtime]:
+    runtime = connected(redis_server, tmp_path)
+    yield runtime
+    runtime.end(Ending.STOPPED, "the test is over")
+
+
+def connected(server: Server, folder: Path, errors: dict[str, object] | None = None) -> Runtime:
+    environment = {"ARRESTER_SPOOL": str(folder), "REDIS_URL": server.url}
+    config = AgentConfig.read("flights", errors or {}, environment=environment)
+    return Runtime(config, versions={})
+
+
+def begin(
+    runtime: Runtime, prepare: Callable[[FakeThread], object] = lambda thread: None
+) -> FakeThread:
+    def make(outbox: Outbox, on_death: Callable[[Death], None]) -> FakeThread:
+        thread = FakeThread(outbox, on_death, instance=runtime.id)
+        prepare(thread)
+        return thread
+
+    thread = runtime.start(make, "/checkpoint")
+    assert isinstance(thread, FakeThread)
+    return thread
+
+
+def delivered(command: CommandIssued) -> CommandDelivered:
+    return CommandDelivered(command=command.command)
+
+
+def test_a_resume_reaches_its_task_and_is_answered(runtime: Runtime, operator: Operator) -> None:
+    thread = begin(runtime)
+    resume = operator.wish()
+    assert operator.answered(resume) == [
+        delivered(resume),
+        CommandApplied(command=resume.command),
+    ]
+    assert thread.resumes == [("JFK", ResumeHow.RETRY, 7)]
+
+
+def test_a_skip_is_a_resume_past_the_record(runtime: Runtime, operator: Operator) -> None:
+    thread = begin(runtime)
+    operator.answered(operator.wish(CommandKind.SKIP_RECORD))
+    assert thread.resumes == [("JFK", ResumeHow.SKIP, 7)]
+
+
+def test_a_command_delivered_twice_is_applied_once(runtime: Runtime, operator: Operator) -> None:
+    thread = begin(runtime)
+    resume = operator.wish()
+    operator.relay(resume)
+    operator.relay(resume)
+    operator.answered(operator.wish(task="EWR"))
+    assert len(thread.resumes) == 2
+    assert len(operator.answers(resume)) == 2
+
+
+def test_a_command_that_an_earlier_instance_applied_is_not_applied_again(
+    runtime: Runtime, operator: Operator
+) -> None:
+    resume = operator.wish()
+
+    def applied_before(thread: FakeThread) -> None:
+        thread.resume("JFK", how=ResumeHow.RETRY, command=resume.command)
+        thread.resumes.clear()
+
+    thread = begin(runtime, applied_before)
+    operator.answered(operator.wish(task="EWR"))
+    assert thread.resumes == [("EWR", ResumeHow.RETRY, 7)]
+
+
+def test_a_command_that_was_there_before_its_thread_is_taken(
+    runtime: Runtime, operator: Operator
+) -> None:
+    resume = operator.wish()
+    runtime.open()
+    eventually(lambda: runtime.metrics()["redis-reachable"])
+    operator.answered(operator.wish(to=runtime, checkpoint="c2"))
+    begin(runtime)
+    assert len(operator.answered(resume)) == 2
+
+
+def test_a_refusal_is_the_threads_word(runtime: Runtime, operator: Operator) -> None:
+    begin(runtime)
+    resume = operator.wish(task="EWR")
+    assert operator.answered(resume)[1] == CommandRefused(
+        command=resume.command, reason="EWR is RUNNING"
+    )
+
+
+def test_an_expired_command_is_refused_and_not_applied(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    late = operator.wish(expires_in=-timedelta(seconds=1))
+    assert operator.answered(late)[1] == CommandRefused(
+        command=late.command, reason="expired before it was fetched"
+    )
+    shutdown = operator.wish(
+        CommandKind.SHUT_DOWN_APPLICATION, to=runtime, expires_in=-timedelta(seconds=1)
+    )
+    assert isinstance(operator.answered(shutdown)[1], CommandRefused)
+    assert thread.resumes == []
+    assert thread.alive
+
+
+def test_deadlines_are_in_the_servers_time(
+    runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = timedelta(hours=1)
+    monkeypatch.setattr(Transport, "server_time", lambda self: datetime.now(UTC) + hour)
+    begin(runtime)
+    assert isinstance(operator.answered(operator.wish())[1], CommandRefused)
+    fresh = operator.wish(expires_in=hour + timedelta(minutes=1))
+    assert isinstance(operator.answered(fresh)[1], CommandApplied)
+
+
+def test_a_command_for_another_checkpoint_is_left_to_its_owner(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    foreign = operator.wish(checkpoint="c2")
+    operator.answered(operator.wish())
+    assert operator.answers(foreign) == []
+    assert len(thread.resumes) == 1
+
+
+def test_who_is_asked_by_name_and_cannot_answers_that(runtime: Runtime, operator: Operator) -> None:
+    begin(runtime)
+    answer = operator.answered(operator.wish(to=runtime, checkpoint="c2"))[1]
+    assert isinstance(answer, CommandRefused)
+    assert "no thread of this instance runs pipeline delays at checkpoint c2" in answer.reason
+
+
+def test_an_engine_that_breaks_is_a_refusal_and_the_next_command_works(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    thread.broken = OSError("disk")
+    answer = operator.answered(operator.wish())[1]
+    assert isinstance(answer, CommandRefused)
+    assert answer.reason == "it failed here: OSError: disk"
+    thread.broken = None
+    assert isinstance(operator.answered(operator.wish())[1], CommandApplied)
+    assert runtime.metrics()["command-errors"] == 1
+
+
+def test_entries_that_are_no_command_are_passed_over(runtime: Runtime, operator: Operator) -> None:
+    begin(runtime)
+    operator._client.xadd(COMMANDS, {"body": "nonsense"})
+    operator._client.xadd(COMMANDS, {"foreign": b"\xff"})
+    assert isinstance(operator.answered(operator.wish())[1], CommandApplied)
+    assert runtime.metrics()["commands-malformed"] == 2
+
+
+def test_commands_are_fetched_again_after_redis_was_away(
+    runtime: Runtime, operator: Operator, redis_server: Server
+) -> None:
+    begin(runtime)
+    eventually(lambda: runtime.metrics()["redis-reachable"])
+    redis_server.stop()
+    eventually(lambda: not runtime.metrics()["redis-reachable"])
+    redis_server.start()
+    # A new stream may count from lower numbers than the lost one.
+    resume = operator.wish()
+    assert isinstance(operator.answered(resume)[1], CommandApplied)
+
+
+def test_a_shutdown_ends_the_instance_and_is_answered_last(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    shutdown = operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    assert not thread.alive
+    assert runtime.instance.status is InstanceStatus.NOT_RUNNING
+    assert runtime.exception is None
+    assert operator.answered(shutdown) == [
+        delivered(shutdown),
+        CommandApplied(command=shutdown.command, detail="stopped"),
+    ]
+    assert [event.type for event in operator._folding.events][-5:] == [
+        "CommandDelivered",
+        "InstanceStopping",
+        "ThreadDied",
+        "InstanceStopped",
+        "CommandApplied",
+    ]
+    assert operator._folding.events[-2].caused_by == shutdown.command
+    assert not operator._client.exists(keys.heartbeat("flights", runtime.id))
+
+
+def test_a_shutdown_for_others_is_not_for_us(
+    runtime: Runtime, operator: Operator, redis_server: Server, tmp_path: Path
+) -> None:
+    other = connected(redis_server, tmp_path)
+    begin(runtime)
+    begin(other)
+    operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=other)
+    assert other.await_ending(10) is Ending.SHUT_DOWN
+    assert runtime.await_ending(0.3) is None
+
+
+def test_a_shutdown_does_not_wait_behind_a_resume(
+    redis_server: Server, tmp_path: Path, operator: Operator
+) -> None:
+    runtime = connected(redis_server, tmp_path, {"error.shutdown.timeout.ms": 500})
+    thread = begin(runtime)
+    thread.may_apply.clear()
+    operator.wish()
+    assert thread.applying.wait(10)
+    operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    thread.may_apply.set()
+
+
+def test_a_thread_that_does_not_stop_in_time_is_stopped_by_force(
+    redis_server: Server, tmp_path: Path, operator: Operator
+) -> None:
+    runtime = connected(redis_server, tmp_path, {"error.shutdown.timeout.ms": 200})
+    begin(runtime, lambda thread: setattr(thread, "busy_seconds", 60))
+    shutdown = operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    applied = operator.answered(shutdown)[1]
+    assert isinstance(applied, CommandApplied)
+    assert applied.detail == "stopped by force: the shutdown timeout was over"
+
+
+def test_a_latched_application_does_not_start_and_says_why(
+    runtime: Runtime, operator: Operator
+) -> None:
+    operator._client.set(STATE, "LATCHED")
+    with pytest.raises(ApplicationLatched, match="flights is LATCHED: it was shut down"):
+        begin(runtime)
+    assert runtime.ending is Ending.SHUT_DOWN
+    operator._folding.take()
+    started, stopped = operator._folding.events
+    assert started.type == "InstanceStarted"
+    assert isinstance(stopped.data, InstanceStopped)
+    assert "LATCHED" in stopped.data.reason
+
+
+def test_an_open_application_starts(runtime: Runtime, operator: Operator) -> None:
+    operator._client.set(STATE, "OPEN")
+    assert begin(runtime).alive
+
+
+def test_an_instance_that_the_shutdown_missed_goes_by_itself(
+    runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poller, "LATCH_GRACE_SECONDS", 0.0)
+    begin(runtime)
+    operator._client.set(STATE, "LATCHED")
+    for _ in range(3):
+        operator.wish(checkpoint="elsewhere")
+    assert runtime.await_ending(15) is Ending.SHUT_DOWN
+    assert runtime.instance.state.reason == "flights is LATCHED"
+
+
+def test_redis_may_be_away_at_the_start(
+    runtime: Runtime, operator: Operator, redis_server: Server
+) -> None:
+    redis_server.stop()
+    begin(runtime)
+    redis_server.start()
+    assert isinstance(operator.answered(operator.wish())[1], CommandApplied)
+    assert [event.type for event in operator._folding.events][:2] == [
+        "InstanceStarted",
+        "ThreadStarted",
+    ]
+
+
+def test_a_heartbeat_names_the_runs(runtime: Runtime, operator: Operator) -> None:
+    begin(runtime)
+    key = keys.heartbeat("flights", runtime.id)
+    heartbeats: list[wire.Heartbeat] = []
+
+    def beaten() -> bool:
+        value = operator._client.get(key)
+        if isinstance(value, bytes):
+            heartbeats.append(msgspec.json.decode(value, type=wire.Heartbeat))
+        return bool(heartbeats and heartbeats[-1].runs)
+
+    eventually(beaten)
+    assert heartbeats[-1].status == "RUNNING"
+    assert [run.pipeline for run in heartbeats[-1].runs] == ["delays"]
+
+
+def test_what_could_not_be_sent_is_sent_by_the_next_instance(
+    redis_server: Server, tmp_path: Path, folding: FoldingSide
+) -> None:
+    redis_server.stop()
+    first = connected(redis_server, tmp_path)
+    begin(first)
+    first.end(Ending.STOPPED, "enough")
+    redis_server.start()
+    second = connected(redis_server, tmp_path)
+    begin(second)
+    second.end(Ending.STOPPED, "enough")
+    folding.take()
+    speakers = [event.instance for event in folding.events if event.type.startswith("Instance")]
+    assert speakers == [first.id] * 3 + [second.id] * 3
+    assert {entry.spool for entry in folding.folded} <= {UUID(str(folding.folded[0].spool))}
