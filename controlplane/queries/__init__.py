@@ -7,11 +7,13 @@ a cursor that is not ours raises InvalidValue. Times are aware, in UTC.
 from __future__ import annotations
 
 from controlplane.queries.answers import (
+    ApplicationMinute,
     FailureFilter,
     GroupDetail,
     Health,
     Lag,
     MinuteCount,
+    Neighbours,
     Overview,
     Page,
     Pipeline,
@@ -19,6 +21,7 @@ from controlplane.queries.answers import (
     Reach,
     Summary,
     TaskDetail,
+    TaskFilter,
 )
 from controlplane.queries.history import (
     event,
@@ -27,26 +30,34 @@ from controlplane.queries.history import (
     minutes,
     task_history,
 )
+from controlplane.queries.lists import (
+    heard,
+    minutes_by_application,
+    neighbours,
+    open_commands,
+    positions,
+    stopped_by_group,
+    tasks,
+)
 from controlplane.queries.operations import health, lag, lags, quarantine
 from controlplane.queries.standing import (
-    application,
-    applications,
     command,
     commands,
     group,
     groups,
     held,
     instances,
-    overview,
-    pipelines,
     task,
     threads,
 )
+from controlplane.queries.summaries import application, applications, overview, pipelines
 
 __all__ = [
-    "FailureFilter", "GroupDetail", "Health", "Lag", "MinuteCount", "Overview", "Page",
-    "Pipeline", "Quarantined", "Reach", "Summary", "TaskDetail",
+    "ApplicationMinute", "FailureFilter", "GroupDetail", "Health", "Lag", "MinuteCount",
+    "Neighbours", "Overview", "Page", "Pipeline", "Quarantined", "Reach", "Summary", "TaskDetail",
+    "TaskFilter",
     "application", "applications", "command", "commands", "event", "failures", "group",
-    "group_occurrences", "groups", "health", "held", "instances", "lag", "lags", "minutes",
-    "overview", "pipelines", "quarantine", "task", "task_history", "threads",
+    "group_occurrences", "groups", "health", "heard", "held", "instances", "lag", "lags",
+    "minutes", "minutes_by_application", "neighbours", "open_commands", "overview", "pipelines",
+    "positions", "quarantine", "stopped_by_group", "task", "task_history", "tasks", "threads",
 ]  # fmt: skip

@@ -45,6 +45,15 @@ class FailureFilter(Answer, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
+class TaskFilter(Answer, frozen=True, kw_only=True):
+    """Which tasks are meant; what is None does not matter."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: A task's status.
+    state: str | None = None
+
+
 class Lag(Answer, frozen=True, kw_only=True):
     """How far the fold of an application is, and what still waits in Redis."""
 
@@ -133,6 +142,19 @@ class MinuteCount(Answer, frozen=True, kw_only=True):
 
     minute: datetime
     count: int
+
+
+class ApplicationMinute(MinuteCount, frozen=True, kw_only=True):
+    """How many records of one application failed in one minute."""
+
+    application: str
+
+
+class Neighbours(Answer, frozen=True, kw_only=True):
+    """The occurrences of the same error before and after one, by sequence."""
+
+    older: int | None = None
+    newer: int | None = None
 
 
 class Reach(Answer, frozen=True, kw_only=True):

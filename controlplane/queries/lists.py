@@ -1,0 +1,124 @@
+"""What lists, charts and buttons of the dashboard need beside what stands alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from django.db import connection
+
+from controlplane import broker, rows
+from controlplane.domain import keys
+from controlplane.domain.events import StoredEvent
+from controlplane.domain.states import CommandState, GroupState, InstanceState, TaskState
+from controlplane.queries import cursors
+from controlplane.queries.answers import ApplicationMinute, Neighbours, Page, TaskFilter
+
+#: Of JSON text: a quote inside of a string is escaped, so that no message can look like a key.
+_FINGERPRINT = """substring(state from '"fingerprint":"([^"]*)"')"""
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+#: A task that never changed its status sorts last.
+_SINCE = "coalesce(since, to_timestamp(0))"
+
+
+def positions() -> dict[str, int]:
+    """Return how long each application's log is."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT application, sequence FROM stream")
+        return dict(cursor.fetchall())
+
+
+def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:
+    """Return tasks of all checkpoints, those whose status changed last first."""
+    before = cursors.unpack(cursor, tuple[datetime, UUID])
+    equal = {
+        "application": wanted.application,
+        "pipeline": wanted.pipeline,
+        "status": wanted.state,
+    }
+    where, parameters = cursors.where(equal, f"{_SINCE}, digest", before)
+    found = rows.TASKS.load(
+        f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",
+        [*parameters, cursors.bounded(limit) + 1],
+    )
+    return cursors.page(
+        found, limit=limit, key=lambda task: (task.since or _EARLIEST, UUID(task.id.digest))
+    )
+
+
+def open_commands(application: str) -> tuple[CommandState, ...]:
+    """Return the commands of an application that still wait for an answer, newest first."""
+    where = "application = %s AND open ORDER BY issued_at DESC, id"
+    return tuple(rows.COMMANDS.load(where, [application]))
+
+
+def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
+    """Return how many tasks stand because of each group, by application and fingerprint."""
+    applications = sorted({group.application for group in groups})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT application, {_FINGERPRINT}, count(*) FROM task"
+            " WHERE status <> 'RUNNING' AND application = ANY(%s) GROUP BY 1, 2",
+            [applications],
+        )
+        return Counter({(name, cause): count for name, cause, count in cursor.fetchall()})
+
+
+def minutes_by_application(*, since: datetime, until: datetime) -> tuple[ApplicationMinute, ...]:
+    """Return failed records per minute and application of [since, until); empty minutes left out."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT minute, application, sum(count) FROM minute_count"
+            " WHERE minute >= %s AND minute < %s GROUP BY 1, 2 ORDER BY 1, 2",
+            [since, until],
+        )
+        return tuple(
+            ApplicationMinute(minute=minute, application=name, count=int(count))
+            for minute, name, count in cursor.fetchall()
+        )
+
+
+def neighbours(stored: StoredEvent) -> Neighbours:
+    """Return the occurrences of the same group before and after one that was told in full."""
+    failure = getattr(stored.event.data, "failure", None)
+    if failure is None:
+        return Neighbours()
+    return Neighbours(
+        older=_next(stored, failure.fingerprint, "<", "DESC"),
+        newer=_next(stored, failure.fingerprint, ">", "ASC"),
+    )
+
+
+def _next(stored: StoredEvent, fingerprint: str, than: str, order: str) -> int | None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT sequence FROM event WHERE application = %s AND fingerprint = %s"
+            f" AND count IS NOT NULL AND type = 'RecordFailed' AND (occurred_at, sequence) {than}"
+            f" (%s, %s) ORDER BY occurred_at {order}, sequence {order} LIMIT 1",
+            [stored.application, fingerprint, stored.event.occurred_at, stored.sequence],
+        )
+        found = cursor.fetchone()
+    return found[0] if found else None
+
+
+def heard(instances: Sequence[InstanceState]) -> dict[UUID, datetime]:
+    """Return when the heartbeat of each instance last came; nothing while Redis is away.
+
+    It is told by what is left of the heartbeat's life: the agent's clock does not matter.
+    """
+    now = datetime.now(UTC)
+    try:
+        with broker.client().pipeline(transaction=False) as pipe:
+            for each in instances:
+                pipe.pttl(keys.heartbeat(each.application, each.id))
+            left: list[int] = pipe.execute()
+    except broker.RedisError:
+        return {}
+    life = timedelta(seconds=keys.LOST_AFTER_SECONDS)
+    return {
+        each.id: now - life + timedelta(milliseconds=milliseconds)
+        for each, milliseconds in zip(instances, left, strict=True)
+        if milliseconds >= 0
+    }

@@ -1,0 +1,179 @@
+"""How things stand now, all at once: the first page, applications in a line, and the task grid.
+
+Each is a fixed number of statements, however many applications, pipelines and tasks there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import Count, Q, Sum
+
+from controlplane import models, rows
+from controlplane.domain.errors import NotFound
+from controlplane.domain.states import (
+    ENDED,
+    ApplicationState,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
+from controlplane.queries import cursors, history, operations, standing
+from controlplane.queries.answers import Lag, Overview, Pipeline, Summary
+
+#: How much of each list the overview shows.
+GLANCE = 20
+#: A pipeline at a checkpoint of an application.
+Line = tuple[str, str, str]
+_LINES = "unnest(%s::text[], %s::text[], %s::text[])"
+_OF_LINES = f"(application, pipeline, checkpoint) IN (SELECT * FROM {_LINES})"
+_FIRST_OF_LINES = f"""digest IN (
+    SELECT first.digest FROM {_LINES} AS line (application, pipeline, checkpoint), LATERAL (
+        SELECT digest FROM task WHERE task.application = line.application
+            AND task.pipeline = line.pipeline AND task.checkpoint = line.checkpoint
+        ORDER BY status = 'RUNNING', key NULLS FIRST, digest LIMIT %s) AS first)
+    ORDER BY status = 'RUNNING', key NULLS FIRST, digest"""
+
+
+def overview() -> Overview:
+    """Return the first page: all applications and what needs somebody."""
+    now = datetime.now(UTC)
+    last_hour = history.minutes(since=now - timedelta(hours=1), until=now + timedelta(minutes=1))
+    # DEAD ones first, then those that have stood longest: what is left out can wait.
+    stopped = f"{_OF_LINES} AND status = ANY(%s::text[]) ORDER BY status, since LIMIT %s"
+    lines = _columns(_shown(rows.THREADS.load("true", [])))
+    return Overview(
+        applications=applications(),
+        stopped=tuple(rows.TASKS.load(stopped, [*lines, standing.STOPPED, GLANCE])),
+        groups=standing.groups(limit=GLANCE).rows,
+        open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
+        failed_last_hour=sum(each.count for each in last_hour),
+        health=operations.health(),
+    )
+
+
+def applications() -> tuple[Summary, ...]:
+    """Return all applications by name."""
+    lags = {lag.application: lag for lag in operations.lags()}
+    return _summaries(rows.APPLICATIONS.load("true ORDER BY name", []), lags)
+
+
+def application(name: str) -> Summary:
+    """Return one application; raise NotFound."""
+    found = rows.APPLICATIONS.load("name = %s", [name])
+    if not found:
+        raise NotFound(f"there is no application {name!r}")
+    return _summaries(found, {name: operations.lag(name)})[0]
+
+
+def _summaries(states: Sequence[ApplicationState], lags: Mapping[str, Lag]) -> tuple[Summary, ...]:
+    names = [state.name for state in states]
+    instances = {
+        name: (all, lost)
+        for name, all, lost in models.Instance.objects.filter(application__in=names)
+        .exclude(status__in=[status.value for status in ENDED])
+        .values_list("application")
+        .annotate(Count("id"), Count("id", filter=Q(lost=True)))
+    }
+    tasks = _tasks(names)
+    groups = Counter(
+        dict(
+            models.ErrorGroup.objects.filter(application__in=names)
+            .values_list("application")
+            .annotate(Count("fingerprint"))
+        )
+    )
+    waiting = Counter(
+        models.Command.objects.filter(application__in=names, open=True).values_list(
+            "application", flat=True
+        )
+    )
+    return tuple(
+        Summary(
+            state=state,
+            paused=tasks[state.name][TaskStatus.PAUSED],
+            dead=tasks[state.name][TaskStatus.DEAD],
+            held=tasks[state.name]["held"],
+            instances=instances.get(state.name, (0, 0))[0],
+            lost=instances.get(state.name, (0, 0))[1],
+            groups=groups[state.name],
+            open_commands=waiting[state.name],
+            lag=lags[state.name],
+        )
+        for state in states
+    )
+
+
+def _tasks(names: Sequence[str]) -> dict[str, Counter[str]]:
+    """Return the number of tasks by status, and `held`, of what is shown of each application."""
+    shown = {_line(each) for each in _shown(rows.THREADS.load("application = ANY(%s)", [names]))}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for line, counts in _counts(names).items():
+        if line in shown:
+            found[line[0]].update(counts)
+    return found
+
+
+def pipelines(application: str, *, history: bool = False, limit: int = 500) -> tuple[Pipeline, ...]:
+    """Return the task grid: each live checkpoint (with `history` each one) with its tasks.
+
+    A checkpoint is live while its newest run is RUNNING; the newest one of a pipeline is shown
+    in any case, so that a dead pipeline does not vanish from its page.
+    """
+    known = standing.threads(application)
+    alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
+    shown = list(known) if history else _shown(known)
+    counts = _counts([application])
+    tasks: dict[Line, list[TaskState]] = defaultdict(list)
+    for task in rows.TASKS.load(_FIRST_OF_LINES, [*_columns(shown), cursors.bounded(limit)]):
+        tasks[(task.id.application, task.id.pipeline, task.id.checkpoint)].append(task)
+    return tuple(
+        Pipeline(
+            thread=thread,
+            tasks=tuple(tasks[_line(thread)]),
+            counts={status.value: counts[_line(thread)][status] for status in TaskStatus},
+            twin=alive[thread.pipeline] > 1,
+        )
+        for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint))
+    )
+
+
+def _counts(names: Sequence[str]) -> dict[Line, Counter[str]]:
+    """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
+    found: dict[Line, Counter[str]] = defaultdict(Counter)
+    lines = models.Task.objects.filter(application__in=names).values_list(
+        "application", "pipeline", "checkpoint", "status"
+    )
+    for application, pipeline, checkpoint, status, count, held in lines.annotate(
+        Count("digest"), Sum("held")
+    ):
+        found[(application, pipeline, checkpoint)].update({status: count, "held": held})
+    return found
+
+
+def _shown(known: Sequence[ThreadState]) -> list[ThreadState]:
+    """Return the threads that run, and of each pipeline the newest."""
+    newest: dict[tuple[str, str], ThreadState] = {}
+    beginning = datetime.min.replace(tzinfo=UTC)
+    for each in sorted(known, key=lambda each: each.since or beginning):
+        newest[(each.application, each.pipeline)] = each
+    return [
+        each
+        for each in known
+        if each.status is ThreadStatus.RUNNING or newest[(each.application, each.pipeline)] is each
+    ]
+
+
+def _line(thread: ThreadState) -> Line:
+    return (thread.application, thread.pipeline, thread.checkpoint)
+
+
+def _columns(known: Sequence[ThreadState]) -> list[list[str]]:
+    return [
+        [each.application for each in known],
+        [each.pipeline for each in known],
+        [each.checkpoint for each in known],
+    ]
