@@ -1,0 +1,71 @@
+"""A run takes a checkpoint: the next epoch by an atomic create, and its tasks up again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from agents.checkpoint import Storage
+from agents.entries import Entry, Kind
+from agents.journal import Journal, Superseded
+from agents.ledger import Ledger
+from controlplane.domain.events import (
+    Event,
+    EventData,
+    ResumeHow,
+    Run,
+    TaskRestarted,
+    TaskResumed,
+    ThreadStarted,
+)
+from controlplane.domain.states import TaskStatus
+
+#: Others may claim at the same moment; each attempt reads what the winner wrote.
+_ATTEMPTS = 20
+
+
+def claim(
+    files: Storage,
+    *,
+    application: str,
+    pipeline: str,
+    checkpoint: str,
+    instance: UUID,
+    now: datetime,
+) -> tuple[Journal, Run]:
+    """Return the journal, now ours, and the run that owns it; an older run notices and ends.
+
+    A new instance starts tasks that a failure paused again, at the record that failed (KIP-990);
+    tasks paused by hand stay paused. Raises Superseded only when others keep winning.
+    """
+    for _ in range(_ATTEMPTS):
+        journal = Journal(files, application=application, pipeline=pipeline, checkpoint=checkpoint)
+        journal.load()
+        epoch = journal.ledger.epoch + 1
+        run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
+        events = tuple(
+            Event(occurred_at=now, data=data, instance=instance, run=run)
+            for data in (ThreadStarted(), *_taken_up(journal.ledger, instance))
+        )
+        entry = Entry(kind=Kind.RUN, at=now, epoch=epoch, instance=instance, events=events)
+        try:
+            journal.append(entry)
+        except Superseded:
+            continue
+        return journal, run
+    raise Superseded(f"others claimed {files.root} {_ATTEMPTS} times while this run tried to")
+
+
+def _taken_up(ledger: Ledger, instance: UUID) -> list[EventData]:
+    """Return what a new run does to tasks that do not run."""
+    is_new_instance = ledger.instance != instance
+    events: list[EventData] = []
+    for each in ledger.tasks.values():
+        state = each.state
+        if state.status is TaskStatus.DEAD:
+            events.append(TaskRestarted(task=state.id.key))
+        elif state.status is TaskStatus.PAUSED and state.failure is not None and is_new_instance:
+            events.append(
+                TaskResumed(task=state.id.key, how=ResumeHow.RESTART, position=state.position)
+            )
+    return events

@@ -1,0 +1,84 @@
+"""How a run ends: what is told of it, and what its agent learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from agents.diagnose import Problem
+from agents.entries import Entry, Kind
+from agents.journal import Superseded
+from agents.ledger import Ledger
+from agents.processor import RecordFatal, SinkFailed
+from agents.telling import Teller, failure, failure_of, first_line
+from controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadDeath:
+    """How a run ended other than by `stop`; told once, after all else."""
+
+    pipeline: str
+    reason: str
+    exception: BaseException | None = None
+    failure: Failure | None = None
+    #: A newer run owns the checkpoint: no handler, no replacement.
+    superseded: bool = False
+    #: The query came to its own end (`availableNow`), nothing went wrong.
+    finished: bool = False
+
+
+def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
+    """Return how a run ended: by `exc`, by a stop, or because its query came to its end."""
+    if exc is None:
+        reason = "stopped" if stopped else "the query has come to its end"
+        return ThreadDeath(pipeline=pipeline, reason=reason, finished=not stopped)
+    if isinstance(exc, Superseded):
+        return superseded(pipeline, exc)
+    raised = exc.raised if isinstance(exc, SinkFailed) else exc
+    blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
+    return ThreadDeath(
+        pipeline=pipeline, reason=first_line(str(exc)), exception=raised, failure=blamed
+    )
+
+
+def superseded(pipeline: str, exc: Superseded) -> ThreadDeath:
+    """Return the death of a run whose checkpoint a newer one owns."""
+    return ThreadDeath(pipeline=pipeline, reason=str(exc), exception=exc, superseded=True)
+
+
+def ending_entry(
+    death: ThreadDeath,
+    exc: BaseException | None,
+    *,
+    teller: Teller,
+    ledger: Ledger,
+    at: datetime,
+) -> Entry:
+    """Return the entry that ends a run; a task has died only where a record is to blame."""
+    told: list[Event] = []
+    if isinstance(exc, RecordFatal):
+        failed = exc.failed
+        blame = ledger.task(failed.task).blame
+        died = TaskDied(task=failed.task, position=failed.position, failure=failure_of(failed))
+        told = [teller.failed(failed, Response.FAIL, at, blame), teller.event(died, at)]
+    ended = ThreadDied(reason=death.reason, failure=death.failure)
+    return Entry(
+        kind=Kind.STOPPED if exc is None else Kind.DIED,
+        at=at,
+        epoch=teller.run.epoch,
+        events=(*told, teller.event(ended, at)),
+    )
+
+
+def _failure(exc: BaseException) -> Failure:
+    """Return why a run ended where no record is to blame: its source, its sink, or ourselves."""
+    stage = "produce" if isinstance(exc, SinkFailed) else "source"
+    raised = exc.raised if isinstance(exc, SinkFailed) else exc
+    kind = type(raised)
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return failure(stage, Problem(exception_class=name, message=str(raised)[:4_000]))

@@ -1,0 +1,97 @@
+"""A few failed records, brought to the driver with the reason of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from agents.diagnose import Problem, explain
+from agents.guard import VALUE, guarded
+from agents.pipeline import Deserialize, Pipeline
+from agents.worker.columns import ERROR, FATE, POSITION, ROW, SOURCE, TASK
+
+_KEY = "__arrester_key"
+_VALUE = "__arrester_value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRecord:
+    """A failed record and what it failed of."""
+
+    task: str | None
+    position: int | None
+    #: Of the step; 0 is the source.
+    number: int
+    stage: str
+    problem: Problem
+    #: The source row.
+    row: Row
+    key: str | None
+    value: Any
+
+
+def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
+    """Return the records of `failed`, a few rows of an evaluated frame, in their order."""
+    frame = failed.select(ROW, TASK, POSITION, FATE, ERROR, f"{ROW}.*")
+    carried = [F.col(name) for name in (ROW, TASK, POSITION, FATE, ERROR)]
+    key = _safe(frame, pipeline.key).cast("string").alias(_KEY)
+    small = frame.select(*carried, key, _safe(frame, pipeline.value).alias(_VALUE))
+    small = small.localCheckpoint(eager=True)
+    rows = small.collect()
+    numbers = [int(row[FATE]) for row in rows]
+    native = [is_native(pipeline, number) for number in numbers]
+    problems = explain(small, pipeline, numbers) if any(native) else []
+    return [
+        FailedRecord(
+            task=row[TASK],
+            position=row[POSITION],
+            number=number,
+            stage=stage_of(pipeline, number),
+            problem=problems[index] if native[index] else _problem(row),
+            row=row[ROW],
+            key=row[_KEY],
+            value=row[_VALUE],
+        )
+        for index, (row, number) in enumerate(zip(rows, numbers, strict=True))
+    ]
+
+
+def stage_of(pipeline: Pipeline, number: int) -> str:
+    """Return the stage of a step; number 0 is the source."""
+    return "source" if number == SOURCE else pipeline.steps[number - 1].stage
+
+
+def is_native(pipeline: Pipeline, number: int) -> bool:
+    """Whether the step is an expression, whose exception is looked at on the driver."""
+    return number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize)
+
+
+def _safe(frame: DataFrame, expression: Column | None) -> Column:
+    """Return what people are shown; an expression that raises shows nothing."""
+    if expression is None:
+        return F.lit(None).cast("string")
+    return guarded(frame, expression, unless=F.lit(False))[VALUE]
+
+
+def _problem(row: Row) -> Problem:
+    if row[FATE] == SOURCE:
+        return _position_problem(row)
+    error = row[ERROR]
+    return Problem(
+        exception_class=error["exception_class"],
+        message=error["message"],
+        stack=error["stack"],
+        frame=error["frame"],
+    )
+
+
+def _position_problem(row: Row) -> Problem:
+    task = "the global task" if row[TASK] is None else f"task {row[TASK]!r}"
+    if row[POSITION] is None:
+        message = f"the position is NULL in {task}; a record needs one to be paused and resumed at"
+        return Problem(exception_class="PositionMissing", message=message)
+    message = f"position {row[POSITION]} is there more than once in {task} within a micro-batch"
+    return Problem(exception_class="PositionNotUnique", message=message)

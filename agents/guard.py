@@ -1,0 +1,130 @@
+"""The sound guard round native expressions: NULL exactly when evaluation raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from controlplane.domain.errors import ArresterError, InvalidValue
+
+#: Parsers that turn what they cannot read into NULL unless told otherwise: we make them fail.
+_FORCED = {
+    "CsvToStructs": ("requiredSchema",),
+    "JsonToStructs": ("variantAllowDuplicateKeys",),
+    "XmlToStructs": (),
+}
+#: Parsers that fail by themselves, unless told otherwise.
+_FAILING = ("AvroDataToCatalyst", "ProtobufDataToCatalyst")
+#: The field of the struct that carries a guarded value.
+VALUE = "v"
+
+
+class ConnectRefused(ArresterError):
+    """Spark Connect has no way to the JVM; use a classic session."""
+
+
+def require_classic(spark: SparkSession) -> None:
+    """Raise ConnectRefused, in one line, for a session of Spark Connect."""
+    if not hasattr(spark, "_jvm"):
+        raise ConnectRefused(
+            "Arrester needs a classic Spark session; this one is Spark Connect "
+            "(unset SPARK_REMOTE and build it without .remote())"
+        )
+
+
+def guarded(source: DataFrame, expression: Column, *, unless: Column) -> Column:
+    """Return `expression` over `source` as a struct with the field `v`, NULL when it raised.
+
+    Rows where `unless` holds are not evaluated, and NULL too. The branch keeps Spark from hoisting
+    a shared subexpression out of the try, its non-deterministic condition from moving the guard
+    into filters; a bare TryEval is unsound for both reasons.
+    """
+    jvm: Any = source.sparkSession._jvm
+    value = as_column(source.sparkSession, failfast(source, expression))
+    inner = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(
+        F.struct(value.alias(VALUE))._jc
+    )
+    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
+    may_run = (F.spark_partition_id() >= 0) & ~unless
+    return F.when(may_run, as_column(source.sparkSession, attempt))
+
+
+def as_column(spark: SparkSession, expression: Any) -> Column:
+    """Return a Column for a JVM expression."""
+    jvm: Any = spark._jvm
+    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def failfast(source: DataFrame, expression: Column) -> Any:
+    """Return `expression` analysed over `source`, its parsers set to FAILFAST.
+
+    Raises InvalidValue for what a guard cannot hold: Python functions (Spark runs them before the
+    try), aggregates, windows and generators (not row by row), and an explicit other parse mode.
+    """
+    plan = _analysed(source.select(expression.alias(VALUE)))
+    spark = source.sparkSession
+    if _contains(spark, plan, "PYTHON_UDF"):
+        raise InvalidValue(
+            "expr", str(expression), "no Python function inside; use .process(name, fn) for those"
+        )
+    row_by_row = plan.getClass().getSimpleName() == "Project" and plan.child().fastEquals(
+        _analysed(source)
+    )
+    if not row_by_row:
+        raise InvalidValue(
+            "expr", str(expression), "a row-by-row expression: no aggregate, window or explode"
+        )
+    return _rebuilt(spark, plan.projectList().apply(0).child(), _forced)
+
+
+def _analysed(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _contains(spark: SparkSession, plan: Any, pattern: str) -> bool:
+    jvm: Any = spark._jvm
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    return bool(plan.containsPattern(getattr(patterns, pattern)()))
+
+
+def _rebuilt(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the expression with `change` applied to each node, leaves first."""
+    jvm: Any = spark._jvm
+    below = node.children()
+    before = [below.apply(index) for index in range(below.size())]
+    after = [_rebuilt(spark, child, change) for child in before]
+    if any(new is not old for new, old in zip(after, before, strict=True)):
+        sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq(after)
+        node = node.withNewChildren(sequence)
+    return change(node)
+
+
+def _forced(node: Any) -> Any:
+    name = node.getClass().getSimpleName()
+    if name not in _FORCED and name not in _FAILING:
+        return node
+    mode = _mode(node.options())
+    if mode not in (None, "FAILFAST"):
+        raise InvalidValue(
+            f"mode of {node.prettyName()}",
+            mode,
+            "FAILFAST (or none): other modes hide bad records as NULL",
+        )
+    if mode is not None or name in _FAILING:
+        return node
+    options = node.options().updated("mode", "FAILFAST")
+    rest = [getattr(node, field)() for field in _FORCED[name]]
+    return node.copy(node.schema(), options, node.child(), node.timeZoneId(), *rest)
+
+
+def _mode(options: Any) -> str | None:
+    names = options.keysIterator()
+    while names.hasNext():
+        name = names.next()
+        if name.lower() == "mode":
+            return str(options.apply(name)).upper()
+    return None

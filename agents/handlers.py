@@ -1,0 +1,153 @@
+"""What to do with a failed record: the handlers of KIP-210, KIP-990, and what they are asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from controlplane.domain.errors import ArresterError, InvalidValue
+from controlplane.domain.events import Response
+
+_log = logging.getLogger("arrester.handlers")
+
+
+class RecordError(ArresterError):
+    """What a record's failure was, as far as the driver knows: the exception stayed on an executor.
+
+    `exception_class` is the full name of the class that was raised, `condition` Spark's error
+    condition where there is one, `stack` the Python or JVM trace as text.
+    """
+
+    def __init__(
+        self, exception_class: str, message: str, *, condition: str | None, stack: str | None
+    ) -> None:
+        super().__init__(f"{exception_class}: {message}")
+        self.exception_class = exception_class
+        self.message = message
+        self.condition = condition
+        self.stack = stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorContext:
+    """Where a record failed."""
+
+    application: str
+    pipeline: str
+    #: `source`, `deserialize` or `process:<name>`.
+    stage: str
+    #: None for the global task.
+    task: str | None
+    #: None only where the record has no usable position (stage `source`).
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The source row that failed, before any step of the pipeline touched it."""
+
+    key: str | None
+    value: Any
+    row: Mapping[str, Any]
+
+
+class Handler(Protocol):
+    """Decides what becomes of a record that failed.
+
+    It is asked on the driver, once per failed record, in (task, position) order. One that raises,
+    or answers anything but a Response, means FAIL. A handler with an attribute `answer` declares
+    that it always gives this answer, and need not be asked: a million failed records then cost no
+    round through Python.
+    """
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+        """Return CONTINUE (leave the record out), PAUSE (hold its task) or FAIL."""
+        ...
+
+
+@runtime_checkable
+class ConstantHandler(Protocol):
+    """A handler that declares its only answer."""
+
+    @property
+    def answer(self) -> Response:
+        """The answer to every record."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndFail:
+    """FAIL at the first failed record: nothing is skipped, the thread ends (the default)."""
+
+    answer: Response = Response.FAIL
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+        """Return FAIL."""
+        return self.answer
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndContinue:
+    """CONTINUE: leave the failed record out, as a dead letter where those are enabled."""
+
+    answer: Response = Response.CONTINUE
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+        """Return CONTINUE."""
+        return self.answer
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndPause:
+    """PAUSE: hold the failed record and all later ones of its task (KIP-990)."""
+
+    answer: Response = Response.PAUSE
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+        """Return PAUSE."""
+        return self.answer
+
+
+def constant_answer(handler: Handler) -> Response | None:
+    """Return the only answer of `handler` when it declares one, else None: it must be asked."""
+    return handler.answer if isinstance(handler, ConstantHandler) else None
+
+
+def check_handler(name: str, handler: Any) -> Handler:
+    """Return `handler` when it is one, else raise InvalidValue naming the argument `name`."""
+    answer = getattr(handler, "answer", None)
+    declares_nonsense = answer is not None and not isinstance(answer, Response)
+    if not callable(getattr(handler, "handle", None)) or declares_nonsense:
+        allowed = "an object with handle(context, record, exception) -> Response, not a class"
+        raise InvalidValue(name, handler, allowed)
+    checked: Handler = handler
+    return checked
+
+
+def ask(
+    handler: Handler, context: ErrorContext, record: Record, exception: RecordError
+) -> Response:
+    """Return the handler's answer; a handler that raises or answers nonsense means FAIL.
+
+    PAUSE becomes FAIL where nothing can be held: on the global task, and on a record that has no
+    position to hold at.
+    """
+    answer: Any
+    try:
+        answer = handler.handle(context, record, exception)
+    except BaseException:  # SystemExit in a handler must not hang the query
+        _log.exception("%s raised on %s: FAIL", type(handler).__name__, context)
+        return Response.FAIL
+    if not isinstance(answer, Response):
+        _log.warning("%s answered %r on %s: FAIL", type(handler).__name__, answer, context)
+        return Response.FAIL
+    return effective(answer, task=context.task, position=context.position)
+
+
+def effective(answer: Response, *, task: str | None, position: int | None) -> Response:
+    """Return what `answer` comes to for a task and position: PAUSE needs both, else it is FAIL."""
+    if answer is Response.PAUSE and (task is None or position is None):
+        return Response.FAIL
+    return answer

@@ -1,0 +1,184 @@
+"""Rows put aside: held ones wait whole and in order, skipped ones leave their coordinates."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from agents.entries import Chunk, Cursor, Held
+from agents.journal import ASIDE_FOLDER
+from agents.ledger import Aside, Ledger
+from agents.microbatch import MARK
+from agents.worker.columns import DECIDED, FATE, HELD, ORDINAL, POSITION, ROW, SOURCE, TASK
+from controlplane.domain.errors import ArresterError
+
+ENTRY = "__arrester_entry"
+_HOLD = "__arrester_hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """The folder beside a checkpoint where rows are put aside and found again."""
+
+    spark: SparkSession
+    #: The checkpoint's folder.
+    root: str
+    #: Of the source, as it is now.
+    schema: T.StructType
+
+    def put(
+        self, frame: DataFrame, cut: Column, *, entry: int, keep_held: bool
+    ) -> tuple[str, list[Held]]:
+        """Write what does not go to the sink; return the folder's name and the counts held.
+
+        Held are rows whose task is blocked and, where `cut` gives a position, rows from it on.
+        Failed rows before it leave their coordinates, so that a replay skips just them. With
+        `keep_held` false (a chunk: its held rows stay where they are) only those are written.
+        """
+        hold = must_hold(cut)
+        rows = frame.where((F.col(ORDINAL) == 0) & (hold | (F.col(FATE) >= SOURCE)))
+        if not keep_held:
+            rows = rows.where(~hold)
+        row = F.when(hold, F.col(ROW)).alias(ROW)
+        # The name is nobody else's: a run that has lost its number may still be writing.
+        name = f"{entry:020d}-{uuid.uuid4().hex[:8]}"
+        written = rows.select(TASK, POSITION, hold.alias(_HOLD), row, F.lit(entry).alias(ENTRY))
+        written.write.parquet(self._path(name))
+        counts = self._read([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
+        return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
+
+    def marks(self, asides: Sequence[Aside]) -> DataFrame | None:
+        """Return marks for all records that are in `asides`, None for no asides."""
+        if not asides:
+            return None
+        coordinates = self._read([aside.name for aside in asides])
+        return coordinates.select(TASK, POSITION, F.lit(DECIDED).alias(MARK))
+
+    def next_chunk(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
+        """Return the next held rows of a task, at least one and about `limit` of them.
+
+        Rows that share a position are never parted.
+        """
+        task = ledger.task(key)
+        start = task.cursor or Cursor(entry=0)
+        names = self._folders(ledger, key, at_least=limit)
+        waiting = self._rows(names, key, start)
+        order = (F.col(ENTRY), F.col(POSITION).asc_nulls_first())
+        last = (
+            waiting.orderBy(*order)
+            .limit(limit)
+            .orderBy(F.col(ENTRY).desc(), F.col(POSITION).desc_nulls_last())
+            .select(ENTRY, POSITION)
+            .first()
+        )
+        if last is None:
+            raise HeldRowsMissing(f"{task.held} rows of task {key!r} are not in {self.root}")
+        end = _after(last[ENTRY], last[POSITION])
+        taken = waiting.where(~_is_from(end)).count()
+        return Chunk(task=key, start=start, end=end, taken=taken)
+
+    def first_record(self, ledger: Ledger, key: str | None) -> Chunk:
+        """Return the chunk of the next held record alone: all rows at its position."""
+        return self.next_chunk(ledger, key, limit=1)
+
+    def rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
+        """Return the rows of a chunk as the source gave them, in order, with their entry."""
+        names = self._folders(ledger, chunk.task, through=chunk.end.entry)
+        found = self._rows(names, chunk.task, chunk.start).where(~_is_from(chunk.end))
+        return found.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
+
+    def cut_chunk(self, ledger: Ledger, chunk: Chunk, position: int) -> Chunk:
+        """Return the chunk up to the record at `position`, which is held on with all after it."""
+        rows = self.rows(ledger, chunk)
+        place = rows.where(F.col(POSITION) == position).agg(F.min(ENTRY).alias("entry")).first()
+        assert place is not None
+        end = Cursor(entry=place["entry"], position=position)
+        taken = rows.where(~_is_from(end)).count()
+        return Chunk(task=chunk.task, start=chunk.start, end=end, taken=taken, after=chunk.after)
+
+    def _folders(
+        self,
+        ledger: Ledger,
+        key: str | None,
+        *,
+        at_least: int | None = None,
+        through: int | None = None,
+    ) -> list[str]:
+        """Return the folders of a task's next `at_least` rows, or of all up to an entry."""
+        names, count = [], 0
+        # The cursor may be in the middle of the first folder: its count says nothing.
+        for index, (aside, held) in enumerate(ledger.held_asides(key)):
+            enough = at_least is not None and count >= at_least
+            if enough or (through is not None and aside.entry > through):
+                break
+            names.append(aside.name)
+            count += held if index else 0
+        return names
+
+    def _rows(self, names: Sequence[str], key: str | None, start: Cursor) -> DataFrame:
+        mine = F.col(TASK).eqNullSafe(F.lit(key)) & F.col(_HOLD)
+        return self._read(names).where(mine & _is_from(start))
+
+    def _read(self, names: Sequence[str]) -> DataFrame:
+        # Our schema, not the files': a column that the source has gained is NULL in older rows.
+        schema = T.StructType(
+            [
+                T.StructField(TASK, T.StringType()),
+                T.StructField(POSITION, T.LongType()),
+                T.StructField(_HOLD, T.BooleanType()),
+                T.StructField(ROW, self.schema),
+                T.StructField(ENTRY, T.IntegerType()),
+            ]
+        )
+        return self.spark.read.schema(schema).parquet(*[self._path(name) for name in names])
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{ASIDE_FOLDER}/{name}"
+
+
+class HeldRowsMissing(ArresterError):
+    """The journal knows of held rows that are not in their folder; restore it from a backup."""
+
+
+def must_hold(cut: Column) -> Column:
+    """Return whether a row waits: its task is blocked, or pauses at or before it."""
+    behind = F.coalesce(F.col(POSITION) >= cut, F.lit(False))
+    decided = F.coalesce(F.col(FATE) == DECIDED, F.lit(False))
+    return (F.coalesce(F.col(FATE) == HELD, F.lit(False)) | behind) & ~decided
+
+
+def is_needed(ledger: Ledger, aside: Aside, *, committed: int) -> bool:
+    """Whether a folder is still wanted: for a replay, or for rows that wait in it."""
+    if aside.batch is not None and aside.batch > committed:
+        return True
+    chunk = ledger.open_chunk
+    if chunk is not None and aside in ledger.open_asides:
+        return True
+    for held in aside.held:
+        task = ledger.task(held.task)
+        if task.held and task.cursor is not None and task.cursor.entry <= aside.entry:
+            return True
+    return False
+
+
+def _is_from(cursor: Cursor) -> Column:
+    """Return whether a held row is at the cursor or after it."""
+    later = F.col(ENTRY) > cursor.entry
+    here = F.col(ENTRY) == cursor.entry
+    if cursor.position is None:
+        return later | here
+    return later | (here & F.coalesce(F.col(POSITION) >= cursor.position, F.lit(False)))
+
+
+def _after(entry: int, position: int | None) -> Cursor:
+    """Return the cursor just behind a row; a position of None comes before all numbers."""
+    if position is None:
+        return Cursor(entry=entry, position=-(2**63))
+    if position == 2**63 - 1:
+        return Cursor(entry=entry + 1)
+    return Cursor(entry=entry, position=position + 1)

@@ -1,0 +1,163 @@
+"""The journal beside a checkpoint: numbered entries, each made by an atomic create."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from agents.checkpoint import FileTaken, Storage
+from agents.entries import Entry, Kind
+from agents.ledger import Aside, Ledger
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.events import Event
+from controlplane.domain.ids import commit_id
+from controlplane.domain.wire import BATCH_MAX_EVENTS
+
+FOLDER = "arrester/journal"
+#: Rows that an entry put aside, a folder each.
+ASIDE_FOLDER = "arrester/held"
+#: A snapshot is made after so many entries, and spares the reading of what is before it.
+SNAPSHOT_EVERY = 100
+
+T = TypeVar("T")
+
+_entry = msgspec.json.Decoder(Entry)
+_ledger = msgspec.json.Decoder(Ledger)
+
+
+class Superseded(ArresterError):
+    """A newer run owns the checkpoint; end, and change nothing any more."""
+
+
+class JournalDamaged(ArresterError):
+    """An entry cannot be read; restore the named file, or start a new checkpoint."""
+
+
+class Journal:
+    """One pipeline's decisions at one checkpoint: the sole durable truth beside Spark's own files.
+
+    Not safe for two threads: its owner holds the pipeline's lock. Two processes are told apart by
+    the create that never overwrites: whoever finds its next number taken is Superseded.
+    """
+
+    def __init__(self, files: Storage, *, application: str, pipeline: str, checkpoint: str) -> None:
+        self._files = files
+        self.ledger = Ledger(application=application, pipeline=pipeline, checkpoint=checkpoint)
+        #: Entries that may still have to be told to the server, in order.
+        self.kept: list[Entry] = []
+        self._snapshot = 0
+
+    def load(self) -> None:
+        """Read the newest snapshot and all entries; fold those that the snapshot does not have."""
+        names = self._files.names(FOLDER)
+        snapshots = sorted(name for name in names if name.startswith("snapshot-"))
+        if snapshots:
+            self.ledger = self._decoded(snapshots[-1], _ledger)
+            self._snapshot = self.ledger.number
+        numbers = sorted(int(name.removesuffix(".json")) for name in names if name[0].isdigit())
+        for number in numbers:
+            if number <= self.ledger.settled:
+                continue
+            entry = self._decoded(_file_name(number), _entry)
+            self.kept.append(entry)
+            if number > self._snapshot:
+                self.ledger.apply(entry)
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next entry will have, if nobody else takes it."""
+        return self.ledger.number + 1
+
+    def check_owned(self) -> None:
+        """Raise Superseded when somebody has taken our next number."""
+        if self._files.exists(f"{FOLDER}/{_file_name(self.next_number)}"):
+            raise Superseded(
+                f"a newer run than {self.ledger.epoch} owns {self._files.root}; this one ends"
+            )
+
+    def append(self, entry: Entry) -> Entry:
+        """Make `entry` durable under the next number and fold it; raises Superseded."""
+        entry = replace(entry, number=self.next_number)
+        path = f"{FOLDER}/{_file_name(entry.number)}"
+        try:
+            self._files.create(path, msgspec.json.encode(entry))
+        except FileTaken as exc:
+            raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
+        self.ledger.apply(entry)
+        self.kept.append(entry)
+        return entry
+
+    def told(self, entry: Entry) -> list[tuple[UUID, list[Event]]]:
+        """Return the events of `entry` as the batches they travel in, the same for ever."""
+        ledger = self.ledger
+        return [
+            (
+                commit_id(
+                    entry.at,
+                    application=ledger.application,
+                    pipeline=ledger.pipeline,
+                    checkpoint=ledger.checkpoint,
+                    entry=entry.number,
+                    part=part,
+                ),
+                list(entry.events[first : first + BATCH_MAX_EVENTS]),
+            )
+            for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
+        ]
+
+    def compact(
+        self, *, is_settled: Callable[[Entry], bool], is_needed: Callable[[Aside], bool]
+    ) -> None:
+        """Make a snapshot when it is due, and delete what it holds and nobody needs.
+
+        `is_settled` says of an entry that its events are confirmed and its micro-batch is
+        committed; `is_needed` of a folder of rows that some of them are still wanted.
+        """
+        if self.ledger.number - self._snapshot < SNAPSHOT_EVERY:
+            return
+        settled = self.ledger.settled
+        for entry in self.kept:
+            if not is_settled(entry):
+                break
+            settled = entry.number
+        gone = [aside for aside in self.ledger.asides if not is_needed(aside)]
+        self.ledger.asides = [aside for aside in self.ledger.asides if aside not in gone]
+        self.ledger.settled = settled
+        self._make_snapshot()
+        for aside in gone:
+            self._files.delete(f"{ASIDE_FOLDER}/{aside.name}")
+        self._forget(settled)
+
+    def _forget(self, settled: int) -> None:
+        """Delete settled entries, but no `run`: it stands where an older run would write next."""
+        for entry in self.kept:
+            if entry.number <= settled and entry.kind is not Kind.RUN:
+                self._files.delete(f"{FOLDER}/{_file_name(entry.number)}")
+        self.kept = [entry for entry in self.kept if entry.number > settled]
+
+    def _make_snapshot(self) -> None:
+        old = [name for name in self._files.names(FOLDER) if name.startswith("snapshot-")]
+        name = f"snapshot-{self.ledger.number:020d}.json"
+        try:
+            self._files.create(f"{FOLDER}/{name}", msgspec.json.encode(self.ledger))
+        except FileTaken as exc:
+            raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
+        self._snapshot = self.ledger.number
+        for each in old:
+            self._files.delete(f"{FOLDER}/{each}")
+
+    def _decoded(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
+        content = self._files.read(f"{FOLDER}/{name}") or b""
+        try:
+            return decoder.decode(content)
+        except msgspec.DecodeError as exc:
+            where = f"{self._files.root}/{FOLDER}/{name}"
+            raise JournalDamaged(f"{where} cannot be read: {exc}") from exc
+
+
+def _file_name(number: int) -> str:
+    return f"{number:020d}.json"

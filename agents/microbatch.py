@@ -1,0 +1,226 @@
+"""The careful path: all records of a micro-batch evaluated once, each with its fate beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from agents.guard import VALUE, guarded
+from agents.pipeline import Pipeline, Process
+from agents.shipping import shipped_records
+from agents.worker.columns import (
+    DECIDED,
+    ERROR,
+    ERROR_TYPE,
+    FATE,
+    FILTERED,
+    HELD,
+    INTERNAL,
+    ORDINAL,
+    POSITION,
+    ROW,
+    SOURCE,
+    TASK,
+)
+from controlplane.domain.names import KEY_MAX_BYTES
+
+#: Beside a mark: the fate that is known before evaluation.
+MARK = "__arrester_mark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """A micro-batch (or chunk) after its steps, in a local checkpoint, and what is in it."""
+
+    frame: DataFrame
+    records: int
+    failed: int
+    held: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing failed and nothing is to be held."""
+        return self.failed == 0 and self.held == 0
+
+    def passed(self, pipeline: Pipeline) -> DataFrame:
+        """Return the rows for the sink when nothing has to be cut."""
+        return self.frame.where(F.col(FATE).isNull()).select(*output_columns(pipeline))
+
+    def release(self) -> None:
+        """Give the blocks of the local checkpoint back."""
+        plan: Any = self.frame._jdf.queryExecution().analyzed()
+        plan.rdd().unpersist(False)
+
+
+def evaluate(
+    source: DataFrame,
+    pipeline: Pipeline,
+    *,
+    blocked: Collection[str | None] = (),
+    marks: DataFrame | None = None,
+) -> Evaluated:
+    """Run the steps of `pipeline` over `source`, each record by itself.
+
+    Tasks in `blocked` are not evaluated: their records are to be held. `marks` gives fates that
+    are known already, by task and position. A position that is there twice in a task blames all
+    records that have it, whatever the steps made of them.
+    """
+    prepared = _prepared(source, pipeline, blocked, marks)
+    evaluated = _checkpointed(_processed(_deserialized(prepared, pipeline), pipeline))
+    twice = _positions_twice(evaluated.frame)
+    if twice is None:
+        return evaluated
+    evaluated.release()
+    known = twice if marks is None else marks.unionByName(twice)
+    again = _prepared(source, pipeline, blocked, known)
+    return _checkpointed(_processed(_deserialized(again, pipeline), pipeline))
+
+
+def output_columns(pipeline: Pipeline) -> list[Column]:
+    """Return the columns that the sink gets."""
+    if pipeline.processors:
+        return [_quoted(field.name) for field in pipeline.processors[-1].schema.fields]
+    names = list(pipeline.source.columns)
+    for step in pipeline.deserializers:
+        names = [name for name in names if name.lower() != step.name.lower()] + [step.name]
+    return [_quoted(name) for name in names]
+
+
+def task_key(pipeline: Pipeline) -> Column:
+    """Return the task's key as text; a long one as `names.bounded_key` makes it."""
+    if pipeline.task is None:
+        return F.lit(None).cast("string")
+    key = pipeline.task.cast("string")
+    long = F.concat(F.substring(key, 1, 64), F.lit("…"), F.sha2(key.cast("binary"), 256))
+    return F.when(F.octet_length(key) > KEY_MAX_BYTES, long).otherwise(key)
+
+
+def _prepared(
+    source: DataFrame,
+    pipeline: Pipeline,
+    blocked: Collection[str | None],
+    marks: DataFrame | None,
+) -> DataFrame:
+    """Put the carried columns beside the source's own."""
+    frame = source.select(
+        F.struct(*[_quoted(name) for name in source.columns]).alias(ROW),
+        task_key(pipeline).alias(TASK),
+        pipeline.position.cast("long").alias(POSITION),
+        *[_quoted(name) for name in source.columns],
+    )
+    mark = F.lit(None).cast("int")
+    if marks is not None:
+        frame, mark = _marked(frame, marks), F.col(MARK)
+    fate = (
+        F.when(mark.isNotNull(), mark)
+        .when(_is_one_of(F.col(TASK), blocked), F.lit(HELD))
+        .when(F.col(POSITION).isNull(), F.lit(SOURCE))
+    )
+    return frame.select(
+        *[F.col(name) for name in (ROW, TASK, POSITION)],
+        fate.alias(FATE),
+        F.lit(None).cast(ERROR_TYPE).alias(ERROR),
+        F.lit(0).alias(ORDINAL),
+        *[_quoted(name) for name in source.columns],
+    )
+
+
+def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
+    marks = marks.groupBy(TASK, POSITION).agg(F.min(MARK).alias(MARK))
+    right = F.broadcast(marks.withColumnsRenamed({TASK: "_task", POSITION: "_position"}))
+    same = F.col(TASK).eqNullSafe(F.col("_task")) & F.col(POSITION).eqNullSafe(F.col("_position"))
+    return frame.join(right, same, "left").drop("_task", "_position")
+
+
+def _is_one_of(task: Column, keys: Collection[str | None]) -> Column:
+    texts = [key for key in keys if key is not None]
+    found = task.isin(texts) if texts else F.lit(False)
+    return F.coalesce(found, F.lit(None in keys))
+
+
+def _deserialized(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+    attempt = "__arrester_attempt"
+    for number, step in enumerate(pipeline.deserializers, start=SOURCE + 1):
+        decided = F.col(FATE).isNotNull()
+        frame = frame.withColumn(attempt, guarded(frame, step.expression, unless=decided))
+        failed = F.col(FATE).isNull() & F.col(attempt).isNull()
+        frame = frame.withColumns(
+            {
+                FATE: F.when(failed, F.lit(number)).otherwise(F.col(FATE)),
+                step.name: F.col(attempt)[VALUE],
+            }
+        ).drop(attempt)
+    return frame
+
+
+def _processed(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """Run all Python steps in one pass over Arrow batches."""
+    if not pipeline.processors:
+        return frame
+    worker = shipped_records()
+    steps = [
+        worker.Step(number=number, function=step.function, schema_json=step.schema.json())
+        for number, step in enumerate(pipeline.steps, start=SOURCE + 1)
+        if isinstance(step, Process)
+    ]
+    timezone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    carried = [frame.schema[name] for name in INTERNAL]
+    made = [
+        T.StructField(field.name, field.dataType, True)
+        for field in pipeline.processors[-1].schema.fields
+    ]
+    guarded_steps = worker.GuardedSteps(steps, timezone=timezone)
+    return frame.mapInArrow(guarded_steps, T.StructType([*carried, *made]))
+
+
+def _checkpointed(frame: DataFrame) -> Evaluated:
+    seen = Observation()
+    fate, first = F.col(FATE), F.col(ORDINAL) == 0
+    counted = frame.observe(
+        seen,
+        F.count_if(first).alias("records"),
+        F.count_if(first & (fate >= SOURCE)).alias("failed"),
+        F.count_if(first & (fate == HELD)).alias("held"),
+    ).localCheckpoint(eager=True)
+    counts = seen.get
+    return Evaluated(
+        frame=counted,
+        records=int(counts["records"]),
+        failed=int(counts["failed"]),
+        held=int(counts["held"]),
+    )
+
+
+def _positions_twice(frame: DataFrame) -> DataFrame | None:
+    """Return marks for positions that are there more than once among the evaluated, or None."""
+    fate = F.col(FATE)
+    candidates = frame.where(
+        (F.col(ORDINAL) == 0)
+        & F.col(POSITION).isNotNull()
+        & (fate.isNull() | (fate == FILTERED) | (fate > SOURCE))
+    )
+    parallel = frame.sparkSession.sparkContext.defaultParallelism
+    twice = (
+        candidates.select(TASK, POSITION)
+        .repartition(parallel, TASK, POSITION)
+        .groupBy(TASK, POSITION)
+        .count()
+        .where(F.col("count") > 1)
+        .select(TASK, POSITION, F.lit(SOURCE).alias(MARK))
+        .localCheckpoint(eager=True)
+    )
+    return None if twice.isEmpty() else twice
+
+
+def decided_marks(coordinates: DataFrame) -> DataFrame:
+    """Return marks that keep the records at `coordinates` from being evaluated again."""
+    return coordinates.select(TASK, POSITION, F.lit(DECIDED).alias(MARK))
+
+
+def _quoted(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,275 @@
+"""One run's work on micro-batches and held records: decide, make it durable, then call the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from agents.config import AgentConfig
+from agents.deadletters import DeadLetterFolder, publish
+from agents.decisions import Coordinates, Decision, Judge, cut_of
+from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
+from agents.failed import FailedRecord
+from agents.handlers import Handler, LogAndFail
+from agents.held import Shelf, must_hold
+from agents.journal import Journal
+from agents.ledger import Ledger
+from agents.microbatch import Evaluated, evaluate, output_columns
+from agents.pipeline import Deserialize, Pipeline
+from agents.telling import Teller
+from agents.worker.columns import FATE, ORDINAL, ROW, SOURCE
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
+
+Clock = Callable[[], datetime]
+
+
+class RecordFatal(ArresterError):
+    """A failed record was answered FAIL: the run ends, nothing of its micro-batch is decided."""
+
+    def __init__(self, failed: FailedRecord) -> None:
+        problem = failed.problem
+        super().__init__(
+            f"{failed.stage} failed at task {failed.task!r}, position {failed.position}: "
+            f"{problem.exception_class}: {problem.message}"
+        )
+        self.failed = failed
+
+
+class SinkFailed(ArresterError):
+    """The author's sink raised; its exception is the cause. The run ends, the replay obeys."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"the sink raised {type(raised).__name__}: {raised}")
+        self.raised = raised
+
+
+class Processor:
+    """Runs micro-batches and chunks of held records of one pipeline, at one checkpoint.
+
+    Its caller holds the pipeline's lock. `check` is called where a run may end without harm, and
+    raises when it should.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        journal: Journal,
+        teller: Teller,
+        config: AgentConfig,
+        root: str,
+        clock: Clock,
+        check: Callable[[], None],
+    ) -> None:
+        self._pipeline = pipeline
+        self._spark = pipeline.source.sparkSession
+        self._journal = journal
+        self._teller = teller
+        self._clock = clock
+        self._check = check
+        self._chunk_records = config.held_chunk_records
+        self._shelf = Shelf(spark=self._spark, root=root, schema=pipeline.source.schema)
+        self._judge = Judge(
+            application=config.application,
+            pipeline=pipeline,
+            handlers=handlers_of(pipeline, config),
+            examples_limit=config.examples_limit,
+        )
+        self._letters = dead_letter_folder(pipeline, journal.ledger, config)
+        #: The last Spark micro-batch whose sink has returned.
+        self.last_batch = NO_BATCH
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._journal.ledger
+
+    def process(self, source: DataFrame, batch: int) -> None:
+        """Run a Spark micro-batch: evaluate, decide, commit the decision, then write.
+
+        A replay of a batch that was decided about before obeys: what was skipped is skipped and
+        what was held is held, unevaluated; the rest passed then and goes to the sink again.
+        """
+        self._journal.check_owned()
+        self.finish_open_chunk()
+        before = self._ledger.asides_of_batch(batch)
+        evaluated = evaluate(
+            source,
+            self._pipeline,
+            blocked=() if before else self._ledger.blocked(),
+            marks=self._shelf.marks(before),
+        )
+        self._check()
+        decision = self._decided(evaluated)
+        self._check()
+        if not evaluated.clean:
+            order = before[0].entry if before else self._journal.next_number
+            self._commit(evaluated, decision, batch=batch, order=order)
+        self._write(evaluated, decision, self._ledger.batch_number(batch))
+        evaluated.release()
+        self.last_batch = max(batch, self.last_batch)
+
+    def drain(self) -> bool:
+        """Run the next chunk of held records of a task that runs; False where there is none."""
+        if self.finish_open_chunk():
+            return True
+        task = self._ledger.drainable()
+        if task is None:
+            return False
+        self._journal.check_owned()
+        chunk = self._shelf.next_chunk(self._ledger, task.state.id.key, limit=self._chunk_records)
+        self._run_chunk(replace(chunk, after=self.last_batch))
+        return True
+
+    def finish_open_chunk(self) -> bool:
+        """Write the chunk whose sink did not return, under its number; False: there is none."""
+        chunk = self._ledger.open_chunk
+        if chunk is None:
+            return False
+        self._run_chunk(chunk)
+        return True
+
+    def _run_chunk(self, chunk: Chunk) -> None:
+        """Evaluate, decide, commit, write. A pause in the chunk ends it before that record."""
+        rows = self._shelf.rows(self._ledger, chunk).select(f"{ROW}.*")
+        marks = self._shelf.marks(self._ledger.open_asides)
+        evaluated = evaluate(rows, self._pipeline, marks=marks)
+        self._check()
+        decision = self._decided(evaluated)
+        self._check()
+        for position in decision.cuts.values():
+            chunk = self._shelf.cut_chunk(self._ledger, chunk, position)
+        if self._ledger.open_chunk is None or evaluated.failed:
+            self._commit(evaluated, decision, chunk=chunk)
+        if chunk.taken:
+            self._write(evaluated, decision, self._ledger.chunk_number(chunk.after))
+        evaluated.release()
+        self._drained(chunk)
+
+    def _drained(self, chunk: Chunk) -> None:
+        at = self._clock()
+        left = self._ledger.task(chunk.task).held - chunk.taken
+        told = self._teller.event(RecordsHeld(task=chunk.task, held=left), at)
+        epoch = self._teller.run.epoch
+        self._journal.append(Entry(kind=Kind.DRAINED, at=at, epoch=epoch, events=(told,)))
+
+    def _decided(self, evaluated: Evaluated) -> Decision:
+        if not evaluated.failed:
+            return Decision()
+        decision = self._judge.decide(evaluated.frame, self._blamed())
+        if decision.fatal is not None:
+            raise RecordFatal(decision.fatal)
+        return decision
+
+    def _blamed(self) -> list[Coordinates]:
+        """Return the records that were reported before and may fail again."""
+        return [
+            (task.state.id.key, task.blame.position)
+            for task in self._ledger.tasks.values()
+            if task.blame is not None and task.state.position is None
+        ]
+
+    def _commit(
+        self,
+        evaluated: Evaluated,
+        decision: Decision,
+        *,
+        batch: int | None = None,
+        order: int | None = None,
+        chunk: Chunk | None = None,
+    ) -> None:
+        """Put aside what does not go to the sink, and make the decision one durable entry."""
+        at, cut = self._clock(), cut_of(decision.cuts)
+        number = self._journal.next_number
+        aside: str | None = None
+        held: list[Held] = []
+        if batch is not None or evaluated.failed:
+            aside, held = self._shelf.put(
+                evaluated.frame, cut, entry=order or number, keep_held=chunk is None
+            )
+        letters, lettered = self._dead_letters(evaluated, decision, at)
+        told = self._teller.decided(decision, at, lambda key: self._ledger.task(key).blame)
+        told += [self._teller.event(each, at) for each in lettered]
+        for each in held:
+            count = self._ledger.task(each.task).held + each.count
+            told.append(self._teller.event(RecordsHeld(task=each.task, held=count), at))
+        self._journal.append(
+            Entry(
+                kind=Kind.BATCH if chunk is None else Kind.DRAIN,
+                at=at,
+                epoch=self._teller.run.epoch,
+                events=tuple(told),
+                batch=batch,
+                order=order,
+                aside=aside,
+                held=tuple(held),
+                chunk=chunk,
+                dead_letters=letters,
+            )
+        )
+        if letters is not None:
+            publish(self._spark, letters)
+
+    def _dead_letters(
+        self, evaluated: Evaluated, decision: Decision, at: datetime
+    ) -> tuple[DeadLetters | None, list[RecordsDeadLettered]]:
+        skipped_any = len(decision.examples) + len(decision.rest)
+        if self._letters is None or not skipped_any:
+            return None, []
+        skipped = (F.col(FATE) >= SOURCE) & (F.col(ORDINAL) == 0)
+        frame = evaluated.frame.where(skipped & ~must_hold(cut_of(decision.cuts)))
+        return self._letters.put(frame, decision.examples, name=self.letters_name(), at=at)
+
+    def letters_name(self) -> str:
+        """Return the name of the next entry's folder of dead letters: nobody else has it."""
+        ledger = self._ledger
+        return f"{ledger.checkpoint}-{self._journal.next_number:020d}-{self._teller.run.epoch}"
+
+    def _write(self, evaluated: Evaluated, decision: Decision, number: int) -> None:
+        passed = evaluated.frame.where(F.col(FATE).isNull())
+        if decision.cuts:
+            passed = passed.where(~must_hold(cut_of(decision.cuts)))
+        try:
+            self._pipeline.sink(passed.select(*output_columns(self._pipeline)), number)
+        except BaseException as exc:  # SystemExit would hang the query for ever
+            raise SinkFailed(exc) from exc
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where held rows are."""
+        return self._shelf
+
+    @property
+    def letters(self) -> DeadLetterFolder | None:
+        """Where dead letters go; None when they are not enabled."""
+        return self._letters
+
+
+def handlers_of(pipeline: Pipeline, config: AgentConfig) -> dict[int, Handler]:
+    """Return the handler of each step: the author's, else the configuration's, else FAIL."""
+    native = config.deserialization_handler or LogAndFail()
+    python = config.processing_handler or LogAndFail()
+    handlers: dict[int, Handler] = {SOURCE: pipeline.on_error or native}
+    for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
+        default = native if isinstance(step, Deserialize) else python
+        handlers[number] = step.on_error or default
+    return handlers
+
+
+def dead_letter_folder(
+    pipeline: Pipeline, ledger: Ledger, config: AgentConfig
+) -> DeadLetterFolder | None:
+    """Return where dead letters go, None when they are not enabled."""
+    if not config.dlq_enable or config.dlq_path is None:
+        return None
+    return DeadLetterFolder(
+        spark=pipeline.source.sparkSession,
+        path=config.dlq_path,
+        application=config.application,
+        pipeline=pipeline,
+        checkpoint=ledger.checkpoint,
+    )

@@ -1,0 +1,187 @@
+"""Decisions as events: failed records in full or counted, tasks paused, a run that died."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from agents.decisions import Decision, Rest
+from agents.diagnose import Problem
+from agents.failed import FailedRecord, is_native, stage_of
+from agents.ledger import Blame
+from agents.payload import body
+from agents.pipeline import Pipeline
+from controlplane.domain.events import (
+    Body,
+    Event,
+    EventData,
+    Failure,
+    FailuresCounted,
+    RecordFailed,
+    Response,
+    Run,
+    TaskPaused,
+)
+from controlplane.domain.fingerprint import fingerprint
+
+#: Finds the record that a task was last held or died at.
+BlameOf = Callable[[str | None], Blame | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teller:
+    """Makes events in the name of one run."""
+
+    pipeline: Pipeline
+    instance: UUID
+    run: Run
+    redact: Sequence[str]
+
+    def event(
+        self,
+        data: EventData,
+        at: datetime,
+        *,
+        body: Body | None = None,
+        caused_by: UUID | None = None,
+    ) -> Event:
+        """Return `data` in this run's envelope."""
+        return Event(
+            occurred_at=at,
+            data=data,
+            instance=self.instance,
+            run=self.run,
+            caused_by=caused_by,
+            body=body,
+        )
+
+    def decided(self, decision: Decision, at: datetime, blame_of: BlameOf) -> list[Event]:
+        """Return the events of a decision that lets the run go on."""
+        told = [
+            self.failed(each, Response.CONTINUE, at, blame_of(each.task))
+            for each in decision.examples
+        ]
+        told += [self.event(each, at) for each in self._counted(decision)]
+        halted: set[str | None] = set()
+        for each in decision.paused:
+            told.append(self.failed(each, Response.PAUSE, at, blame_of(each.task)))
+            if each.task not in halted:
+                halted.add(each.task)
+                paused = TaskPaused(
+                    task=each.task, position=each.position, failure=failure_of(each)
+                )
+                told.append(self.event(paused, at))
+        return told
+
+    def failed(
+        self, each: FailedRecord, response: Response, at: datetime, blame: Blame | None
+    ) -> Event:
+        """Return RecordFailed with its body; the record a task was held at is no new one."""
+        data = RecordFailed(
+            task=each.task,
+            position=each.position,
+            failure=failure_of(each),
+            response=response,
+            key=each.key,
+            recurrence=blame is not None and blame.position == each.position,
+        )
+        return self.event(data, at, body=self._body(each))
+
+    def _body(self, each: FailedRecord) -> Body:
+        return body(
+            each.row.asDict(),
+            stack=each.problem.stack,
+            redact=self.redact,
+            shown=self.pipeline.key_name,
+        )
+
+    def _counted(self, decision: Decision) -> list[FailuresCounted]:
+        """Return exact counts for what is not told in full.
+
+        A native step has no class before it is looked at: the rest of a task is split among the
+        causes as the examples of its step are, and says that the split is an estimate.
+        """
+        told = [*decision.examples, *decision.paused]
+        return [
+            FailuresCounted(
+                task=rest.task,
+                failure=cause,
+                response=Response.CONTINUE,
+                count=count,
+                first_position=rest.first,
+                last_position=rest.last,
+                estimated=is_native(self.pipeline, rest.number),
+            )
+            for rest in decision.rest
+            for cause, count in self._causes(rest, told)
+        ]
+
+    def _causes(self, rest: Rest, told: Sequence[FailedRecord]) -> list[tuple[Failure, int]]:
+        """Split the rest among the causes that the examples of its step show."""
+        native = is_native(self.pipeline, rest.number)
+        examples = [
+            failure_of(each)
+            for each in told
+            if each.number == rest.number and (native or _is_alike(each.problem, rest))
+        ]
+        if not examples:
+            stage = stage_of(self.pipeline, rest.number)
+            return [(_unseen(stage, rest), rest.count)]
+        known = {each.fingerprint: each for each in examples}
+        split = shares(rest.count, Counter(each.fingerprint for each in examples))
+        return [(known[name], count) for name, count in split.items()]
+
+
+def failure_of(each: FailedRecord) -> Failure:
+    """Return the failure of a record, with the fingerprint of its cause."""
+    return failure(each.stage, each.problem)
+
+
+def failure(stage: str, problem: Problem) -> Failure:
+    """Return a problem of a stage as a failure."""
+    return Failure(
+        stage=stage,
+        exception_class=problem.exception_class,
+        condition=problem.condition,
+        message=problem.message,
+        frame=problem.frame,
+        fingerprint=fingerprint(
+            stage=stage,
+            exception_class=problem.exception_class,
+            condition=problem.condition,
+            frame=problem.frame,
+            message=problem.message,
+        ),
+    )
+
+
+def shares(count: int, weights: Mapping[str, int]) -> dict[str, int]:
+    """Split `count` in proportion to `weights`, by largest remainder; the sum is exact."""
+    total = sum(weights.values())
+    split = {name: count * weight // total for name, weight in weights.items()}
+    left = count - sum(split.values())
+    by_remainder = sorted(weights, key=lambda name: count * weights[name] % total, reverse=True)
+    for name in by_remainder[:left]:
+        split[name] += 1
+    return {name: part for name, part in split.items() if part}
+
+
+def _is_alike(problem: Problem, rest: Rest) -> bool:
+    return (problem.exception_class, problem.frame) == (rest.exception_class, rest.frame)
+
+
+def _unseen(stage: str, rest: Rest) -> Failure:
+    problem = Problem(
+        exception_class=rest.exception_class or "NotEvaluated",
+        message="",
+        frame=rest.frame,
+    )
+    return failure(stage, problem)
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text, for logs and reasons."""
+    return text.splitlines()[0] if text else ""

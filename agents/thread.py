@@ -1,0 +1,305 @@
+"""One run of a pipeline: the streaming query, the held records that run beside it, and its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from agents.checkpoint import Storage, checkpoint_id, last_committed, last_planned, storage
+from agents.claim import claim
+from agents.config import AgentConfig
+from agents.deadletters import publish
+from agents.death import ThreadDeath, death_of, ending_entry, superseded
+from agents.guard import require_classic
+from agents.journal import Superseded
+from agents.outbox import Outbox
+from agents.pipeline import Pipeline, Trigger
+from agents.processor import Processor
+from agents.release import Release
+from agents.resume import Outcome, Resumer, Wish
+from agents.shipping import ship
+from agents.telling import Teller
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.events import ResumeHow, ThreadDied
+from controlplane.domain.ids import uuid7
+from controlplane.domain.states import TaskState, TaskStatus, ThreadStatus
+
+_log = logging.getLogger("arrester.thread")
+
+#: How often held records and unsent entries are looked after.
+_TICK_SECONDS = 0.05
+#: Between two chunks of held records, so that a waiting micro-batch gets the lock.
+_BREATH_SECONDS = 0.01
+
+
+class BatchEnded(Exception):
+    """What Spark sees of an end: one short line. The agent keeps the real exception."""
+
+
+class StopRequested(ArresterError):
+    """The run is to end at a boundary; its micro-batch stays undecided and is replayed."""
+
+
+class PipelineThread:
+    """One run of a pipeline in this process. Methods may be called from any Python thread.
+
+    One lock goes round micro-batches, chunks of held records and resumes; `query.stop()` is never
+    called while it is held.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        application: str,
+        instance: UUID,
+        outbox: Outbox,
+        config: AgentConfig,
+        on_death: Callable[[ThreadDeath], None],
+    ) -> None:
+        require_classic(pipeline.source.sparkSession)
+        self.pipeline = pipeline
+        self.state = ThreadStatus.DEAD
+        self._application = application
+        self._instance = instance
+        self._outbox = outbox
+        self._config = config
+        self._on_death = on_death
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        #: Set by whatever went wrong first.
+        self._raised: BaseException | None = None
+        #: A micro-batch that Spark has planned and not committed comes before held records.
+        self._awaited_batch: int | None = None
+        self._loop = threading.Thread(
+            target=self._look_after, name=f"arrester-{pipeline.name}", daemon=True
+        )
+
+    @property
+    def pipeline_name(self) -> str:
+        """The pipeline's name."""
+        return self.pipeline.name
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The id in the checkpoint's metadata; known once the run has started."""
+        return self._journal.ledger.checkpoint
+
+    @property
+    def epoch(self) -> int:
+        """The number of this run at its checkpoint."""
+        return self._teller.run.epoch
+
+    def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> None:
+        """Claim the checkpoint and start the streaming query; what goes wrong is raised here."""
+        spark = self.pipeline.source.sparkSession
+        ship(spark.sparkContext)
+        files = storage(spark, checkpoint)
+        self._journal, run = claim(
+            files,
+            application=self._application,
+            pipeline=self.pipeline.name,
+            checkpoint=checkpoint_id(files),
+            instance=self._instance,
+            now=_now(),
+        )
+        self._teller = Teller(
+            pipeline=self.pipeline, instance=self._instance, run=run, redact=self._config.redact
+        )
+        self._prepare(files)
+        self.state = ThreadStatus.RUNNING
+        self._query = self._started_query(files.root, trigger)
+        self._loop.start()
+
+    def _prepare(self, files: Storage) -> None:
+        for entry in self._journal.kept:
+            if entry.dead_letters is not None:
+                publish(self.pipeline.source.sparkSession, entry.dead_letters)
+        self._release = Release(self._journal, files, self._outbox)
+        self._processor = Processor(
+            self.pipeline,
+            journal=self._journal,
+            teller=self._teller,
+            config=self._config,
+            root=files.root,
+            clock=_now,
+            check=self._check_stop,
+        )
+        self._resumer = Resumer(
+            pipeline=self.pipeline,
+            journal=self._journal,
+            shelf=self._processor.shelf,
+            letters=self._processor.letters,
+            teller=self._teller,
+        )
+        self._processor.last_batch = last_committed(files)
+        planned = last_planned(files)
+        self._awaited_batch = planned if planned > self._processor.last_batch else None
+
+    def _started_query(self, checkpoint: str, trigger: Trigger | None) -> StreamingQuery:
+        writer = self.pipeline.source.writeStream.foreachBatch(self._on_batch)
+        writer = writer.option("checkpointLocation", checkpoint)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        try:
+            return writer.start()
+        except BaseException as exc:
+            self._end(exc)
+            raise
+
+    def stop(self, *, timeout_seconds: float) -> bool:
+        """End the run at the next boundary; True when it has ended within the time.
+
+        A micro-batch that has not decided yet is given up and replayed by the next run; one whose
+        sink is at work may finish. When the time is over its Spark jobs are cancelled.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        self._stopping.set()
+        if not self._loop.is_alive():
+            return True
+        # Half the time for the sink, half for Spark.
+        if self._lock.acquire(timeout=timeout_seconds / 2):
+            self._lock.release()
+        stopper = threading.Thread(target=self._stop_query, name="arrester-stop", daemon=True)
+        stopper.start()
+        if threading.current_thread() is self._loop:
+            return True
+        return self._ended.wait(max(0.0, deadline - time.monotonic()))
+
+    def _stop_query(self) -> None:
+        try:
+            self._query.stop()
+        except Exception:
+            _log.debug("the query of %s ended while it was stopped", self.pipeline.name)
+
+    def tasks(self) -> list[TaskState]:
+        """Return the tasks that ever failed or changed state here; all others are RUNNING."""
+        return [each.state for each in list(self._journal.ledger.tasks.values())]
+
+    def paused_tasks(self) -> list[TaskState]:
+        """Return the PAUSED tasks."""
+        return [each for each in self.tasks() if each.status is TaskStatus.PAUSED]
+
+    def resume(
+        self,
+        key: str | None,
+        *,
+        how: ResumeHow,
+        position: int | None = None,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome:
+        """Resume a PAUSED task after the micro-batch at work; its held records run first.
+
+        `how` is RETRY (from the failed record) or SKIP (past it: it becomes a dead letter with
+        `actor` and `reason`). `position`, where it is given, must be the one the task is held at.
+        """
+        wish = Wish(
+            key=key, how=how, position=position, command=command, actor=actor, reason=reason
+        )
+        with self._lock:
+            if self.state is not ThreadStatus.RUNNING or self._stopping.is_set():
+                return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
+            outcome = self._resumer.resume(wish, _now())
+            self._release.put_ready()
+            return outcome
+
+    def is_applied(self, command: UUID) -> Outcome | None:
+        """Return what was answered to a command, by this run or one before it; None: never seen."""
+        with self._lock:
+            return self._resumer.answered(command)
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        """Be the function that Spark calls; whatever happens, only a short exception leaves it."""
+        try:
+            with self._lock:
+                self._check_stop()
+                self._processor.process(frame, batch)
+                self._awaited_batch = None
+                return
+        except BaseException as exc:  # SystemExit would hang the query for ever
+            self._note(exc)
+        raise BatchEnded(f"pipeline {self.pipeline.name} has ended; see its agent") from None
+
+    def _check_stop(self) -> None:
+        if self._stopping.is_set() or self._raised is not None:
+            raise StopRequested(f"{self.pipeline.name} is to end")
+
+    def _note(self, exc: BaseException) -> None:
+        # An interrupted job after a stop request is the stop, not a failure of its own.
+        if self._raised is None and not self._stopping.is_set():
+            self._raised = exc
+
+    def _look_after(self) -> None:
+        """Run held records, put events, and end the run when its query has ended."""
+        try:
+            while self._raised is None and self._query.isActive:
+                worked = self._tick()
+                pause = _BREATH_SECONDS if worked else _TICK_SECONDS
+                if self._stopping.wait(pause):
+                    self._query.awaitTermination()
+            if self._raised is None and not self._stopping.is_set():
+                self._finish()
+        except BaseException as exc:
+            self._note(exc)
+        self._stop_query()
+        self._end(self._raised)
+
+    def _tick(self) -> bool:
+        """Do a little of what waits; return whether there may be more."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            worked = self._awaited_batch is None and self._processor.drain()
+            self._release.put_ready()
+            self._release.compact()
+            return worked
+        finally:
+            self._lock.release()
+
+    def _finish(self) -> None:
+        """The query has ended by itself: by an exception, or because its work is done."""
+        exception = self._query.exception()
+        if exception is not None:
+            raise exception
+        while self._tick():
+            self._check_stop()
+
+    def _end(self, exc: BaseException | None) -> None:
+        """Make the end durable, tell it, and answer for it once."""
+        with self._lock:
+            death = death_of(self.pipeline.name, exc, stopped=self._stopping.is_set())
+            try:
+                if death.superseded:
+                    raise Superseded(death.reason)
+                ledger = self._journal.ledger
+                entry = ending_entry(death, exc, teller=self._teller, ledger=ledger, at=_now())
+                self._release.put_ending(self._journal.append(entry))
+            except Superseded as newer:
+                death = superseded(self.pipeline.name, newer)
+                self._tell_superseded(death)
+            except Exception:
+                _log.exception("the end of %s could not be written down", self.pipeline.name)
+            self.state = ThreadStatus.DEAD
+        self._ended.set()
+        if exc is not None or death.finished or death.superseded:
+            self._on_death(death)
+
+    def _tell_superseded(self, death: ThreadDeath) -> None:
+        """Say it without the journal, which is the newer run's now."""
+        at = _now()
+        data = ThreadDied(reason=death.reason, superseded=True)
+        self._outbox.put(uuid7(at), [self._teller.event(data, at)])
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,30 @@
+"""The columns that travel beside the author's own, and the fates of a record."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "__arrester_"
+#: The source row as it came, a struct.
+ROW: Final = "__arrester_row"
+TASK: Final = "__arrester_task"
+POSITION: Final = "__arrester_position"
+#: NULL: goes on; 0 and up: the step that failed (0 is the source); below 0: see the fates.
+FATE: Final = "__arrester_fate"
+#: What a Python step raised; NULL for failures of native steps, which are looked at afterwards.
+ERROR: Final = "__arrester_error"
+#: 0 for the first row that a record became, 1 for the second…
+ORDINAL: Final = "__arrester_ordinal"
+CARRIED: Final = (ROW, TASK, POSITION)
+INTERNAL: Final = (ROW, TASK, POSITION, FATE, ERROR, ORDINAL)
+
+#: The step number of the source itself.
+SOURCE: Final = 0
+#: Its task is not running: to be held, not evaluated.
+HELD: Final = -1
+#: A durable decision about it exists already: obeyed, not evaluated.
+DECIDED: Final = -2
+#: A Python step returned None or nothing: the record is done and leaves no row.
+FILTERED: Final = -3
+
+ERROR_TYPE: Final = "struct<exception_class:string,message:string,stack:string,frame:string>"

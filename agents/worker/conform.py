@@ -1,0 +1,186 @@
+"""Whether a Python value is of a Spark type. Arrow does not ask: it turns 1.5 into 1."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import types as T
+
+Check = Callable[[Any, str], None]
+
+
+class WrongType(TypeError):
+    """A value is not of its field's type; the message names the field, its type and the value."""
+
+
+_INTEGERS: dict[type[T.DataType], int] = {
+    T.ByteType: 8,
+    T.ShortType: 16,
+    T.IntegerType: 32,
+    T.LongType: 64,
+}
+#: Largest integer up to which every integer is a double (2^53), or a float (2^24).
+_EXACT = {T.DoubleType: 2**53, T.FloatType: 2**24}
+
+
+def struct_check(schema: T.StructType, *, whole: bool = False) -> Check:
+    """Return a check of dicts against `schema`: every field present, none besides, each conforming.
+
+    `whole` is for the row itself, whose fields are then named without a leading path.
+    """
+    fields = {field.name: (_check_of(field.dataType), field.nullable) for field in schema.fields}
+
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, dict):
+            raise _wrong(path or "the row", "a dict", value)
+        prefix = "" if whole else f"{path}."
+        for name, (check_field, nullable) in fields.items():
+            if name not in value:
+                raise WrongType(f"field {prefix}{name} is missing")
+            _check_one(value[name], f"{prefix}{name}", check_field, nullable=nullable)
+        for name in value:
+            if name not in fields:
+                raise WrongType(f"field {prefix}{name} is not in the schema; add it by schema=")
+
+    return check
+
+
+def _check_one(value: Any, path: str, check: Check, *, nullable: bool) -> None:
+    if value is not None:
+        check(value, path)
+    elif not nullable:
+        raise WrongType(f"field {path} is None, and it may not be NULL")
+
+
+def _check_of(kind: T.DataType) -> Check:
+    """Return the check of one type; a type that has no rule here is left to Arrow."""
+    if type(kind) in _INTEGERS:
+        return _integer(kind, _INTEGERS[type(kind)])
+    if isinstance(kind, T.FractionalType) and type(kind) in _EXACT:
+        return _fraction(kind, _EXACT[type(kind)])
+    if isinstance(kind, T.DecimalType):
+        return _decimal(kind)
+    if isinstance(kind, T.StructType):
+        return struct_check(kind)
+    if isinstance(kind, T.ArrayType):
+        return _array(kind)
+    if isinstance(kind, T.MapType):
+        return _map(kind)
+    if type(kind) in _PLAIN:
+        return _instance(kind, *_PLAIN[type(kind)])
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+        return _timestamp(kind)
+    return _anything
+
+
+_PLAIN: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
+    # accepted, though not these subclasses of them
+    T.BooleanType: ((bool,), ()),
+    T.StringType: ((str,), ()),
+    T.CharType: ((str,), ()),
+    T.VarcharType: ((str,), ()),
+    T.BinaryType: ((bytes, bytearray), ()),
+    T.DateType: ((datetime.date,), (datetime.datetime,)),
+    T.DayTimeIntervalType: ((datetime.timedelta,), ()),
+}
+
+
+def _anything(value: Any, path: str) -> None:
+    """Let Arrow judge."""
+
+
+def _instance(kind: T.DataType, accepted: tuple[type, ...], besides: tuple[type, ...]) -> Check:
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, accepted) or isinstance(value, besides):
+            raise _wrong(path, kind.simpleString(), value)
+
+    return check
+
+
+def _integer(kind: T.DataType, bits: int) -> Check:
+    limit = 2 ** (bits - 1)
+
+    def check(value: Any, path: str) -> None:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise _wrong(path, kind.simpleString(), value)
+        if not -limit <= int(value) < limit:
+            raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
+
+    return check
+
+
+def _fraction(kind: T.DataType, exact: int) -> Check:
+    def check(value: Any, path: str) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float | numbers.Real):
+            raise _wrong(path, kind.simpleString(), value)
+        if isinstance(value, int) and abs(value) > exact:
+            raise WrongType(f"field {path}: {value} is not exact as {kind.simpleString()}")
+
+    return check
+
+
+def _decimal(kind: T.DecimalType) -> Check:
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, decimal.Decimal):
+            raise _wrong(path, kind.simpleString(), value)
+        if not value.is_finite():
+            raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
+        _, digits, exponent = value.as_tuple()
+        scale = max(0, -int(exponent))
+        whole = max(0, len(digits) + int(exponent))
+        if scale > kind.scale or whole > kind.precision - kind.scale:
+            raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
+
+    return check
+
+
+def _timestamp(kind: T.DataType) -> Check:
+    aware = isinstance(kind, T.TimestampType)
+
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, datetime.datetime):
+            raise _wrong(path, kind.simpleString(), value)
+        if (value.tzinfo is not None) != aware:
+            has = "has no time zone" if aware else "has a time zone"
+            raise WrongType(f"field {path}: {value!r} {has}, {kind.simpleString()} is wanted")
+
+    return check
+
+
+def _array(kind: T.ArrayType) -> Check:
+    element = _check_of(kind.elementType)
+
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, list | tuple):
+            raise _wrong(path, kind.simpleString(), value)
+        for index, item in enumerate(value):
+            _check_one(item, f"{path}[{index}]", element, nullable=kind.containsNull)
+
+    return check
+
+
+def _map(kind: T.MapType) -> Check:
+    keys, values = _check_of(kind.keyType), _check_of(kind.valueType)
+
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, dict | list):
+            raise _wrong(path, kind.simpleString(), value)
+        for pair in value.items() if isinstance(value, dict) else value:
+            key, item = pair
+            _check_one(key, f"{path}.key", keys, nullable=False)
+            _check_one(item, f"{path}[{key!r}]", values, nullable=kind.valueContainsNull)
+
+    return check
+
+
+def _wrong(path: str, wanted: str, value: Any) -> WrongType:
+    text = repr(value)
+    shown = text if len(text) <= 100 else f"{text[:100]}…"
+    if isinstance(value, float) and math.isnan(value):
+        shown = "nan"
+    return WrongType(f"field {path} is {wanted}; got {type(value).__name__} {shown}")

@@ -1,0 +1,217 @@
+"""Run the author's Python steps record by record; whatever one raises stays with its record."""
+
+from __future__ import annotations
+
+import json
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from .columns import CARRIED, ERROR, FATE, FILTERED, INTERNAL, ORDINAL, PREFIX
+from .conform import Check, WrongType, struct_check
+
+Row = dict[str, Any]
+UserFunction = Callable[[Row], Row | Iterable[Row] | None]
+
+_MESSAGE_CHARACTERS = 4_000
+_STACK_CHARACTERS = 16_000
+_STACK_FRAMES = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One Python step: its number in the pipeline, its function, the schema of what it returns."""
+
+    number: int
+    function: UserFunction
+    schema_json: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one record: its rows, or the step that failed and the error."""
+
+    rows: list[Row]
+    fate: int | None = None
+    error: Row | None = None
+
+
+class GuardedSteps:
+    """The function for `mapInArrow`: all Python steps of a pipeline, one after the other.
+
+    A record whose fate is decided already passes untouched. A record is all or nothing: when any
+    row that it became fails in a later step, the record has failed there.
+    """
+
+    def __init__(self, steps: list[Step], *, timezone: str) -> None:
+        self._steps = steps
+        self._timezone = timezone
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch of results per batch of records."""
+        schemas = [_schema(step) for step in self._steps]
+        checks = [struct_check(schema, whole=True) for schema in schemas]
+        types = to_arrow_schema(schemas[-1], timezone=self._timezone)
+        for batch in batches:
+            yield self._results(batch, checks, types)
+
+    def _results(
+        self, batch: pa.RecordBatch, checks: list[Check], types: pa.Schema
+    ) -> pa.RecordBatch:
+        names = [name for name in batch.schema.names if not name.startswith(PREFIX)]
+        records = batch.select(names).to_pylist()
+        fates = batch.column(batch.schema.get_field_index(FATE)).to_pylist()
+        outcomes = [
+            self._outcome(record, checks) if fate is None else Outcome(rows=[], fate=fate)
+            for record, fate in zip(records, fates, strict=True)
+        ]
+        try:
+            return _assemble(batch, outcomes, types)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            # Rare: a value of a type that `conform` leaves to Arrow. Look for the record.
+            last = self._steps[-1]
+            settled = [_convertible(outcome, types, last) for outcome in outcomes]
+            return _assemble(batch, settled, types)
+
+    def _outcome(self, record: Row, checks: list[Check]) -> Outcome:
+        rows = [record]
+        for step, check in zip(self._steps, checks, strict=True):
+            try:
+                rows = [made for row in rows for made in _made(step.function(row))]
+            except BaseException as exc:  # the author's code may raise anything, SystemExit too
+                return Outcome(rows=[], fate=step.number, error=_described(exc))
+            try:
+                for row in rows:
+                    check(row, "")
+            except (WrongType, RecursionError) as exc:
+                return Outcome(rows=[], fate=step.number, error=_misfit(exc, step))
+            if not rows:
+                return Outcome(rows=[], fate=FILTERED)
+        return Outcome(rows=rows)
+
+
+def _schema(step: Step) -> StructType:
+    return StructType.fromJson(json.loads(step.schema_json))
+
+
+def _made(answer: object) -> list[Row]:
+    """Return the rows in what the author's function returned: a dict, None or an iterable."""
+    if answer is None:
+        return []
+    if isinstance(answer, dict):
+        return [answer]
+    if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
+        raise WrongType(f"a step returns dict, None or an iterable of dicts; got {answer!r:.100}")
+    rows = []
+    for row in answer:
+        if not isinstance(row, Mapping):
+            raise WrongType(f"a step yields dicts; got {type(row).__name__} {row!r:.100}")
+        # A generator may yield one dict again and again, changed in between.
+        rows.append(dict(row))
+    return rows
+
+
+def _assemble(batch: pa.RecordBatch, outcomes: list[Outcome], types: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of all outcomes as one batch, each beside its record's carried columns."""
+    origins, rows, fates, ordinals = [], [], [], []
+    errors: list[Row | None] = []
+    carried_errors = batch.column(batch.schema.get_field_index(ERROR))
+    for index, outcome in enumerate(outcomes):
+        known = outcome.error
+        if known is None and outcome.fate is not None:
+            known = carried_errors[index].as_py()
+        for ordinal, row in enumerate(outcome.rows or [{}]):
+            origins.append(index)
+            rows.append(row)
+            fates.append(outcome.fate)
+            errors.append(known)
+            ordinals.append(ordinal)
+    take = pa.array(origins, pa.int32())
+    columns = {
+        name: batch.column(batch.schema.get_field_index(name)).take(take) for name in CARRIED
+    }
+    columns[FATE] = pa.array(fates, pa.int32())
+    columns[ERROR] = pa.array(errors, batch.schema.field(ERROR).type)
+    columns[ORDINAL] = pa.array(ordinals, pa.int32())
+    ours = [columns[name] for name in INTERNAL]
+    theirs = [pa.array([row.get(each.name) for row in rows], each.type) for each in types]
+    return pa.RecordBatch.from_arrays(ours + theirs, names=[*INTERNAL, *types.names])
+
+
+def _convertible(outcome: Outcome, types: pa.Schema, last: Step) -> Outcome:
+    """Return `outcome`, as a failure of the last step when Arrow cannot take one of its rows."""
+    try:
+        for row in outcome.rows:
+            for each in types:
+                pa.array([row.get(each.name)], each.type)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
+        misfit = WrongType(f"field {each.name} is {each.type}: {exc}")
+        return Outcome(rows=[], fate=last.number, error=_misfit(misfit, last))
+    return outcome
+
+
+def _misfit(exc: BaseException, step: Step) -> Row:
+    """Describe a returned row that is not of the step's schema; the frame is the function."""
+    code = getattr(step.function, "__code__", None)
+    frame = None
+    if code is not None:
+        name = os.path.basename(code.co_filename)
+        frame = f"{name}:{code.co_firstlineno} in {code.co_name}"
+    return _error(type(exc).__name__, _text(exc), stack=None, frame=frame)
+
+
+def _described(exc: BaseException) -> Row:
+    trace = exc.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    try:
+        lines = traceback.format_exception(type(exc), exc, trace, limit=_STACK_FRAMES)
+        stack = "".join(lines)
+    except BaseException as formatting:  # an exception whose own __str__ raises
+        stack = f"{type(exc).__name__}, and its text cannot be had: {type(formatting).__name__}"
+    return _error(_class_name(exc), _text(exc), stack=stack, frame=_user_frame(trace))
+
+
+def _error(name: str, message: str, *, stack: str | None, frame: str | None) -> Row:
+    return {
+        "exception_class": name,
+        "message": message[:_MESSAGE_CHARACTERS],
+        "stack": None if stack is None else stack[-_STACK_CHARACTERS:],
+        "frame": frame,
+    }
+
+
+def _class_name(exc: BaseException) -> str:
+    kind = type(exc)
+    if kind.__module__ in ("builtins", __name__, WrongType.__module__):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(exc: BaseException) -> str:
+    try:
+        # Arrow and Spark take valid Unicode only.
+        return str(exc).encode(errors="replace").decode()
+    except BaseException as formatting:
+        return f"(no text: its __str__ raised {type(formatting).__name__})"
+
+
+def _user_frame(trace: TracebackType | None) -> str | None:
+    """Return the innermost frame outside the standard library and installed packages."""
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    chosen = None
+    for summary in traceback.extract_tb(trace):
+        inside = summary.filename.startswith((*libraries, "<frozen"))
+        if chosen is None or not inside:
+            chosen = summary
+    if chosen is None:
+        return None
+    return f"{os.path.basename(chosen.filename)}:{chosen.lineno} in {chosen.name}"

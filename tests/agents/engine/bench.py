@@ -1,0 +1,195 @@
+"""A pipeline over JSON files: one file is one micro-batch; the sink is idempotent by number."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from agents.config import AgentConfig
+from agents.death import ThreadDeath
+from agents.handlers import Handler, LogAndPause
+from agents.pipeline import Pipeline, PipelineBuilder, define
+from agents.thread import PipelineThread
+from controlplane.domain.events import Event, StoredEvent
+from controlplane.domain.states import ThreadStatus
+from controlplane.domain.stream import StreamState, empty
+
+Row = dict[str, Any]
+T = TypeVar("T")
+APPLICATION = "tests"
+SCHEMA = "task STRING, position BIGINT, value STRING"
+PATIENCE_SECONDS = 60.0
+
+
+class MemoryOutbox:
+    """Keeps what it is given, in order; everything is confirmed when `confirming`."""
+
+    def __init__(self, *, confirming: bool = False) -> None:
+        self.batches: dict[UUID, list[Event]] = {}
+        self.confirming = confirming
+
+    def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        self.batches.setdefault(batch_id, list(events))
+
+    def is_confirmed(self, batch_id: UUID) -> bool:
+        return self.confirming and batch_id in self.batches
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for events in self.batches.values() for event in events]
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [event.data for event in self.events if isinstance(event.data, kind)]
+
+
+def server_state(events: Iterable[Event]) -> StreamState:
+    """Return what the server makes of the events."""
+    stored = [
+        StoredEvent(
+            application=APPLICATION,
+            sequence=sequence,
+            received_at=event.occurred_at,
+            batch=uuid4(),
+            event=event,
+        )
+        for sequence, event in enumerate(events, start=1)
+    ]
+    return empty(APPLICATION).fold(stored)
+
+
+def write_batch(folder: Path, number: int, rows: Sequence[Row]) -> None:
+    """Add one file, whole at once, whose time is after its predecessor's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{number:06d}.json"
+    draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    draft.rename(folder / f"{number:06d}.json")
+
+
+def read_sink(folder: Path) -> list[tuple[int, Row]]:
+    """Return what the sink has, as (number, row), in the order of numbers and then of files."""
+    found = []
+    for each in sorted(folder.glob("[0-9]*")):
+        for part in sorted(each.glob("part-*.json")):
+            found += [(int(each.name), json.loads(line)) for line in part.read_text().splitlines()]
+    return found
+
+
+def sink_to(folder: Path) -> Callable[[DataFrame, int], None]:
+    """Return a sink that is idempotent by number."""
+    place = str(folder)
+
+    def sink(df: DataFrame, number: int) -> None:
+        df.write.mode("overwrite").json(f"{place}/{number:08d}")
+
+    return sink
+
+
+def wait_until(condition: Callable[[], bool], *, what: str = "") -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for {what or condition}")
+        time.sleep(0.02)
+
+
+class Bench:
+    """Folders, a source, a sink and threads of one test."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.checkpoint = str(folder / "checkpoint")
+        self.outbox = MemoryOutbox()
+        self.deaths: list[ThreadDeath] = []
+        self.threads: list[PipelineThread] = []
+        self._files = 0
+
+    def config(self, **keys: object) -> AgentConfig:
+        errors: dict[str, object] = {
+            "errors.dlq.enable": True,
+            "errors.dlq.path": str(self.folder / "dlq"),
+        }
+        return AgentConfig.read(
+            APPLICATION,
+            errors | {name.replace("_", "."): value for name, value in keys.items()},
+            environment={"ARRESTER_SPOOL": str(self.folder / "spool")},
+        )
+
+    def add(self, *rows: tuple[str | None, int | None, str]) -> None:
+        self._files += 1
+        named = [dict(zip(("task", "position", "value"), row, strict=True)) for row in rows]
+        write_batch(self.folder / "in", self._files, named)
+
+    def source(self) -> DataFrame:
+        (self.folder / "in").mkdir(exist_ok=True)
+        reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        return reader.json(str(self.folder / "in"))
+
+    def define(self, **more: Any) -> PipelineBuilder:
+        columns: dict[str, Any] = {"task": "task", "position": "position", "value": "value"} | more
+        return define("lines", self.source(), **columns)
+
+    def checking(
+        self, fn: Callable[[Row], Any], handler: Handler | None = None, **more: Any
+    ) -> Pipeline:
+        """Return the usual pipeline: one Python step, pausing unless told otherwise."""
+        builder = self.define(**more).process("check", fn, on_error=handler or LogAndPause())
+        return builder.write(sink_to(self.folder / "out"))
+
+    def thread(
+        self, pipeline: Pipeline, *, instance: UUID | None = None, **keys: object
+    ) -> PipelineThread:
+        thread = PipelineThread(
+            pipeline,
+            application=APPLICATION,
+            instance=instance or uuid4(),
+            outbox=self.outbox,
+            config=self.config(**keys),
+            on_death=self.deaths.append,
+        )
+        self.threads.append(thread)
+        return thread
+
+    def start(
+        self, pipeline: Pipeline, *, instance: UUID | None = None, **keys: object
+    ) -> PipelineThread:
+        thread = self.thread(pipeline, instance=instance, **keys)
+        thread.start(self.checkpoint)
+        return thread
+
+    def committed(self) -> int:
+        folder = Path(self.checkpoint) / "commits"
+        numbers = [int(each.name) for each in folder.glob("[0-9]*")] if folder.exists() else []
+        return max(numbers, default=-1)
+
+    def wait_for_input(self) -> None:
+        """Wait until every file that was added is a committed micro-batch."""
+        wait_until(lambda: self.committed() >= self._files - 1 or bool(self.deaths), what="commits")
+
+    def written(self) -> list[tuple[str, int]]:
+        """Return task and position of what the sink has, in the order of its numbers."""
+        rows = [row for _, row in read_sink(self.folder / "out")]
+        return [(row["task"], row["position"]) for row in rows]
+
+    def positions(self, task: str) -> list[int]:
+        return [position for name, position in self.written() if name == task]
+
+    def dead_letters(self) -> list[Row]:
+        folder = self.folder / "dlq"
+        if not list(folder.glob("day=*")):
+            return []
+        return [row.asDict() for row in self.spark.read.parquet(str(folder)).collect()]
+
+    def stop(self) -> None:
+        for thread in self.threads:
+            if thread.state is ThreadStatus.RUNNING:
+                assert thread.stop(timeout_seconds=30)
+
+    def close(self) -> None:
+        self.stop()
