@@ -1,0 +1,225 @@
+"""The whole product as processes of its own: web, wake, worker and a Spark driver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import pyarrow.parquet as pq
+from pyarrow import Table
+
+from examples import flights_data
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: Up to here two records are implausible: JFK at 7,072 and EWR at 8,239.
+ROWS = 9_000
+ROWS_PER_FILE = 1_000
+PATIENCE_SECONDS = 90.0
+
+T = TypeVar("T")
+
+
+def eventually(
+    look: Callable[[], T], *, what: str, seconds: float = PATIENCE_SECONDS, every: float = 0.2
+) -> T:
+    """Return the first truthy answer of `look`; fails when there is none in `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; last: {answer!r}"
+        time.sleep(every)
+
+
+@dataclass(slots=True)
+class Stack:
+    """The server's processes and drivers, in one folder; what is started here is stopped here."""
+
+    folder: Path
+    port: int = 0
+    token: str = ""
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start web, wake and a worker; they find PostgreSQL and Redis in the environment."""
+        self.port = _free_port()
+        python = sys.executable
+        web = [python, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(self.port)]
+        self.run("web", [*web, "--lifespan", "off", "--no-access-log"])
+        self.run("wake", [python, "manage.py", "wake"])
+        self.run("worker", [python, "-m", "celery", "-A", "controlplane", "worker", "-c", "2"])
+        eventually(self._answers, what="the web process answers")
+
+    def run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start a process whose output goes to `<folder>/<name>.log`."""
+        log = (self.folder / f"{name}.log").open("ab")
+        env = os.environ | {"ARRESTER_SPOOL": str(self.folder / "spool")}
+        process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._processes[name] = process
+        return process
+
+    def start_driver(self) -> subprocess.Popen[bytes]:
+        """Start a Spark driver over the input; one runs at a time."""
+        return self.run("driver", [sys.executable, "-m", "tests.e2e.driver", str(self.folder)])
+
+    def kill(self, name: str) -> None:
+        """Kill a process and all its children with SIGKILL."""
+        process = self._processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+    def stop(self) -> None:
+        """End what still runs."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for name in list(self._processes):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._processes[name].wait(30)
+            self._end_group(name)
+
+    def _end_group(self, name: str) -> None:
+        process = self._processes.pop(name)
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        process.wait(30)
+
+    def manage(self, *words: str) -> str:
+        """Run a management command; return what it prints; fails when it does."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def get(self, path: str) -> Any:
+        """Return what the REST API answers at `path`."""
+        request = urllib.request.Request(
+            f"{self.url}{path}", headers={"Authorization": f"Token {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
+
+    def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """Return the status and what the REST API answers to `body`."""
+        request = urllib.request.Request(
+            f"{self.url}{path}",
+            data=json.dumps(body).encode(),
+            headers={"Authorization": f"Token {self.token}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.load(refused)
+
+    def all_of(self, path: str) -> list[dict[str, Any]]:
+        """Return the rows of all pages behind `path`."""
+        rows: list[dict[str, Any]] = []
+        page = self.get(f"{path}?limit=500")
+        while True:
+            rows += page["results"]
+            if not page["next"]:
+                return rows
+            page = self.get(f"{path}?limit=500&cursor={quote(page['next'])}")
+
+    def task(self, key: str) -> dict[str, Any]:
+        """Return a task as the API shows it; before its first failure it is RUNNING."""
+        found = (task for task in self.all_of("/api/tasks") if task["key"] == key)
+        return next(found, {"status": "RUNNING", "held": 0, "position": None})
+
+    def is_paused(self, key: str) -> bool:
+        """Whether the task is PAUSED as far as the API knows."""
+        return bool(self.task(key)["status"] == "PAUSED")
+
+    def command(self, **wish: Any) -> dict[str, Any]:
+        """Issue a command and return it when its status is final."""
+        status, command = self.post("/api/commands", wish)
+        assert status in (201, 202), command
+        return eventually(
+            lambda: self._if_final(command["id"]), what=f"{wish['kind']} has an answer"
+        )
+
+    def _if_final(self, id: str) -> dict[str, Any] | None:
+        command: dict[str, Any] = self.get(f"/api/commands/{id}")
+        return None if command["status"] in ("ISSUED", "DELIVERED") else command
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.url}/healthz", timeout=5).close()
+        except (OSError, urllib.error.URLError):
+            return False
+        return True
+
+
+def make_input(folder: Path) -> list[dict[str, Any]]:
+    """Write the first flights as files into `folder`/input; return their rows."""
+    rows: list[dict[str, Any]] = list(islice(flights_data.rows(), ROWS))
+    (folder / "input").mkdir(parents=True)
+    for number in range(0, ROWS, ROWS_PER_FILE):
+        table = Table.from_pylist(rows[number : number + ROWS_PER_FILE], flights_data.COLUMNS)
+        pq.write_table(table, folder / "input" / f"{number:06d}.parquet")
+    return rows
+
+
+def without_departure(rows: list[dict[str, Any]]) -> int:
+    """Return how many of the flights never left, counted without Spark and without us."""
+    return sum(row["value"].split(",")[3] == "NA" for row in rows)
+
+
+def sink_positions(folder: Path, key: str) -> list[int]:
+    """Return the positions of a task's rows in the sink, by the sink's number, then as written."""
+    positions: list[int] = []
+    for part in sorted((folder / "sink").glob("number=*")):
+        if not (part / "_SUCCESS").exists():
+            continue  # being written
+        written = pq.read_table(part, columns=["origin", "position"]).to_pylist()
+        positions += sorted(row["position"] for row in written if row["origin"] == key)
+    return positions
+
+
+def dead_letters(folder: Path) -> list[dict[str, Any]]:
+    """Return the dead letters that are there for readers."""
+    found: list[dict[str, Any]] = []
+    for part in (folder / "dead-letters").glob("day=*/**/*.parquet"):
+        found += pq.ParquetFile(part).read().to_pylist()
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
