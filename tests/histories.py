@@ -1,0 +1,235 @@
+"""Events to test with: a few that read like a story, and all that there can be."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationOpened,
+    Body,
+    CommandApplied,
+    CommandCancelled,
+    CommandDelivered,
+    CommandExpired,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    Event,
+    EventData,
+    Failure,
+    FailuresCounted,
+    InstanceFound,
+    InstanceLost,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    Run,
+    StoredEvent,
+    TaskDied,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.names import TaskId
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+APPLICATION = "flights"
+INSTANCE = UUID("0193476e-0000-7000-8000-000000000001")
+OTHER_INSTANCE = UUID("0193476e-0000-7000-8000-000000000002")
+RUN = Run(pipeline="delays", checkpoint="cp-1", epoch=1)
+JFK = TaskId(application=APPLICATION, pipeline="delays", checkpoint="cp-1", key="JFK")
+FAILURE = Failure(
+    stage="process:validate",
+    exception_class="ValueError",
+    message="delay of 1301 minutes",
+    fingerprint="1-00112233445566aa",
+    frame="flights.py:12 in validate",
+)
+
+
+def event(data: EventData, *, minute: int = 0, run: Run | None = RUN, **envelope: object) -> Event:
+    """Return `data` as the agent of these tests says it."""
+    values = {"instance": INSTANCE, "body": None} | envelope
+    return Event(occurred_at=NOON + timedelta(minutes=minute), data=data, run=run, **values)  # type: ignore[arg-type]  # envelope fields by name
+
+
+def started() -> list[Event]:
+    """Return what an agent says first."""
+    versions = {"python": "3.11"}
+    return [
+        event(InstanceStarted(host="driver", pid=7, versions=versions), run=None),
+        event(ThreadStarted()),
+    ]
+
+
+def failed(
+    position: int, *, key: str | None = "JFK", response: Response = Response.CONTINUE
+) -> Event:
+    """Return a failed record with its body."""
+    data = RecordFailed(task=key, position=position, failure=FAILURE, response=response)
+    body = Body(record={"flight": "B6 1", "dep_delay": 1301}, stack="Traceback …")
+    return event(data, minute=position % 60, body=body)
+
+
+def paused(position: int = 7, *, key: str | None = "JFK") -> list[Event]:
+    """Return a record that pauses its task."""
+    return [
+        failed(position, key=key, response=Response.PAUSE),
+        event(TaskPaused(task=key, position=position, failure=FAILURE)),
+        event(RecordsHeld(task=key, held=3, first_position=position)),
+    ]
+
+
+def stored(events: list[Event], *, after: int = 0) -> list[StoredEvent]:
+    """Return `events` as the log numbers them."""
+    return [
+        StoredEvent(
+            application=APPLICATION,
+            sequence=sequence,
+            received_at=NOON + timedelta(hours=1, seconds=sequence),
+            batch=UUID(int=sequence),
+            event=each,
+        )
+        for sequence, each in enumerate(events, after + 1)
+    ]
+
+
+# Few names and numbers, so that histories meet themselves again; some of them awkward.
+_keys = st.sampled_from([None, "", "JFK", "a/../b", "\0", "🛫", "k" * 10_000])
+_texts = st.sampled_from(["", "plain", "with \0 and 🛫", "x" * 3000])
+_instances = st.sampled_from([INSTANCE, OTHER_INSTANCE])
+_commands = st.sampled_from([UUID(int=1), UUID(int=2)])
+_positions = st.none() | st.sampled_from([-(2**63), 0, 7, 2**63 - 1])
+_counts = st.sampled_from([0, 1, 3, 2**63 - 1])
+_moments = st.datetimes(datetime(2026, 1, 1), datetime(2026, 1, 2), timezones=st.just(UTC))
+_runs = st.builds(
+    Run,
+    pipeline=st.sampled_from(["delays", "gains"]),
+    checkpoint=st.sampled_from(["cp-1", "cp-2"]),
+    epoch=st.integers(0, 3),
+)
+_failures = st.builds(
+    Failure,
+    stage=_texts,
+    exception_class=_texts,
+    condition=st.none() | _texts,
+    message=_texts,
+    fingerprint=st.sampled_from(["1-aaaa", "1-bbbb"]),
+    frame=st.none() | _texts,
+    attempts=_counts,
+)
+_versions = st.dictionaries(_texts, _texts, max_size=2)
+_bodies = st.none() | st.builds(
+    Body, record=st.none() | st.dictionaries(_texts, _texts | _counts), stack=st.none() | _texts
+)
+
+_task = {"task": _keys}
+_failing = {"failure": _failures}
+
+task_events = st.one_of(
+    st.builds(
+        RecordFailed,
+        position=_positions,
+        response=st.sampled_from(Response),
+        key=_keys,
+        **_task,
+        **_failing,
+    ),
+    st.builds(
+        FailuresCounted,
+        response=st.sampled_from(Response),
+        count=_counts,
+        first_position=_positions,
+        last_position=_positions,
+        **_task,
+        **_failing,
+    ),
+    st.builds(
+        RecordsDeadLettered,
+        count=_counts,
+        place=_texts,
+        format=_texts,
+        first_position=_positions,
+        last_position=_positions,
+        **_task,
+    ),
+    st.builds(TaskPaused, position=_positions, failure=st.none() | _failures, **_task),
+    st.builds(RecordsHeld, held=_counts, first_position=_positions, **_task),
+    st.builds(TaskResumed, how=st.sampled_from(ResumeHow), position=_positions, **_task),
+    st.builds(TaskDied, position=_positions, **_task, **_failing),
+    st.builds(TaskRestarted, **_task),
+)
+thread_events = st.builds(ThreadStarted) | st.builds(
+    ThreadDied, reason=_texts, failure=st.none() | _failures
+)
+instance_events = st.one_of(
+    st.builds(InstanceStarted, host=_texts, pid=_counts, versions=_versions),
+    st.builds(InstanceStopping, reason=_texts, error=st.booleans()),
+    st.builds(InstanceStopped, reason=_texts, error=st.booleans(), failure=st.none() | _failures),
+)
+answers = st.one_of(
+    st.builds(CommandDelivered, command=_commands),
+    st.builds(CommandApplied, command=_commands, detail=st.none() | _texts),
+    st.builds(CommandRefused, command=_commands, reason=_texts),
+)
+issued_commands = st.builds(
+    CommandIssued,
+    command=_commands,
+    kind=st.sampled_from(CommandKind),
+    actor=_texts,
+    pipeline=st.just("delays"),
+    checkpoint=st.just("cp-1"),
+    task=_keys,
+    position=_positions,
+    instances=st.lists(_instances, unique=True).map(tuple),
+    expires_at=_moments,
+)
+
+
+def _enveloped(data: st.SearchStrategy[EventData]) -> st.SearchStrategy[Event]:
+    return st.builds(
+        Event,
+        occurred_at=_moments,
+        data=data,
+        instance=_instances,
+        run=_runs,
+        caused_by=st.none() | _commands,
+        body=_bodies,
+    )
+
+
+#: Anything that an agent may say.
+agent_events = _enveloped(
+    st.one_of(
+        task_events,
+        thread_events,
+        instance_events,
+        answers,
+        st.builds(ApplicationLatched, reason=_texts, actor=st.none() | _texts),
+    )
+)
+#: What only people and the server say.
+server_events = _enveloped(
+    st.one_of(
+        issued_commands,
+        st.builds(CommandExpired, command=_commands, reason=_texts, of_instance=_instances),
+        st.builds(CommandExpired, command=_commands, reason=_texts),
+        st.builds(CommandCancelled, command=_commands, reason=_texts),
+        st.builds(ApplicationOpened, reason=st.none() | _texts),
+        st.builds(InstanceLost, last_heard=_moments),
+        st.builds(InstanceFound),
+    )
+)
+any_event = agent_events | server_events
+histories = st.lists(any_event, max_size=30)

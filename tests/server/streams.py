@@ -1,0 +1,76 @@
+"""What an agent does to a stream, and what the tests of the server look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from redis import Redis
+
+from controlplane import models, projections, rows, store
+from controlplane.domain import keys, wire
+from controlplane.domain.events import Event, StoredEvent
+from controlplane.domain.states import TaskState
+from controlplane.domain.stream import StreamState, empty
+from tests.histories import APPLICATION
+
+SPOOL = UUID("0193476e-0000-7000-8000-0000000000aa")
+
+
+def send(
+    redis: Redis,
+    events: Sequence[Event],
+    *,
+    batch: UUID | None = None,
+    application: str = APPLICATION,
+) -> UUID:
+    """Send a batch as an agent does; return its id."""
+    batch = batch or uuid4()
+    redis.xadd(
+        keys.events(application),
+        {"batch": str(batch), "spool": str(SPOOL), "events": wire.encode_batch(events)},
+    )
+    return batch
+
+
+def confirmed(redis: Redis, application: str = APPLICATION) -> set[UUID]:
+    """Return the batches that the server has confirmed."""
+    members = redis.smembers(keys.confirmed(application, SPOOL))
+    return {UUID(member.decode()) for member in members}
+
+
+def log(application: str = APPLICATION) -> list[StoredEvent]:
+    """Return the whole log."""
+    return list(store.read(application))
+
+
+def said(application: str = APPLICATION) -> list[Event]:
+    """Return what the log has, with bodies, as it was sent."""
+    return [store.read_one(application, each.sequence).event for each in log(application)]
+
+
+def task(digest: str) -> TaskState:
+    """Return a task's row."""
+    (state,) = rows.TASKS.load("digest = %s", [UUID(digest)])
+    return state
+
+
+def reference(application: str = APPLICATION) -> StreamState:
+    """Return what the pure fold makes of the log."""
+    return empty(application).fold(store.read(application))
+
+
+def assert_exact(application: str = APPLICATION) -> None:
+    """The log has no gap and no batch twice; the views are what the pure fold gives."""
+    whole = log(application)
+    assert [each.sequence for each in whole] == list(range(1, len(whole) + 1))
+    seen = models.BatchSeen.objects.filter(application=application)
+    assert sum(each.count for each in seen) <= len(whole)
+    assert projections.differences(application) == []
+    pure = reference(application)
+    assert {
+        each.id.digest: each for each in rows.TASKS.load("application = %s", [application])
+    } == (pure.tasks)
+    assert rows.APPLICATIONS.load("name = %s", [application]) == (
+        [pure.application] if whole else []
+    )

@@ -1,0 +1,212 @@
+"""The fold of agents' batches: everything once, in order, whatever is said twice or lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from random import Random
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from controlplane import ingest, models, projections, store
+from controlplane.domain import keys, wire
+from controlplane.domain.events import Event
+from controlplane.domain.states import TaskStatus
+from tests import histories
+from tests.histories import APPLICATION, JFK
+from tests.server import streams
+
+
+@contextmanager
+def held_by_another() -> Iterator[None]:
+    """Hold the stream's advisory lock from another connection."""
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store.exclusively(APPLICATION) as mine:
+            assert mine
+            taken.set()
+            done.wait(30)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        assert taken.wait(30)
+        yield
+        done.set()
+        holding.result(30)
+
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+def test_events_arrive_in_the_log_and_in_the_views(redis: Redis) -> None:
+    events = [*histories.started(), *histories.paused()]
+    batch = streams.send(redis, events)
+
+    done = ingest.drain(APPLICATION)
+
+    assert done == ingest.Drained(events=len(events))
+    assert streams.said() == events
+    state = streams.task(JFK.digest)
+    assert (state.status, state.position, state.held) == (TaskStatus.PAUSED, 7, 3)
+    assert streams.confirmed(redis) == {batch}
+    assert redis.xlen(keys.events(APPLICATION)) == 0
+    streams.assert_exact()
+
+
+def test_a_batch_sent_twice_counts_once(redis: Redis) -> None:
+    batch = streams.send(redis, [histories.failed(1)])
+    streams.send(redis, [histories.failed(1)], batch=batch)
+    ingest.drain(APPLICATION)
+    streams.send(redis, [histories.failed(1)], batch=batch)
+    ingest.drain(APPLICATION)
+
+    assert len(streams.log()) == 1
+    assert streams.confirmed(redis) == {batch}
+    assert redis.xlen(keys.events(APPLICATION)) == 0
+
+
+def test_what_was_committed_but_not_confirmed_is_confirmed_by_the_next_drain(redis: Redis) -> None:
+    batch = streams.send(redis, [histories.failed(1)])
+    (entry,) = redis.xrange(keys.events(APPLICATION))
+    ingest.drain(APPLICATION)
+    # As after a kill between the commit and the confirmation.
+    redis.delete(keys.confirmed(APPLICATION, streams.SPOOL))
+    redis.delete(keys.events(APPLICATION))
+    redis.xadd(keys.events(APPLICATION), entry[1], id=entry[0])
+
+    ingest.drain(APPLICATION)
+
+    assert len(streams.log()) == 1
+    assert streams.confirmed(redis) == {batch}
+    assert redis.xlen(keys.events(APPLICATION)) == 0
+    assert store.look(APPLICATION).generation == 0
+
+
+def test_batches_keep_the_order_of_the_stream(redis: Redis) -> None:
+    for position in range(1500):
+        streams.send(redis, [histories.failed(position)])
+
+    ingest.drain(APPLICATION, budget_seconds=60)
+
+    positions = [each.event.data.position for each in streams.log()]  # type: ignore[union-attr]  # all RecordFailed
+    assert positions == list(range(1500))
+    streams.assert_exact()
+
+
+def test_a_redis_that_lost_everything_begins_a_new_generation(redis: Redis) -> None:
+    first = streams.send(redis, [histories.failed(1)])
+    ingest.drain(APPLICATION)
+    redis.flushall()
+
+    ingest.drain(APPLICATION)
+    assert store.look(APPLICATION).generation == 1
+    # The agent sends again what it has not seen confirmed, then goes on.
+    streams.send(redis, [histories.failed(1)], batch=first)
+    second = streams.send(redis, [histories.failed(2)])
+    ingest.drain(APPLICATION)
+
+    assert len(streams.log()) == 2
+    assert streams.confirmed(redis) == {first, second}
+    streams.assert_exact()
+
+
+def test_a_redis_whose_clock_went_back_is_read_all_the_same(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    ingest.drain(APPLICATION)
+    redis.delete(keys.events(APPLICATION))
+    fields = {"batch": str(uuid4()), "spool": str(streams.SPOOL)}
+    body = histories.failed(2)
+    redis.xadd(keys.events(APPLICATION), fields | {"events": wire.encode_batch([body])}, id="5-1")
+
+    ingest.drain(APPLICATION)
+
+    stream = store.look(APPLICATION)
+    assert (stream.generation, stream.cursor, stream.sequence) == (1, "5-1", 2)
+
+
+def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    ingest.drain(APPLICATION)
+    cursor = store.look(APPLICATION).cursor
+    # A new stream that has grown past our cursor already, and has an older entry too.
+    redis.delete(keys.events(APPLICATION))
+    for id in ("5-1", f"{int(cursor.partition('-')[0]) + 1000}-0"):
+        body = wire.encode_batch([histories.failed(2)])
+        redis.xadd(
+            keys.events(APPLICATION),
+            {"batch": str(uuid4()), "spool": str(streams.SPOOL), "events": body},
+            id=id,
+        )
+
+    ingest.drain(APPLICATION)
+
+    assert store.look(APPLICATION).sequence == 3
+
+
+def test_a_second_worker_leaves_a_busy_stream_alone(redis: Redis) -> None:
+    store.open_stream(APPLICATION)
+    streams.send(redis, [histories.failed(1)])
+    with held_by_another():
+        assert ingest.drain(APPLICATION).busy
+    assert ingest.drain(APPLICATION) == ingest.Drained(events=1)
+
+
+def test_a_drain_whose_time_is_over_says_that_there_is_more(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    assert ingest.drain(APPLICATION, budget_seconds=0) == ingest.Drained(more=True)
+
+
+def test_a_count_beyond_the_columns_does_not_stop_the_fold(redis: Redis) -> None:
+    most = 2**63 - 1
+    huge = histories.FailuresCounted(
+        task="JFK",
+        failure=histories.FAILURE,
+        response=histories.Response.CONTINUE,
+        count=most,
+        first_position=0,
+        last_position=most,
+    )
+    streams.send(redis, [histories.event(huge), histories.event(huge)])
+    ingest.drain(APPLICATION)
+    streams.send(redis, [histories.event(huge)])
+    ingest.drain(APPLICATION)
+
+    assert streams.task(JFK.digest).failed == 3 * most
+    assert models.Task.objects.get().failed == most
+    assert models.MinuteCount.objects.get().count == most
+    streams.assert_exact()
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(st.lists(histories.agent_events, max_size=8), max_size=6), st.randoms())
+def test_live_rows_are_the_rebuilt_rows_are_the_pure_fold(
+    redis: Redis, batches: list[list[Event]], random: Random
+) -> None:
+    application = f"a{uuid4().hex}"
+    sent = [(uuid4(), events) for events in batches]
+    for batch, events in sent:
+        streams.send(redis, events, batch=batch, application=application)
+        if random.random() < 0.3:
+            streams.send(redis, events, batch=batch, application=application)
+        if random.random() < 0.5:
+            ingest.drain(application)
+    ingest.drain(application)
+
+    assert streams.said(application) == [event for _, events in sent for event in events]
+    streams.assert_exact(application)
+    before = projections.live(application)
+    projections.rebuild(application)
+    assert projections.live(application) == before
