@@ -76,7 +76,7 @@ def _summaries(states: Sequence[ApplicationState], lags: Mapping[str, Lag]) -> t
         for name, all, lost in models.Instance.objects.filter(application__in=names)
         .exclude(status__in=[status.value for status in ENDED])
         .values_list("application")
-        .annotate(Count("id"), Count("id", filter=Q(lost=True)))
+        .annotate(all=Count("id"), silent=Count("id", filter=Q(lost=True)))
     }
     tasks = _tasks(names)
     groups = Counter(
