@@ -1,7 +1,60 @@
-"""No pages yet."""
+"""Every page, dialog, action and endpoint."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import include, path, register_converter
 
-urlpatterns: list[URLPattern] = []
+from dashboard import api_urls, live, probes
+from dashboard.pages import applications, commands, confirm, errors, overview, quarantine, tasks
+
+
+class Digest:
+    """The digest of a task."""
+
+    regex = "[0-9a-f]{32}"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+class AnyText(Digest):
+    """A text that an agent made: whatever it is, its page has a URL."""
+
+    regex = ".*"
+
+
+register_converter(Digest, "digest")
+register_converter(AnyText, "text")
+
+urlpatterns = [
+    path("", overview.overview, name="overview"),
+    path("applications", applications.applications, name="applications"),
+    path("applications/<str:name>", applications.application, name="application"),
+    path("applications/<str:name>/shut-down", confirm.shut_down, name="shut-down"),
+    path(
+        "applications/<str:name>/shut-down/ask", confirm.shut_down_dialog, name="shut-down-dialog"
+    ),
+    path("applications/<str:name>/start", confirm.start, name="start"),
+    path("applications/<str:name>/start/ask", confirm.start_dialog, name="start-dialog"),
+    path("tasks", tasks.tasks, name="tasks"),
+    path("tasks/<digest:digest>", tasks.task, name="task"),
+    path("tasks/<digest:digest>/history", tasks.history, name="task-history"),
+    path("tasks/<digest:digest>/resume", confirm.resume, name="resume"),
+    path("tasks/<digest:digest>/skip", confirm.skip, name="skip"),
+    path("tasks/<digest:digest>/skip/ask", confirm.skip_dialog, name="skip-dialog"),
+    path("errors", errors.errors, name="errors"),
+    path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
+    path("commands", commands.commands, name="commands"),
+    path("commands/<uuid:id>", commands.command, name="command"),
+    path("quarantine", quarantine.quarantine, name="quarantine"),
+    path("live", live.live, name="live"),
+    path("login", LoginView.as_view(template_name="dashboard/login.html"), name="login"),
+    path("logout", LogoutView.as_view(), name="logout"),
+    path("healthz", probes.healthz, name="healthz"),
+    path("readyz", probes.readyz, name="readyz"),
+    path("api/", include(api_urls)),
+]

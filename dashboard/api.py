@@ -1,0 +1,242 @@
+"""REST: the same reads and actions as the pages, for programs. Views unpack, call one, answer."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid5
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from rest_framework import serializers as fields
+from rest_framework.exceptions import ValidationError
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane import actions, queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import CommandKind
+from controlplane.domain.ids import uuid7
+from controlplane.domain.states import CommandState
+from dashboard import serializers
+from dashboard.people import NOT_AN_OPERATOR, person
+
+_KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
+PROBLEMS = {400: serializers.Problem, 403: serializers.Problem, 404: serializers.Problem}
+
+
+class HasRole(BasePermission):
+    """Viewers read, operators act too; an account without a role does neither."""
+
+    message = NOT_AN_OPERATOR
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether the role is enough for the method."""
+        who = person(request.user)
+        return who is not None and (request.method in SAFE_METHODS or who.may_act)
+
+
+class View(APIView):
+    """Base of the views: who may."""
+
+    permission_classes = (HasRole,)
+
+
+def page_of(row: type[fields.Serializer[Any]]) -> fields.Serializer[Any]:
+    """Return the schema of a page of rows."""
+    return inline_serializer(
+        f"{row.__name__}Page",
+        {"results": row(many=True), "next": fields.CharField(allow_null=True)},
+    )
+
+
+def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
+    """Return the values of a request; raise InvalidValue for the first that may not be so.
+
+    A name that is not known is refused too: a misspelt filter would answer with everything.
+    """
+    filled = form(data=given)
+    for name in given:
+        if name not in filled.fields:
+            raise InvalidValue(name, given[name], f"one of {', '.join(filled.fields)}")
+    try:
+        filled.is_valid(raise_exception=True)
+    except ValidationError:
+        name, problems = next(iter(filled.errors.items()))
+        allowed = " ".join(str(problem) for problem in problems)
+        raise InvalidValue(name, given.get(name), allowed) from None
+    return dict(filled.validated_data)
+
+
+def _paged(page: queries.Page[Any], row: type[fields.Serializer[Any]]) -> Response:
+    return Response({"results": row(page.rows, many=True).data, "next": page.next})
+
+
+class Applications(View):
+    """All applications."""
+
+    @extend_schema(
+        operation_id="applications_list", responses={200: serializers.Application(many=True)}
+    )
+    def get(self, request: Request) -> Response:
+        """List all applications by name."""
+        return Response(serializers.Application(queries.applications(), many=True).data)
+
+
+class Application(View):
+    """One application."""
+
+    @extend_schema(responses={200: serializers.Application} | PROBLEMS)
+    def get(self, request: Request, name: str) -> Response:
+        """Return one application."""
+        return Response(serializers.Application(queries.application(name)).data)
+
+
+class Tasks(View):
+    """Tasks, from their first failure on."""
+
+    @extend_schema(
+        operation_id="tasks_list",
+        parameters=[serializers.TaskQuery],
+        responses={200: page_of(serializers.Task)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List tasks; one that never failed is RUNNING and has no row."""
+        wanted = asked(serializers.TaskQuery, request.query_params)
+        cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
+        page = queries.tasks(queries.TaskFilter(**wanted), cursor=cursor, limit=limit)
+        return _paged(page, serializers.Task)
+
+
+class Task(View):
+    """One task."""
+
+    @extend_schema(responses={200: serializers.Task} | PROBLEMS)
+    def get(self, request: Request, digest: str) -> Response:
+        """Return one task by its id."""
+        return Response(serializers.Task(queries.task(digest).state).data)
+
+
+class Failures(View):
+    """Failed records."""
+
+    @extend_schema(
+        parameters=[serializers.FailureQuery],
+        responses={200: page_of(serializers.Failure)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List failures, newest first.
+
+        Each row stands for `count` failed records; their sum over all pages is exact.
+        """
+        wanted = asked(serializers.FailureQuery, request.query_params)
+        cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
+        page = queries.failures(queries.FailureFilter(**wanted), cursor=cursor, limit=limit)
+        return _paged(page, serializers.Failure)
+
+
+class ErrorGroups(View):
+    """Failed records by cause."""
+
+    @extend_schema(
+        parameters=[serializers.GroupQuery],
+        responses={200: page_of(serializers.ErrorGroup)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List error groups, those that failed last first."""
+        wanted = asked(serializers.GroupQuery, request.query_params)
+        return _paged(
+            queries.groups(wanted.pop("application", None), **wanted), serializers.ErrorGroup
+        )
+
+
+class Commands(View):
+    """What people asked for."""
+
+    @extend_schema(
+        operation_id="commands_list",
+        parameters=[serializers.CommandQuery],
+        responses={200: page_of(serializers.Command)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List commands, newest first."""
+        wanted = asked(serializers.CommandQuery, request.query_params)
+        return _paged(
+            queries.commands(wanted.pop("application", None), **wanted), serializers.Command
+        )
+
+    @extend_schema(
+        request=serializers.NewCommand,
+        parameters=[
+            OpenApiParameter(
+                "Idempotency-Key",
+                str,
+                OpenApiParameter.HEADER,
+                description="In place of `id`: the same key by the same user is the same command.",
+            )
+        ],
+        responses={201: serializers.Command, 202: serializers.Command, 409: serializers.Problem}
+        | PROBLEMS,
+    )
+    def post(self, request: Request) -> Response:
+        """Issue a command: 202 while it waits for an answer, 201 when it is done already.
+
+        409 when the state forbids it; the refused command is in the log too.
+        """
+        wish = asked(serializers.NewCommand, request.data)
+        state = _issue(request, wish)
+        status = 201 if state.status.final else 202
+        return Response(serializers.Command(state).data, status=status)
+
+
+class Command(View):
+    """One command."""
+
+    @extend_schema(responses={200: serializers.Command} | PROBLEMS)
+    def get(self, request: Request, id: UUID) -> Response:
+        """Return one command: poll it until its status is final."""
+        return Response(serializers.Command(queries.command(id)).data)
+
+
+def _issue(request: Request, wish: dict[str, Any]) -> CommandState:
+    actor, command = request.user.get_username(), _command_id(request, wish)
+    match CommandKind(wish["kind"]):
+        case CommandKind.RESUME_TASK:
+            reason = wish.get("reason")
+            return actions.resume_task(
+                _given(wish, "task"), reason=reason, actor=actor, command=command
+            )
+        case CommandKind.SKIP_RECORD:
+            reason = wish.get("reason") or ""
+            return actions.skip_record(
+                _given(wish, "task"), reason=reason, actor=actor, command=command
+            )
+        case CommandKind.SHUT_DOWN_APPLICATION:
+            reason = wish.get("reason") or ""
+            application = _given(wish, "application")
+            return actions.shut_down_application(
+                application, reason=reason, actor=actor, command=command
+            )
+        case CommandKind.START_APPLICATION:
+            reason = wish.get("reason")
+            return actions.start_application(
+                _given(wish, "application"), reason=reason, actor=actor, command=command
+            )
+
+
+def _given(wish: dict[str, Any], name: str) -> str:
+    value: str | None = wish.get(name)
+    if not value:
+        raise InvalidValue(name, value, f"what {wish['kind']} is for")
+    return value
+
+
+def _command_id(request: Request, wish: dict[str, Any]) -> UUID:
+    if "id" in wish:
+        given: UUID = wish["id"]
+        return given
+    key = request.headers.get("Idempotency-Key")
+    if key:
+        return uuid5(_KEYS, f"{request.user.pk}\0{key}")
+    return uuid7(timezone.now())

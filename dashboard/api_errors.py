@@ -1,0 +1,55 @@
+"""What each of our errors is over HTTP: one table, for REST and pages alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import OperationalError
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+from controlplane.domain.errors import (
+    ApplicationLatched,
+    ArresterError,
+    CommandRefused,
+    InvalidValue,
+    MalformedBatch,
+    NotFound,
+)
+
+STATUS_CODES: dict[type[ArresterError], int] = {
+    ApplicationLatched: 409,
+    CommandRefused: 409,
+    InvalidValue: 400,
+    MalformedBatch: 400,
+    NotFound: 404,
+}
+AWAY = "PostgreSQL does not answer; pipelines run on and their events wait"
+
+
+def status_code(error: ArresterError) -> int:
+    """Return the answer for `error`, by its nearest class in the table."""
+    return next(STATUS_CODES[cls] for cls in type(error).__mro__ if cls in STATUS_CODES)
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Turn an exception of a REST view into its answer; None lets it become a 500."""
+    if isinstance(error, ArresterError):
+        return Response(_said(error), status=status_code(error))
+    if isinstance(error, OperationalError):
+        return Response({"detail": AWAY}, status=503, headers={"Retry-After": "5"})
+    return exception_handler(error, context)
+
+
+def _said(error: ArresterError) -> dict[str, Any]:
+    said: dict[str, Any] = {"detail": str(error)}
+    match error:
+        case InvalidValue():
+            said |= {"field": error.name, "value": _plain(error.value), "allowed": error.allowed}
+        case CommandRefused():
+            said |= {"state": error.state, "position": error.sequence}
+    return said
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | None) else str(value)

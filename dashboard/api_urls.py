@@ -1,0 +1,21 @@
+"""The endpoints under /api/."""
+
+from __future__ import annotations
+
+from django.urls import path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+
+from dashboard import api
+
+urlpatterns = [
+    path("applications", api.Applications.as_view(), name="api-applications"),
+    path("applications/<str:name>", api.Application.as_view(), name="api-application"),
+    path("tasks", api.Tasks.as_view(), name="api-tasks"),
+    path("tasks/<str:digest>", api.Task.as_view(), name="api-task"),
+    path("failures", api.Failures.as_view(), name="api-failures"),
+    path("errors", api.ErrorGroups.as_view(), name="api-errors"),
+    path("commands", api.Commands.as_view(), name="api-commands"),
+    path("commands/<uuid:id>", api.Command.as_view(), name="api-command"),
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
+]

@@ -1,0 +1,10 @@
+"""The pages and REST; all models are `controlplane`'s."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class Dashboard(AppConfig):
+    name = "dashboard"
+    verbose_name = "Arrester's dashboard"

@@ -1,0 +1,100 @@
+"""Who must be told what has moved: one PostgreSQL listener per process, one mailbox per client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from psycopg import AsyncConnection, OperationalError
+
+from controlplane import queries
+
+CHANNEL: Final = "arrester"
+RETRY_SECONDS: Final = 1.0
+#: Everything may have moved.
+ALL: Final = "*"
+#: A mailbox with more names than this says ALL instead.
+NAMES_LIMIT: Final = 100
+
+
+class Mailbox:
+    """The applications that moved since a client last looked: bounded, however slow it is."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._filled = asyncio.Event()
+
+    def put(self, name: str) -> None:
+        """Note that an application, or ALL of them, moved."""
+        self._names.add(name)
+        if len(self._names) > NAMES_LIMIT:
+            self._names = {ALL}
+        self._filled.set()
+
+    async def take(self, *, timeout: float) -> set[str]:
+        """Return what moved as soon as something did; nothing after `timeout` seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._filled.wait(), timeout)
+        self._filled.clear()
+        names, self._names = self._names, set()
+        return {ALL} if ALL in names else names
+
+
+class Hub:
+    """Listens while somebody is subscribed, and knows the position of the whole log."""
+
+    def __init__(self) -> None:
+        self._mailboxes: set[Mailbox] = set()
+        self._listener: asyncio.Task[None] | None = None
+        self._sequences: dict[str, int] = {}
+
+    @property
+    def position(self) -> int:
+        """One number that grows with each event of any application, as far as was heard."""
+        return sum(self._sequences.values())
+
+    @contextlib.asynccontextmanager
+    async def subscription(self) -> AsyncIterator[Mailbox]:
+        """Give a mailbox; the first one starts the listener, the last one to go ends it.
+
+        It is filled with ALL once the listener listens: from then on nothing is missed.
+        """
+        mailbox = Mailbox()
+        self._mailboxes.add(mailbox)
+        if self._listener is None:
+            self._listener = asyncio.create_task(self._listen())
+        else:
+            mailbox.put(ALL)
+        try:
+            yield mailbox
+        finally:
+            self._mailboxes.discard(mailbox)
+            if not self._mailboxes and self._listener is not None:
+                self._listener.cancel()
+                self._listener = None
+
+    async def _listen(self) -> None:
+        while True:
+            with contextlib.suppress(OperationalError):
+                await self._hear()
+            # PostgreSQL is away; the pages poll meanwhile.
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _hear(self) -> None:
+        connection = await AsyncConnection.connect(settings.DATABASE_URL, autocommit=True)
+        async with connection:
+            await connection.execute(f"LISTEN {CHANNEL}")
+            self._sequences = await sync_to_async(queries.positions)()
+            self._tell(ALL)
+            async for notice in connection.notifies():
+                name, _, sequence = notice.payload.partition(" ")
+                self._sequences[name] = max(int(sequence), self._sequences.get(name, 0))
+                self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        for mailbox in self._mailboxes:
+            mailbox.put(name)

@@ -1,0 +1,47 @@
+"""Who would hear a command, said before the click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+
+from controlplane.domain.decide import is_listening
+from controlplane.domain.states import InstanceState, ThreadState, ThreadStatus
+
+
+class Listener(NamedTuple):
+    """An instance, and when it was last heard; None when that is not known."""
+
+    instance: InstanceState
+    heard: datetime | None
+
+
+def seen(instances: Iterable[InstanceState], heard: Mapping[UUID, datetime]) -> list[Listener]:
+    """Return the instances with when each was last heard."""
+    return [Listener(each, heard.get(each.id)) for each in instances]
+
+
+def listeners(instances: Iterable[InstanceState], heard: Mapping[UUID, datetime]) -> list[Listener]:
+    """Return the instances that fetch commands, as far as is known."""
+    return [each for each in seen(instances, heard) if is_listening(each.instance)]
+
+
+def listener(
+    thread: ThreadState | None,
+    instances: Iterable[InstanceState],
+    heard: Mapping[UUID, datetime],
+) -> Listener | None:
+    """Return the instance that runs the thread, if it listens."""
+    if thread is None or thread.status is ThreadStatus.DEAD:
+        return None
+    every = listeners(instances, heard)
+    return next((each for each in every if each.instance.id == thread.instance), None)
+
+
+def expiry_minutes() -> int:
+    """Return how long a command waits for somebody to fetch it."""
+    return int(settings.ENVIRONMENT.command_expiry_seconds) // 60

@@ -1,0 +1,71 @@
+"""The list of applications, and one application with its pipelines, tasks and instances."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane import queries
+from dashboard import buttons, chart, listening
+from dashboard.people import Person, for_people
+from dashboard.shell import Notice, Place, page
+
+CHART_MINUTES = 60
+SHOWN = 6
+
+
+@for_people
+def applications(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show all applications, a line each."""
+    place = Place(
+        template="dashboard/applications.html",
+        section="applications",
+        title="Applications",
+        url=reverse("applications"),
+    )
+    return page(request, who, place, {"summaries": queries.applications()})
+
+
+@for_people
+def application(request: HttpRequest, who: Person, name: str) -> HttpResponse:
+    """Show one application."""
+    return show(request, who, name)
+
+
+def show(
+    request: HttpRequest, who: Person, name: str, *, notice: Notice | None = None, status: int = 200
+) -> HttpResponse:
+    """Answer with the application's page, after an action with what it came to."""
+    summary = queries.application(name)
+    now = timezone.now()
+    start = chart.first_minute(now, minutes=CHART_MINUTES)
+    minutes = queries.minutes(name, since=start, until=now + timedelta(minutes=1))
+    open_commands = queries.open_commands(name)
+    alive = queries.instances(name)
+    place = Place(
+        template="dashboard/application.html",
+        section="applications",
+        title=name,
+        url=reverse("application", args=[name]),
+        shows=name,
+    )
+    context = {
+        "summary": summary,
+        "buttons": buttons.for_application(who, summary.state, open_commands),
+        "open_commands": open_commands,
+        "pipelines": [
+            (each, sum(each.counts.values()) - len(each.tasks)) for each in queries.pipelines(name)
+        ],
+        "listeners": listening.seen(alive, queries.heard(alive)),
+        "groups": queries.groups(name, limit=SHOWN).rows,
+        "commands": queries.commands(name, limit=SHOWN).rows,
+        "chart": chart.stacked(
+            ((each.minute, name, each.count) for each in minutes),
+            start=start,
+            minutes=CHART_MINUTES,
+        ),
+    }
+    return page(request, who, place, context, notice=notice, status=status)

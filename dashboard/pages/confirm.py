@@ -1,0 +1,167 @@
+"""What people do: the dialogs that ask, and the actions behind them. Each is one command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane import actions, queries
+from controlplane.domain.errors import CommandRefused, InvalidValue
+from controlplane.domain.ids import uuid7
+from controlplane.domain.states import CommandState
+from dashboard import listening, record
+from dashboard.pages import applications, tasks
+from dashboard.people import Person, for_operators
+from dashboard.shell import Notice
+
+Show = Callable[..., HttpResponse]
+Issue = Callable[[UUID], CommandState]
+
+
+@require_GET
+@for_operators
+def skip_dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Ask before a record is given up: the record, and why."""
+    return _skip_dialog(request, digest)
+
+
+def _skip_dialog(request: HttpRequest, digest: str, *, wrong: str = "") -> HttpResponse:
+    detail = queries.task(digest)
+    alive = queries.instances(detail.state.id.application)
+    body = detail.failure.event.body if detail.failure else None
+    context = {
+        "task": detail.state,
+        "fields": record.fields(body) if body else [],
+        "expiry_minutes": listening.expiry_minutes(),
+        "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
+        "wrong": wrong,
+    }
+    return _dialog(request, "skip", context)
+
+
+@require_GET
+@for_operators
+def shut_down_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
+    """Ask before an application is shut down: what is touched, what survives, its name, why."""
+    return _application_dialog(request, "shut_down", name)
+
+
+@require_GET
+@for_operators
+def start_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
+    """Say what starting does before it is done."""
+    return _application_dialog(request, "start", name)
+
+
+def _application_dialog(
+    request: HttpRequest, dialog: str, name: str, *, wrong: str = ""
+) -> HttpResponse:
+    summary = queries.application(name)
+    alive = queries.instances(name)
+    context = {
+        "summary": summary,
+        "listeners": listening.listeners(alive, queries.heard(alive)),
+        "pipelines": queries.pipelines(name),
+        "wrong": wrong,
+    }
+    return _dialog(request, dialog, context)
+
+
+def _dialog(request: HttpRequest, dialog: str, context: dict[str, object]) -> HttpResponse:
+    now = timezone.now()
+    given = {"typed_reason": request.POST.get("reason", ""), "now": now}
+    given["command_id"] = request.POST.get("command") or uuid7(now)
+    status = 400 if context["wrong"] else 200
+    answer = render(request, f"dashboard/dialogs/{dialog}.html", context | given, status=status)
+    if status == 400:
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
+    return answer
+
+
+@require_POST
+@for_operators
+def resume(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Resume a task at the record that failed."""
+    return _done(
+        request,
+        lambda command: actions.resume_task(digest, actor=who.name, command=command),
+        lambda **said: tasks.show(request, who, digest, **said),
+    )
+
+
+@require_POST
+@for_operators
+def skip(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Resume a task past the record that failed."""
+    reason = request.POST.get("reason", "").strip()
+    if not reason:
+        return _skip_dialog(request, digest, wrong="A reason is required.")
+    return _done(
+        request,
+        lambda command: actions.skip_record(digest, actor=who.name, reason=reason, command=command),
+        lambda **said: tasks.show(request, who, digest, **said),
+    )
+
+
+@require_POST
+@for_operators
+def shut_down(request: HttpRequest, who: Person, name: str) -> HttpResponse:
+    """Shut an application down, once its name was typed."""
+    reason = request.POST.get("reason", "").strip()
+    if request.POST.get("name", "") != name:
+        wrong = f"Type {name} to confirm."
+        return _application_dialog(request, "shut_down", name, wrong=wrong)
+    if not reason:
+        return _application_dialog(request, "shut_down", name, wrong="A reason is required.")
+    return _done(
+        request,
+        lambda command: actions.shut_down_application(
+            name, actor=who.name, reason=reason, command=command
+        ),
+        lambda **said: applications.show(request, who, name, **said),
+    )
+
+
+@require_POST
+@for_operators
+def start(request: HttpRequest, who: Person, name: str) -> HttpResponse:
+    """Let the instances of a shut down application run again."""
+    reason = request.POST.get("reason", "").strip() or None
+    return _done(
+        request,
+        lambda command: actions.start_application(
+            name, actor=who.name, reason=reason, command=command
+        ),
+        lambda **said: applications.show(request, who, name, **said),
+    )
+
+
+def _done(request: HttpRequest, issue: Issue, show: Show) -> HttpResponse:
+    """Issue the command under the form's id; answer with the page as it is then."""
+    command = _command_id(request)
+    try:
+        issue(command)
+        notice, status = None, 200
+    except CommandRefused as refused:
+        url = reverse("command", args=[command])
+        text = f"Refused: {refused}."
+        notice, status = Notice(text=text, url=url, link="The command", bad=True), 409
+    if "HX-Request" not in request.headers:
+        return redirect("command", command)
+    answer = show(notice=notice, status=status)
+    answer["HX-Trigger"] = "arrester:done"
+    return answer
+
+
+def _command_id(request: HttpRequest) -> UUID:
+    text = request.POST.get("command", "")
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidValue("command", text, "a UUID, made once per form") from None

@@ -1,0 +1,95 @@
+"""Failed records by cause: the list of error groups, and one group with its occurrences."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from controlplane import queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import StoredEvent
+from controlplane.queries import GroupDetail
+from dashboard import chart, record
+from dashboard.people import Person, for_people
+from dashboard.shell import Place, page
+
+CHART_MINUTES = 60
+RECENT = 20
+
+
+@for_people
+def errors(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show the error groups, filtered by the URL."""
+    asked = {name: request.GET.get(name, "") for name in ("application", "text")}
+    place = Place(
+        template="dashboard/errors.html",
+        section="errors",
+        title="Errors",
+        url=request.get_full_path(),
+        shows=asked["application"],
+    )
+    groups = queries.groups(
+        asked["application"] or None,
+        text=asked["text"] or None,
+        cursor=request.GET.get("after"),
+    )
+    stopped = queries.stopped_by_group(groups.rows)
+    context = {
+        "asked": asked,
+        "names": [summary.state.name for summary in queries.applications()],
+        "groups": [
+            (each, stopped.get((each.application, each.fingerprint), 0)) for each in groups.rows
+        ],
+        "next": groups.next,
+    }
+    return page(request, who, place, context)
+
+
+@for_people
+def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
+    """Show one error group: its newest example or the occurrence that `at` names."""
+    group = queries.group(application, fingerprint)
+    now = timezone.now()
+    start = chart.first_minute(now, minutes=CHART_MINUTES)
+    minutes = queries.minutes(
+        application, since=start, until=now + timedelta(minutes=1), fingerprint=fingerprint
+    )
+    example = _example(request, group)
+    body = example.event.body if example else None
+    place = Place(
+        template="dashboard/error.html",
+        section="errors",
+        title=group.state.exception_class,
+        url=request.get_full_path(),
+        shows=application,
+    )
+    context = {
+        "group": group.state,
+        "stopped": group.stopped,
+        "example": example,
+        "neighbours": queries.neighbours(example) if example else None,
+        "body": body,
+        "fields": record.fields(body) if body else [],
+        "trace": record.trace(body.stack) if body and body.stack else [],
+        "occurrences": queries.group_occurrences(
+            application, fingerprint, cursor=request.GET.get("after"), limit=RECENT
+        ),
+        "chart": chart.stacked(
+            ((each.minute, application, each.count) for each in minutes),
+            start=start,
+            minutes=CHART_MINUTES,
+        ),
+    }
+    return page(request, who, place, context)
+
+
+def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:
+    """Return the occurrence that the URL names, or the newest one that was told in full."""
+    text = request.GET.get("at")
+    if text is None:
+        return group.example
+    if not text.isdecimal():
+        raise InvalidValue("at", text, "the position of an event, a whole number")
+    return queries.event(group.state.application, int(text))

@@ -1,0 +1,113 @@
+"""Who looks at a page: roles from Django's groups, and the decorators that pages stand behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render, resolve_url
+from django.views.decorators.cache import never_cache
+
+from controlplane.domain.errors import ArresterError
+from dashboard.api_errors import AWAY, status_code
+
+Args = ParamSpec("Args")
+AnyUser = AbstractBaseUser | AnonymousUser
+
+
+class Role(StrEnum):
+    """What somebody may do; the names of the groups."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Somebody who is logged in and has a role."""
+
+    name: str
+    role: Role
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the buttons are theirs to press."""
+        return self.role is Role.OPERATOR
+
+
+def person(user: AnyUser) -> Person | None:
+    """Return the user with their role; None without one: nobody sees payloads by accident."""
+    if not isinstance(user, User) or not user.is_active:
+        return None
+    if user.is_superuser:
+        return Person(name=user.get_username(), role=Role.OPERATOR)
+    groups = set(user.groups.values_list("name", flat=True))
+    for role in (Role.OPERATOR, Role.VIEWER):
+        if role.value in groups:
+            return Person(name=user.get_username(), role=role)
+    return None
+
+
+def _known(user: AnyUser) -> Person:
+    who = person(user)
+    if who is None:
+        raise PermissionDenied("this account is in neither of the groups viewer and operator")
+    return who
+
+
+View = Callable[Concatenate[HttpRequest, Person, Args], HttpResponse]
+
+
+def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+    """Show the page to whoever has a role, and hand the view who that is."""
+
+    @wraps(view)
+    @never_cache
+    def guarded(request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs) -> HttpResponse:
+        try:
+            if not request.user.is_authenticated:
+                return _to_login(request)
+            return view(request, _known(request.user), *args, **kwargs)
+        except ArresterError as error:
+            return said(request, str(error), status=status_code(error))
+        except OperationalError:
+            return said(request, AWAY, status=503)
+
+    return guarded
+
+
+def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+    """Let only operators in; the page shows its buttons disabled to everybody else."""
+
+    @wraps(view)
+    def guarded(
+        request: HttpRequest, who: Person, /, *args: Args.args, **kwargs: Args.kwargs
+    ) -> HttpResponse:
+        if not who.may_act:
+            raise PermissionDenied(NOT_AN_OPERATOR)
+        return view(request, who, *args, **kwargs)
+
+    return for_people(guarded)
+
+
+NOT_AN_OPERATOR = "this needs the role operator"
+
+
+def said(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
+    """Answer with a page that only says why there is no other."""
+    return render(request, "dashboard/said.html", {"text": text, "status": status}, status=status)
+
+
+def _to_login(request: HttpRequest) -> HttpResponse:
+    if "HX-Request" not in request.headers:
+        return redirect_to_login(request.get_full_path())
+    # A refresh of a page whose session has ended: the whole page goes to the login.
+    return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})

@@ -1,0 +1,25 @@
+"""Two questions that machines ask without logging in: is the process alive, can it do its work."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane import queries
+
+
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    """Answer that the process is alive; nothing else is asked."""
+    return HttpResponse("alive\n", content_type="text/plain")
+
+
+@require_safe
+@never_cache
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Answer 200 when PostgreSQL and Redis are reachable, else 503 and which of them is away."""
+    health = queries.health()
+    reaches = {"postgres": health.postgres, "redis": health.redis}
+    away = [name for name, reach in reaches.items() if not reach.up]
+    return JsonResponse({"ready": not away, "away": away}, status=503 if away else 200)

@@ -1,0 +1,252 @@
+"""What REST answers and asks, by field; the OpenAPI schema is made of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.domain.events import CommandKind, StoredEvent
+from controlplane.domain.states import (
+    ApplicationStatus,
+    CommandStatus,
+    TaskStatus,
+)
+from controlplane.domain.stream import task_id
+
+LIMIT, MOST = 50, 500
+
+
+def _choices(enum: Any) -> list[str]:
+    return [member.value for member in enum]
+
+
+class FailureField(serializers.Serializer[Any]):
+    """Why an operation failed."""
+
+    stage = serializers.CharField()
+    exception_class = serializers.CharField()
+    condition = serializers.CharField(allow_null=True)
+    message = serializers.CharField()
+    fingerprint = serializers.CharField()
+    frame = serializers.CharField(allow_null=True)
+    attempts = serializers.IntegerField()
+
+
+class Application(serializers.Serializer[Any]):
+    """An application: its state, and the counts of what it is made of."""
+
+    name = serializers.CharField(source="state.name")
+    status = serializers.ChoiceField(_choices(ApplicationStatus), source="state.status.value")
+    since = serializers.DateTimeField(source="state.since", allow_null=True)
+    reason = serializers.CharField(source="state.reason", allow_null=True)
+    actor = serializers.CharField(source="state.actor", allow_null=True)
+    failed = serializers.IntegerField(source="state.failed", help_text="Failed records, exact.")
+    last_event_at = serializers.DateTimeField(source="state.last_event_at", allow_null=True)
+    paused = serializers.IntegerField()
+    dead = serializers.IntegerField()
+    held = serializers.IntegerField()
+    instances = serializers.IntegerField(help_text="That have not ended.")
+    lost = serializers.IntegerField(help_text="Of these, how many have not been heard.")
+    groups = serializers.IntegerField()
+    open_commands = serializers.IntegerField()
+    position = serializers.IntegerField(
+        source="state.sequence", help_text="What the answer is true for."
+    )
+
+
+class Counters(serializers.Serializer[Any]):
+    """The counters of a task, for ever."""
+
+    record_failures = serializers.IntegerField()
+    records_skipped = serializers.IntegerField()
+    total_retries = serializers.IntegerField()
+    failures_logged = serializers.IntegerField()
+    dlq_records_produced = serializers.IntegerField()
+    dlq_produce_failures = serializers.IntegerField()
+    last_failure_timestamp = serializers.DateTimeField(allow_null=True)
+
+
+class Task(serializers.Serializer[Any]):
+    """A task: one partition, or one key, of a pipeline at a checkpoint."""
+
+    id = serializers.CharField(source="id.digest", help_text="32 hexadecimal digits, for ever.")
+    name = serializers.CharField(source="id.printed", help_text="For people; not unique.")
+    application = serializers.CharField(source="id.application")
+    pipeline = serializers.CharField(source="id.pipeline")
+    checkpoint = serializers.CharField(source="id.checkpoint")
+    key = serializers.CharField(source="id.key", allow_null=True, allow_blank=True)
+    status = serializers.ChoiceField(_choices(TaskStatus), source="status.value")
+    since = serializers.DateTimeField(allow_null=True)
+    position = serializers.IntegerField(
+        allow_null=True, help_text="Of the record that a stopped task stands at."
+    )
+    held = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    failure = FailureField(allow_null=True)
+    counters = Counters()
+    sequence = serializers.IntegerField(help_text="The position in the log that this is true for.")
+
+
+class Failure(serializers.Serializer[Any]):
+    """One failed record told in full, or several that were counted.
+
+    The sum of `count` over all rows of a filter is exact: each failed record is in one row.
+    """
+
+    application = serializers.CharField()
+    sequence = serializers.IntegerField()
+    type = serializers.ChoiceField(["RecordFailed", "FailuresCounted"], source="event.type")
+    occurred_at = serializers.DateTimeField(source="event.occurred_at")
+    received_at = serializers.DateTimeField()
+    pipeline = serializers.CharField(source="event.run.pipeline")
+    checkpoint = serializers.CharField(source="event.run.checkpoint")
+    epoch = serializers.IntegerField(source="event.run.epoch")
+    task = serializers.SerializerMethodField(help_text="The id of the task.")
+    key = serializers.CharField(source="event.data.task", allow_null=True, allow_blank=True)
+    count = serializers.IntegerField(
+        source="event.data.count",
+        help_text="Failed records; 0 for one that failed again, and was counted before.",
+    )
+    first_position = serializers.SerializerMethodField()
+    last_position = serializers.SerializerMethodField()
+    response = serializers.CharField(source="event.data.response.value")
+    failure = FailureField(source="event.data.failure")
+
+    def get_task(self, stored: StoredEvent) -> str:
+        """Return the digest of the task that the run speaks of."""
+        run, data = stored.event.run, stored.event.data
+        key: str | None = getattr(data, "task", None)
+        return "" if run is None else task_id(stored.application, run, key).digest
+
+    def get_first_position(self, stored: StoredEvent) -> int | None:
+        """Return the position of the only record, or of the first one."""
+        data = stored.event.data
+        value: int | None = getattr(data, "first_position", getattr(data, "position", None))
+        return value
+
+    def get_last_position(self, stored: StoredEvent) -> int | None:
+        """Return the position of the only record, or of the last one."""
+        data = stored.event.data
+        value: int | None = getattr(data, "last_position", getattr(data, "position", None))
+        return value
+
+
+class ErrorGroup(serializers.Serializer[Any]):
+    """Failed records of an application with one cause."""
+
+    application = serializers.CharField()
+    fingerprint = serializers.CharField()
+    pipeline = serializers.CharField(allow_null=True)
+    stage = serializers.CharField()
+    exception_class = serializers.CharField()
+    condition = serializers.CharField(allow_null=True)
+    message = serializers.CharField(help_text="Of the newest example.")
+    frame = serializers.CharField(allow_null=True)
+    count = serializers.IntegerField()
+    estimated = serializers.IntegerField(help_text="The part of `count` split by estimate.")
+    first_seen = serializers.DateTimeField(allow_null=True)
+    last_seen = serializers.DateTimeField(allow_null=True)
+    sequence = serializers.IntegerField()
+
+
+class Delivery(serializers.Serializer[Any]):
+    """A command's life at one instance."""
+
+    instance = serializers.UUIDField()
+    status = serializers.ChoiceField(_choices(CommandStatus), source="status.value")
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    reason = serializers.CharField(allow_null=True)
+
+
+class Command(serializers.Serializer[Any]):
+    """A wish, and what became of it."""
+
+    id = serializers.UUIDField()
+    kind = serializers.ChoiceField(_choices(CommandKind), source="kind.value")
+    application = serializers.CharField()
+    task = serializers.CharField(source="task.digest", allow_null=True, default=None)
+    actor = serializers.CharField()
+    reason = serializers.CharField(allow_null=True)
+    status = serializers.ChoiceField(_choices(CommandStatus), source="status.value")
+    position = serializers.IntegerField(allow_null=True)
+    issued_at = serializers.DateTimeField()
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    expires_at = serializers.DateTimeField()
+    outcome = serializers.CharField(allow_null=True)
+    deliveries = Delivery(many=True)
+    sequence = serializers.IntegerField()
+
+
+class NewCommand(serializers.Serializer[Any]):
+    """What a command is made of: `task` for RESUME_TASK and SKIP_RECORD, else `application`."""
+
+    id = serializers.UUIDField(
+        required=False, help_text="Said again, it is the same command. Or an Idempotency-Key."
+    )
+    kind = serializers.ChoiceField(_choices(CommandKind))
+    application = serializers.CharField(required=False)
+    task = serializers.CharField(required=False, help_text="The id of the task.")
+    reason = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=1000,
+        help_text="Required for SKIP_RECORD and SHUT_DOWN_APPLICATION.",
+    )
+
+
+class Problem(serializers.Serializer[Any]):
+    """Why there is no other answer."""
+
+    detail = serializers.CharField()
+    field = serializers.CharField(required=False, help_text="400: what was wrong,")
+    value = serializers.JSONField(required=False, help_text="what it was,")
+    allowed = serializers.CharField(required=False, help_text="and what it may be.")
+    state = serializers.CharField(required=False, help_text="409: the state that forbids it,")
+    position = serializers.IntegerField(required=False, help_text="and where in the log.")
+
+
+class PageQuery(serializers.Serializer[Any]):
+    """Which page of a list."""
+
+    cursor = serializers.CharField(required=False, help_text="`next` of the page before.")
+    limit = serializers.IntegerField(required=False, default=LIMIT, min_value=1, max_value=MOST)
+
+
+class ApplicationQuery(PageQuery):
+    """A list that one application may be chosen from."""
+
+    application = serializers.CharField(required=False)
+
+
+class CommandQuery(ApplicationQuery):
+    """Filters of the list of commands."""
+
+    task = serializers.CharField(required=False, help_text="The id of a task.")
+
+
+class GroupQuery(ApplicationQuery):
+    """Filters of the list of error groups."""
+
+    text = serializers.CharField(required=False, help_text="In the class or the message.")
+
+
+class TaskQuery(ApplicationQuery):
+    """Filters of the list of tasks."""
+
+    pipeline = serializers.CharField(required=False)
+    state = serializers.ChoiceField(_choices(TaskStatus), required=False)
+
+
+class FailureQuery(ApplicationQuery):
+    """Filters of the list of failures; times are of occurrence, `until` is exclusive."""
+
+    pipeline = serializers.CharField(required=False)
+    task = serializers.CharField(required=False, help_text="The id of a task.")
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(required=False)
+    fingerprint = serializers.CharField(required=False)
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)

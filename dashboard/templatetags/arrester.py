@@ -1,0 +1,189 @@
+"""How states, times and numbers look: all that gives a state its colour, icon and word."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from django import template
+from django.template import Context
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from controlplane.domain.names import TaskId
+from dashboard import record, steps, words
+
+register = template.Library()
+register.filter("at", words.at)
+register.filter("cause", words.cause)
+register.filter("event_title", words.title)
+register.filter("pretty", record.pretty)
+register.filter("sentence", words.sentence)
+register.filter("short", words.short)
+register.filter("steps", steps.steps)
+
+#: Drawn on 16 by 16; filled with the colour of the text around them.
+ICONS = {
+    "play": "M5 3.2v9.6c0 .4.4.6.7.4l7.4-4.8a.5.5 0 0 0 0-.8L5.7 2.8a.5.5 0 0 0-.7.4z",
+    "pause": "M4.5 3h2.3v10H4.5zM9.2 3h2.3v10H9.2z",
+    "cross": "M4.2 2.8 8 6.6l3.8-3.8 1.4 1.4L9.4 8l3.8 3.8-1.4 1.4L8 9.4l-3.8 3.8"
+    "-1.4-1.4L6.6 8 2.8 4.2z",
+    "check": "M6.3 12.6 2.2 8.5l1.5-1.5 2.6 2.6 6-6 1.5 1.5z",
+    "clock": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 1.7a4.8 4.8 0 1 1 0 9.6"
+    " 4.8 4.8 0 0 1 0-9.6zm-.8 1.8v3.4l2.7 1.7.8-1.3-2-1.2V5z",
+    "lock": "M5 7V5.2a3 3 0 0 1 6 0V7h1v6.5H4V7zm1.6 0h2.8V5.2a1.4 1.4 0 0 0-2.8 0z",
+    "question": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM7.2 10.5h1.6v1.6H7.2z"
+    "m-1.9-4C5.4 5 6.5 4 8 4s2.7 1 2.7 2.4c0 1.7-1.8 1.9-1.9 3.1H7.2"
+    "c0-2 1.9-2 1.9-3 0-.6-.4-1-1.1-1s-1.1.4-1.2 1z",
+    "stop": "M3.5 3.5h9v9h-9z",
+    "arrow": "M8.3 2.7 13.6 8l-5.3 5.3-1.3-1.3 3.1-3.1H2.5V7.1h7.6L7 4z",
+    "warning": "M8 1.6 15 14H1zM7.2 6v4h1.6V6zm0 5v1.5h1.6V11z",
+    "sun": "M8 4.6a3.4 3.4 0 1 0 0 6.8 3.4 3.4 0 0 0 0-6.8zM7.3 1h1.4v2H7.3zm0 12h1.4v2H7.3z"
+    "M1 7.3h2v1.4H1zm12 0h2v1.4h-2zM2.6 3.6l1-1L5 4 4 5zm8.4 8.4 1-1 1.4 1.4-1 1zM12 5l-1-1"
+    " 1.4-1.4 1 1zM4 11l1 1-1.4 1.4-1-1z",
+    "moon": "M6.2 1.7a6.5 6.5 0 1 0 8.1 8.1A5.4 5.4 0 0 1 6.2 1.7z",
+    "half": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 1.6v9.8a4.9 4.9 0 0 1 0-9.8z",
+}
+
+
+class Look(NamedTuple):
+    """How a state is shown: the class of its colour, its icon, and its word where it is another."""
+
+    colour: str
+    icon: str
+    word: str = ""
+
+
+LOOKS = {
+    "RUNNING": Look("is-running", "play"),
+    "PAUSED": Look("is-paused", "pause"),
+    "DEAD": Look("is-dead", "cross"),
+    "CREATED": Look("is-open", "clock"),
+    "PENDING_SHUTDOWN": Look("is-open", "clock", "PENDING SHUTDOWN"),
+    "PENDING_ERROR": Look("is-dead", "clock", "PENDING ERROR"),
+    "NOT_RUNNING": Look("is-quiet", "stop", "NOT RUNNING"),
+    "ERROR": Look("is-dead", "cross"),
+    "LOST": Look("is-lost", "question"),
+    "OPEN": Look("is-running", "check"),
+    "LATCHED": Look("is-quiet", "lock"),
+    "ISSUED": Look("is-open", "clock"),
+    "DELIVERED": Look("is-open", "arrow"),
+    "APPLIED": Look("is-running", "check"),
+    "REFUSED": Look("is-dead", "cross"),
+    "EXPIRED": Look("is-quiet", "clock"),
+    "CANCELLED": Look("is-quiet", "stop"),
+    "QUARANTINED": Look("is-lost", "warning"),
+}
+KIND_WORDS = {
+    "RESUME_TASK": "Resume",
+    "SKIP_RECORD": "Resume past the record",
+    "SHUT_DOWN_APPLICATION": "Shut down application",
+    "START_APPLICATION": "Start application",
+}
+
+
+@register.simple_tag
+def icon(name: str, size: int = 14) -> SafeString:
+    """Draw an icon; the word beside it says the same."""
+    return format_html(
+        '<svg width="{0}" height="{0}" viewBox="0 0 16 16" fill="currentColor" aria-hidden="true">'
+        '<path fill-rule="evenodd" d="{1}"/></svg>',
+        size,
+        ICONS[name],
+    )
+
+
+@register.simple_tag
+def state(status: str) -> SafeString:
+    """Show a state as colour, icon and word."""
+    look = LOOKS[str(status)]
+    word = look.word or str(status)
+    return format_html('<span class="state {}">{}{}</span>', look.colour, icon(look.icon), word)
+
+
+@register.filter
+def colour(status: str) -> str:
+    """Return the class of a state's colour, for what is larger than its badge."""
+    return LOOKS[str(status)].colour
+
+
+@register.filter
+def kind(value: str) -> str:
+    """Return what people call a kind of command."""
+    return KIND_WORDS[str(value)]
+
+
+@register.filter
+def count(value: int) -> str:
+    """Return a number with its thousands apart: 18,233."""
+    return f"{value:,}"
+
+
+@register.filter
+def position(value: int | None) -> str:
+    """Return a position as a table shows it."""
+    return "-" if value is None else f"{value:,}"
+
+
+@register.filter
+def key(id: TaskId) -> str:
+    """Return the task's key as people read it."""
+    if id.key is None:
+        return "(whole pipeline)"
+    return id.key or "(empty)"
+
+
+@register.filter
+def plural(value: int, words: str) -> str:
+    """Return the number and the word that fits it: `{{ n|plural:"task,tasks" }}`."""
+    one, _, many = words.partition(",")
+    return f"{value:,} {one if value == 1 else many}"
+
+
+@register.simple_tag(takes_context=True)
+def ago(context: Context, moment: datetime | None) -> str | SafeString:
+    """Show how long ago something was; the page's script keeps it ticking."""
+    if moment is None:
+        return "never"
+    return _time(moment, "data-ago", relative(moment, now=context["now"]))
+
+
+@register.simple_tag
+def until(moment: datetime) -> SafeString:
+    """Show how long something still lasts; the page's script counts down."""
+    return _time(moment, "data-left", f"until {_utc(moment):%H:%M:%S} UTC")
+
+
+@register.filter
+def clock(moment: datetime) -> SafeString:
+    """Show the moment itself, to the second, in UTC."""
+    return _time(moment, "data-clock", f"{_utc(moment):%Y-%m-%d %H:%M:%S}")
+
+
+def _time(moment: datetime, kind: str, text: str) -> SafeString:
+    utc = _utc(moment)
+    return format_html(
+        '<time datetime="{}" title="{} UTC" {}>{}</time>',
+        utc.isoformat(timespec="milliseconds"),
+        f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1000:03d}",
+        mark_safe(kind),
+        text,
+    )
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC)
+
+
+def relative(moment: datetime, *, now: datetime) -> str:
+    """Return how long before `now` the moment was, in the largest unit that says something."""
+    seconds = int((now - moment).total_seconds())
+    if seconds < 0:
+        return "just now"
+    if seconds < 60:
+        return f"{seconds} s ago"
+    if seconds < 3600:
+        return f"{seconds // 60} min ago"
+    if seconds < 172_800:
+        return f"{seconds // 3600} h ago"
+    return f"{seconds // 86_400} d ago"

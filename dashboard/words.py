@@ -1,0 +1,95 @@
+"""What happened, in words: a title from the event's name, a sentence where there is more to say.
+
+A new event needs nothing here: its title says it until somebody finds better words.
+"""
+
+from __future__ import annotations
+
+import re
+
+from controlplane.domain.events import (
+    CommandApplied,
+    CommandCancelled,
+    CommandExpired,
+    CommandIssued,
+    CommandRefused,
+    EventData,
+    Failure,
+    FailuresCounted,
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsHeld,
+    ResumeHow,
+    TaskDied,
+    TaskPaused,
+    TaskResumed,
+)
+
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+_HOW = {
+    ResumeHow.RETRY: "at the record that failed",
+    ResumeHow.SKIP: "past the record that failed",
+    ResumeHow.RESTART: "by a new instance, at the record that failed",
+}
+
+
+def title(data: EventData) -> str:
+    """Return the event's name as words: `Task paused`."""
+    return _CAPITAL.sub(" ", type(data).__name__).capitalize()
+
+
+def sentence(data: EventData) -> str:
+    """Return what the event says beyond its name."""
+    match data:
+        case RecordFailed(failure=failure):
+            again = ", the same record again" if data.recurrence else ""
+            return f"at {at(data.position)}{again} → {data.response}: {cause(failure)}"
+        case FailuresCounted(failure=failure):
+            about = "about " if data.estimated else ""
+            span = f"{at(data.first_position)} to {at(data.last_position)}"
+            return f"{about}{data.count:,} more, {span} → {data.response}: {cause(failure)}"
+        case RecordsDeadLettered():
+            return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
+        case TaskPaused(failure=None):
+            return f"by hand, at {at(data.position)}"
+        case TaskPaused(failure=Failure() as failure) | TaskDied(failure=failure):
+            return f"at {at(data.position)}: {cause(failure)}"
+        case RecordsHeld():
+            return f"{data.held:,} held now"
+        case TaskResumed():
+            return f"{_HOW[data.how]}{_by(data.actor, data.reason)}"
+        case _:
+            return _of_command(data)
+
+
+def _of_command(data: EventData) -> str:
+    match data:
+        case CommandIssued():
+            return f"{data.kind.replace('_', ' ').lower()}{_by(data.actor, data.reason)}"
+        case CommandApplied():
+            return data.detail or ""
+        case CommandRefused() | CommandExpired() | CommandCancelled():
+            return data.reason
+        case _:
+            return ""
+
+
+def cause(failure: Failure) -> str:
+    """Return a failure in a line: its class without the package, and the message's first line."""
+    first = failure.message.strip().partition("\n")[0]
+    return f"{short(failure.exception_class)}: {first}" if first else short(failure.exception_class)
+
+
+def short(exception_class: str) -> str:
+    """Return the class without its package."""
+    return exception_class.rpartition(".")[2] or exception_class
+
+
+def at(position: int | None) -> str:
+    """Return a position as people read it; NULL where the record has none."""
+    return "position NULL" if position is None else f"{position:,}"
+
+
+def _by(actor: str | None, reason: str | None) -> str:
+    by = f" by {actor}" if actor else ""
+    return f"{by}: {reason}" if reason else by

@@ -1,0 +1,211 @@
+"""What agents of a small airline say, put through Redis and the fold: the pages' test data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+from controlplane import broker, ingest
+from controlplane.domain import keys, wire
+from controlplane.domain.events import (
+    Body,
+    CommandApplied,
+    CommandDelivered,
+    Event,
+    EventData,
+    Failure,
+    FailuresCounted,
+    InstanceStarted,
+    InstanceStopped,
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    Run,
+    TaskPaused,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.fingerprint import fingerprint
+from controlplane.domain.names import TaskId
+
+STACK = """Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/_arrester_worker/guard.py", line 88, in guarded
+    result = function(record)
+  File "/srv/flights/checks.py", line 41, in validate
+    ensure_plausible(flight)
+  File "/srv/flights/checks.py", line 23, in ensure_plausible
+    raise ImplausibleDelay(f"departed {delay} minutes late: a typo, or a very long day")
+checks.ImplausibleDelay: departed 1301 minutes late: a typo, or a very long day
+"""
+RECORD = {
+    "position": 151_974,
+    "origin": "JFK",
+    "flight": "HA51",
+    "value": "2013,1,9,641,900,1301,1242,1530,1272,HA,51,N384HA,JFK,HNL,640,4983,9,0",
+    "dep_delay": 1301,
+    "arr_delay": 1272,
+    "tailnum": "N384HA",
+    "weather": {"wind": 9.2, "visibility": 10.0, "gust": None},
+}
+
+
+def failure(stage: str, exception_class: str, message: str, frame: str | None = None) -> Failure:
+    """Return a failure with the fingerprint that an agent would give it."""
+    mark = fingerprint(
+        stage=stage, exception_class=exception_class, condition=None, frame=frame, message=message
+    )
+    return Failure(
+        stage=stage,
+        exception_class=exception_class,
+        message=message,
+        fingerprint=mark,
+        frame=frame,
+    )
+
+
+NA = failure(
+    "deserialize",
+    "org.apache.spark.SparkNumberFormatException",
+    "[CAST_INVALID_INPUT] The value 'NA' of the type \"STRING\" cannot be cast to \"INT\"",
+)
+TYPO = failure(
+    "process:validate",
+    "checks.ImplausibleDelay",
+    "departed 1301 minutes late: a typo, or a very long day",
+    "checks.py:23 in ensure_plausible",
+)
+
+
+@dataclass(slots=True)
+class Story:
+    """An application with one instance that runs one pipeline; methods say what it tells."""
+
+    application: str = "flights"
+    pipeline: str = "delays"
+    checkpoint: str = "7d0f6a4e-30a5-4c1e-9a2b-61b0f4ad0c11"
+    instance: UUID = field(default_factory=uuid4)
+    epoch: int = 1
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    spool: UUID = field(default_factory=uuid4)
+
+    def task(self, key: str | None) -> TaskId:
+        """Return the identity of a task of the pipeline."""
+        return TaskId(
+            application=self.application,
+            pipeline=self.pipeline,
+            checkpoint=self.checkpoint,
+            key=key,
+        )
+
+    def tell(
+        self,
+        *data: EventData,
+        body: Body | None = None,
+        ago: timedelta = timedelta(0),
+        caused_by: UUID | None = None,
+    ) -> None:
+        """Send events as one batch, and fold them."""
+        run = Run(pipeline=self.pipeline, checkpoint=self.checkpoint, epoch=self.epoch)
+        events = [
+            Event(
+                occurred_at=datetime.now(UTC) - ago,
+                data=each,
+                instance=self.instance,
+                run=run,
+                caused_by=caused_by,
+                body=body if isinstance(each, RecordFailed) else None,
+            )
+            for each in data
+        ]
+        self.send(wire.encode_batch(events))
+
+    def send(self, packed: bytes) -> None:
+        """Send bytes as a batch, and fold what waits."""
+        fields = {"batch": str(uuid4()), "spool": str(self.spool), "events": packed}
+        broker.client().xadd(keys.events(self.application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
+        ingest.drain(self.application)
+
+    def starts(self, *, host: str = "spark-driver-0", pid: int = 4242) -> None:
+        """The instance comes up, is heard, and runs its pipeline."""
+        self.tell(InstanceStarted(host=host, pid=pid, versions={"spark": "4.3.0"}), ThreadStarted())
+        self.beats()
+
+    def beats(self) -> None:
+        """Its heart beats."""
+        key = keys.heartbeat(self.application, self.instance)
+        broker.client().set(key, b"{}", ex=keys.LOST_AFTER_SECONDS)
+
+    def skips(self, key: str, count: int, *, ago: timedelta = timedelta(0)) -> None:
+        """So many records of a task cannot be parsed and become dead letters."""
+        example = RecordFailed(
+            task=key, position=900_000, failure=NA, response=Response.CONTINUE, key="UA1545"
+        )
+        body = Body(record=RECORD | {"value": "2013,1,1,NA,630,NA"}, redacted=("passenger.name",))
+        more = FailuresCounted(
+            task=key,
+            failure=NA,
+            response=Response.CONTINUE,
+            count=count - 1,
+            first_position=900_001,
+            last_position=900_000 + count,
+        )
+        kept = RecordsDeadLettered(
+            task=key,
+            count=count,
+            place="/data/dlq/flights",
+            format="parquet",
+            first_position=900_000,
+            last_position=900_000 + count,
+        )
+        told = (example, more, kept) if count > 1 else (example, kept)
+        self.tell(*told, body=body, ago=ago)
+
+    def pauses(
+        self,
+        key: str | None,
+        *,
+        cause: Failure = TYPO,
+        record: dict[str, object] | None = None,
+        stack: str = STACK,
+        held: int = 1,
+        ago: timedelta = timedelta(0),
+        cut_from: int | None = None,
+    ) -> TaskId:
+        """A record of the task fails, and the task is held at it."""
+        position = 151_974
+        failed = RecordFailed(
+            task=key, position=position, failure=cause, response=Response.PAUSE, key="HA51"
+        )
+        body = Body(
+            record=RECORD if record is None else record,
+            redacted=("passenger.name", "$.payment.token"),
+            cut_from=cut_from,
+            stack=stack,
+        )
+        paused = TaskPaused(task=key, position=position, failure=cause)
+        held_now = RecordsHeld(task=key, held=held, first_position=position)
+        self.tell(failed, paused, held_now, body=body, ago=ago)
+        return self.task(key)
+
+    def fetches(self, command: UUID) -> None:
+        """The instance has fetched a command."""
+        self.tell(CommandDelivered(command=command))
+
+    def resumes(self, key: str, command: UUID, *, how: ResumeHow = ResumeHow.RETRY) -> None:
+        """The instance applies a command: the task runs again, and nothing is held any more."""
+        resumed = TaskResumed(task=key, how=how, actor="ana")
+        self.tell(
+            resumed,
+            RecordsHeld(task=key, held=0),
+            CommandApplied(command=command),
+            caused_by=command,
+        )
+
+    def stops(self, *, reason: str = "shut down by command", command: UUID | None = None) -> None:
+        """The pipeline's run and then the instance end, on purpose."""
+        applied = [CommandApplied(command=command)] if command else []
+        self.tell(ThreadDied(reason=reason), *applied, InstanceStopped(reason=reason))
