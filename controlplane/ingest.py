@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import get_args
 from uuid import UUID
 
@@ -199,17 +200,27 @@ def requeue(application: str) -> Requeued:
     while kept := store.waiting_kept_aside(application, after=after, limit=100):
         after = kept[-1].id
         for each in kept:
-            entry = read_again(each)
-            if not entry.events:
+            try:
+                entry = read_again(each)
+                stream = _put_back(stream, entry, received_at=now)
+            except _POISON:
+                log.exception("%s: %s still breaks the fold", application, each.entry)
                 waiting += 1
                 continue
-            stream = _put_back(stream, entry, received_at=now)
-            put_back.append(each.id)
+            if entry.events:
+                put_back.append(each.id)
+            else:
+                waiting += 1
     store.mark_requeued(put_back, at=now)
+    transaction.on_commit(partial(relay.relay_or_leave, application))
     return Requeued(put_back=len(put_back), waiting=waiting)
 
 
+@transaction.atomic
 def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
+    """Append what is understood of an entry, and keep the rest of it aside on its own."""
+    if not entry.events:
+        return stream
     batch = entry.batch or ids.uuid7(received_at)
     stream, stored = store.append(stream, [(batch, entry.events)], received_at=received_at)
     projections.project(stream.application, stored)

@@ -1,0 +1,155 @@
+"""What cannot be understood is kept with its bytes, stops nothing, and can be put back."""
+
+from __future__ import annotations
+
+from io import StringIO
+from uuid import uuid4
+
+import msgspec
+import pytest
+from django.core.management import call_command
+from redis import Redis
+
+from controlplane import ingest, queries
+from controlplane.domain import keys, wire
+from controlplane.domain.events import ApplicationOpened, Event
+from tests import histories
+from tests.histories import APPLICATION
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+GOOD = {"batch": str(uuid4()), "spool": str(streams.SPOOL)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"hello": "world"},
+        GOOD | {"events": b"not packed"},
+        GOOD | {"events": b""},
+        {"batch": "7", "spool": str(streams.SPOOL), "events": wire.encode_batch([])},
+        {"batch": str(uuid4()), "events": wire.encode_batch([])},
+        {"batch": str(uuid4()), "spool": b"\xff\x00", "events": wire.encode_batch([])},
+    ],
+    ids=["foreign", "garbage", "empty", "wrong batch", "no spool", "wrong spool"],
+)
+def test_a_foreign_entry_is_kept_whole_and_the_rest_is_folded(
+    redis: Redis, fields: dict[str, str | bytes]
+) -> None:
+    streams.send(redis, [histories.failed(1)])
+    redis.xadd(keys.events(APPLICATION), dict(fields))
+    streams.send(redis, [histories.failed(2)])
+
+    ingest.drain(APPLICATION)
+
+    assert len(streams.log()) == 2
+    assert redis.xlen(keys.events(APPLICATION)) == 0
+    (kept,) = queries.quarantine(APPLICATION).rows
+    assert kept.index is None
+    raw = msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])
+    assert raw == {
+        name.encode(): value if isinstance(value, bytes) else value.encode()
+        for name, value in fields.items()
+    }
+    assert queries.lag(APPLICATION).quarantined == 1
+
+
+def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_let_go(redis: Redis) -> None:
+    batch = uuid4()
+    for _ in range(2):
+        redis.xadd(
+            keys.events(APPLICATION),
+            {"batch": str(batch), "spool": str(streams.SPOOL), "events": b"garbled"},
+        )
+        ingest.drain(APPLICATION)
+
+    assert streams.confirmed(redis) == {batch}
+    assert len(queries.quarantine().rows) == 1
+
+
+def newer(event: Event) -> bytes:
+    """Return `event` as a newer agent may say it: with a field that we do not know."""
+    plain = msgspec.to_builtins(event, enc_hook=str)
+    plain["data"]["mood"] = "bad"
+    return msgspec.msgpack.encode(plain)
+
+
+def packed(*events: bytes) -> bytes:
+    return wire.zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
+
+
+def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
+    strange = newer(histories.failed(2))
+    first, last = (wire.encode_event(histories.failed(position)) for position in (1, 3))
+    batch = uuid4()
+    redis.xadd(
+        keys.events(APPLICATION),
+        {
+            "batch": str(batch),
+            "spool": str(streams.SPOOL),
+            "events": packed(first, strange, last),
+        },
+    )
+
+    ingest.drain(APPLICATION)
+
+    assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
+    (kept,) = queries.quarantine().rows
+    assert (kept.batch, kept.index, kept.raw) == (batch, 1, strange)
+    assert "mood" in kept.reason
+    streams.assert_exact()
+
+
+def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
+    streams.send(redis, [histories.event(ApplicationOpened(), run=None)])
+    ingest.drain(APPLICATION)
+
+    assert streams.log() == []
+    (kept,) = queries.quarantine().rows
+    assert kept.reason == "only the server may say ApplicationOpened"
+
+
+def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_on_two(stored: streams.StoredEvent, day: object) -> tuple[object, ...]:
+        if getattr(stored.event.data, "position", None) == 2:
+            raise ValueError("two")
+        return row(stored, day)  # type: ignore[arg-type]  # passed on as it came
+
+    row = streams.store.log._row
+    for position in (1, 2, 3):
+        streams.send(redis, [histories.failed(position)])
+    with monkeypatch.context() as patch:
+        patch.setattr(streams.store.log, "_row", break_on_two)
+        ingest.drain(APPLICATION)
+
+    assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
+    (kept,) = queries.quarantine().rows
+    assert "two" in kept.reason
+
+    # The cause is repaired: it goes back, behind what came meanwhile.
+    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=1, waiting=0)
+    assert [each.event.data.position for each in streams.log()] == [1, 3, 2]  # type: ignore[union-attr]  # all RecordFailed
+    assert streams.said()[-1].body == histories.failed(2).body
+    streams.assert_exact()
+    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=0, waiting=0)
+    assert queries.lag(APPLICATION).quarantined == 0
+
+
+def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
+    redis.xadd(keys.events(APPLICATION), {"hello": "world"})
+    ingest.drain(APPLICATION)
+    out = StringIO()
+
+    call_command("requeue", stdout=out)
+
+    assert out.getvalue() == "flights: 0 put back, 1 still not understood\n"
+    assert queries.quarantine().rows[0].requeued_at is None
+
+
+def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
+    bomb = wire.zlib.compress(b"\0" * (wire.BATCH_MAX_BYTES + 1))
+    redis.xadd(keys.events(APPLICATION), GOOD | {"events": bomb})
+    ingest.drain(APPLICATION)
+    assert "unpacks to more than" in queries.quarantine().rows[0].reason
