@@ -1,0 +1,106 @@
+"""What the clock does: instances lost and found, commands expired."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from redis import Redis
+
+from controlplane import actions, ingest, presence, queries
+from controlplane.domain import keys
+from controlplane.domain.states import CommandStatus, InstanceState
+from tests import histories
+from tests.histories import APPLICATION, INSTANCE, JFK
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+@pytest.fixture
+def now(redis: Redis) -> datetime:
+    """Return now, with an application whose task JFK is PAUSED."""
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    ingest.drain(APPLICATION)
+    return datetime.now(UTC)
+
+
+def watched_since(redis: Redis, since: datetime, *, last: datetime) -> None:
+    watch = presence.Watch(since=since, last=last)
+    redis.set(keys.WATCH, msgspec.json.encode(watch))
+
+
+def instance() -> InstanceState:
+    (state,) = queries.instances(APPLICATION)
+    return state
+
+
+def test_a_silent_instance_is_lost_and_found_when_it_is_heard(redis: Redis, now: datetime) -> None:
+    watched_since(redis, now - timedelta(seconds=31), last=now - timedelta(seconds=5))
+
+    assert actions.watch(now=now) == 1
+    assert instance().lost
+    assert actions.watch(now=now) == 0
+    assert queries.application(APPLICATION).lost == 1
+
+    redis.set(keys.heartbeat(APPLICATION, INSTANCE), b"{}")
+    assert actions.watch(now=now) == 1
+    assert not instance().lost
+    streams.assert_exact()
+
+
+def test_an_instance_that_is_heard_is_not_lost(redis: Redis, now: datetime) -> None:
+    watched_since(redis, now - timedelta(hours=1), last=now)
+    redis.set(keys.heartbeat(APPLICATION, INSTANCE), b"{}")
+    assert actions.watch(now=now) == 0
+
+
+@pytest.mark.parametrize(
+    ("since", "last"),
+    [(29, 5), (3600, 16)],
+    ids=["Redis has been there for too short", "nobody looked for a while"],
+)
+def test_silence_proves_nothing_while_redis_was_away(
+    redis: Redis, now: datetime, since: int, last: int
+) -> None:
+    watched_since(redis, now - timedelta(seconds=since), last=now - timedelta(seconds=last))
+    assert actions.watch(now=now) == 0
+
+
+def test_a_redis_that_lost_everything_begins_to_prove_again(redis: Redis, now: datetime) -> None:
+    redis.flushall()
+    for seconds in range(0, 30, 5):
+        assert actions.watch(now=now + timedelta(seconds=seconds)) == 0
+    assert actions.watch(now=now + timedelta(seconds=30)) == 1
+
+
+def test_nobody_is_lost_while_events_wait_to_be_folded(redis: Redis, now: datetime) -> None:
+    streams.send(redis, [histories.failed(9)])
+    later = now + timedelta(seconds=60)
+    watched_since(redis, now, last=later - timedelta(seconds=5))
+    assert actions.watch(now=later) == 0
+    ingest.drain(APPLICATION)
+    assert actions.watch(now=later) == 1
+
+
+def test_a_command_that_nobody_applied_expires(redis: Redis, now: datetime) -> None:
+    redis.set(keys.heartbeat(APPLICATION, INSTANCE), b"{}")
+    command = actions.resume_task(JFK.digest, actor="ana")
+    assert redis.xlen(keys.commands(APPLICATION)) == 1
+
+    actions.watch(now=command.expires_at - timedelta(seconds=1))
+    assert queries.command(command.id).status is CommandStatus.ISSUED
+    actions.watch(now=command.expires_at)
+
+    assert queries.command(command.id).status is CommandStatus.EXPIRED
+    assert redis.xlen(keys.commands(APPLICATION)) == 0
+    streams.assert_exact()
+
+
+def test_a_command_whose_instance_is_lost_expires_at_once(redis: Redis, now: datetime) -> None:
+    command = actions.resume_task(JFK.digest, actor="ana")
+    watched_since(redis, now - timedelta(hours=1), last=now)
+    actions.watch(now=now)
+    assert queries.command(command.id).outcome == "the instance is LOST"
+    assert queries.command(command.id).status is CommandStatus.EXPIRED
