@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agents.agent import Agent
 from agents.config import InvalidConfiguration
 from agents.handlers import (
     ErrorContext,
@@ -12,11 +13,14 @@ from agents.handlers import (
     Record,
     RecordError,
 )
+from agents.lifecycle import Ending
 from controlplane.domain.errors import ApplicationLatched
 from controlplane.domain.events import Response, ResumeHow
 
 __all__ = [
+    "Agent",
     "ApplicationLatched",
+    "Ending",
     "ErrorContext",
     "Handler",
     "InvalidConfiguration",

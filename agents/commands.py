@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 from uuid import UUID
 
 from agents.lifecycle import Instance
+from agents.threads import Controls
 from controlplane.domain.events import (
     CommandDelivered,
     CommandIssued,
@@ -29,39 +29,6 @@ _HOW = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
     CommandKind.SKIP_RECORD: ResumeHow.SKIP,
 }
-
-
-class Outcome(Protocol):
-    """What a thread made of a command; the reason is its word either way."""
-
-    @property
-    def applied(self) -> bool: ...
-
-    @property
-    def reason(self) -> str: ...
-
-
-class Controls(Protocol):
-    """What a command needs of a thread. It answers, beside its checkpoint, with its own events."""
-
-    @property
-    def pipeline_name(self) -> str: ...
-
-    @property
-    def checkpoint_id(self) -> str: ...
-
-    def resume(
-        self,
-        key: str | None,
-        *,
-        how: ResumeHow,
-        position: int | None = None,
-        command: UUID | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-    ) -> Outcome: ...
-
-    def is_applied(self, command: UUID) -> Outcome | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +111,7 @@ class Commands:
             try:
                 self._apply(fetched.command, fetched.ahead)
             except Exception as exc:  # the guest must not end silently, nor break its host
-                self.guest_errors += 1
-                log.exception("%s could not be applied", fetched.command.kind)
-                self._refuse(fetched.command, f"it failed here: {type(exc).__name__}: {exc}")
+                self._not_applied(fetched.command, exc)
 
     def _apply(self, command: CommandIssued, ahead: timedelta) -> None:
         thread = self._thread_for(command)
@@ -167,6 +132,20 @@ class Commands:
                 reason=command.reason,
             )
             log.info("%s by %s: %s", command.kind, command.actor, outcome.reason)
+            # A thread that is about to end refuses without writing it down beside its checkpoint.
+            if not outcome.applied and thread.is_applied(command.command) is None:
+                self._refuse(command, outcome.reason)
+
+    def _not_applied(self, command: CommandIssued, exc: Exception) -> None:
+        # Only here: it comes with PySpark, which importing the agent alone must not need.
+        from agents.journal import Superseded
+
+        if isinstance(exc, Superseded):
+            log.info("%s is for the newer run of this pipeline, which answers it", command.kind)
+            return
+        self.guest_errors += 1
+        log.error("%s could not be applied", command.kind, exc_info=exc)
+        self._refuse(command, f"it failed here: {type(exc).__name__}: {exc}")
 
     def _thread_for(self, command: CommandIssued) -> Controls | None:
         for thread in self._threads():

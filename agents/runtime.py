@@ -11,16 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import NoReturn, Protocol
+from typing import NoReturn, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from agents.commands import Commands, Controls
+from agents.commands import Commands
 from agents.config import AgentConfig
 from agents.lifecycle import Ending, Instance
-from agents.link import Link
-from agents.spool import Spool
+from agents.link import FLUSH_SECONDS, Link
+from agents.outbox import Outbox
+from agents.threads import Death, Thread
 from controlplane.domain import wire
 from controlplane.domain.errors import ApplicationLatched, InvalidValue
 from controlplane.domain.events import (
@@ -34,42 +35,15 @@ from controlplane.domain.events import (
     Run,
 )
 from controlplane.domain.ids import uuid7
-from controlplane.domain.states import TaskState, ThreadStatus
+from controlplane.domain.states import ThreadStatus
 
 log = logging.getLogger("arrester.agent")
+
+T = TypeVar("T", bound=Thread)
 
 WATCH_SECONDS = 0.2
 #: What a thread's stop may take beyond its timeout, for the hard way.
 GRACE_SECONDS = 10.0
-
-
-class Death(Protocol):
-    """How a thread ended, as the engine tells it, once per thread."""
-
-    @property
-    def reason(self) -> str: ...
-
-    @property
-    def failure(self) -> Failure | None: ...
-
-    @property
-    def exception(self) -> BaseException | None: ...
-
-
-class Thread(Controls, Protocol):
-    """One run of a pipeline, as the runtime drives it."""
-
-    @property
-    def state(self) -> ThreadStatus: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    def start(self, checkpoint: str) -> None: ...
-
-    def stop(self, *, timeout_seconds: float) -> bool: ...
-
-    def tasks(self) -> list[TaskState]: ...
 
 
 class Runtime:
@@ -116,19 +90,20 @@ class Runtime:
             atexit.register(self.end, Ending.STOPPED, "the process ends")
 
     def start(
-        self, make: Callable[[Spool, Callable[[Death], None]], Thread], checkpoint: str
-    ) -> Thread:
-        """Start the thread that `make` returns; what goes wrong there is raised here."""
+        self,
+        make: Callable[[Outbox, Callable[[Death], None]], T],
+        launch: Callable[[T], None],
+    ) -> T:
+        """Start, with `launch`, the thread that `make` returns; what goes wrong is raised here."""
         self.open()
         thread = make(self._opened.spool, self._died)
+        launch(thread)
         with self._lock:
             self.threads += (thread,)
-        try:
-            thread.start(checkpoint)
-        except BaseException:
-            with self._lock:
-                self.threads = tuple(each for each in self.threads if each is not thread)
-            raise
+            too_late = self.ending
+        if too_late is not None:
+            thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
+            raise InvalidValue("agent", too_late.value, "an agent that has not ended")
         self._commands.look_again()
         return thread
 
@@ -149,6 +124,10 @@ class Runtime:
                 return None
         return self.ending
 
+    def await_over(self) -> None:
+        """Wait until the instance has ended, for as long as that may take at most."""
+        self._over.wait(self.config.shutdown_timeout_seconds + GRACE_SECONDS + FLUSH_SECONDS)
+
     def end(
         self,
         ending: Ending,
@@ -157,32 +136,41 @@ class Runtime:
         failure: Failure | None = None,
         caused_by: UUID | None = None,
     ) -> None:
-        """Stop all threads within error.shutdown.timeout.ms and end the instance; waits for it.
+        """Stop all threads within error.shutdown.timeout.ms and end the instance; wait for it.
 
         The first call decides how it ended; further ones only wait.
         """
         with self._lock:
-            first = self.ending is None
-            if first:
-                self.ending = ending
-        if not first or self._link is None:
-            self._over.wait(None if self._link else 0)
-            return
-        atexit.unregister(self.end)
-        log.info("%s ends: %s", self.config.application, reason)
-        self.instance.say(InstanceStopping(reason=reason), caused_by=caused_by)
-        graceful = self._stop_threads()
-        detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
-        stopped = InstanceStopped(reason=reason, failure=failure)
-        with self._lock:
-            answers = [
-                CommandApplied(command=command.command, detail=detail)
-                for command in self._shutdowns
-            ]
-            self.instance.say(stopped, *answers, caused_by=caused_by)
-        self._commands.stop()
-        self._opened.close()
-        self._over.set()
+            first, self.ending = self.ending is None, self.ending or ending
+        if self._link is None:
+            self._over.set()
+        elif not first:
+            self.await_over()
+        else:
+            log.info("%s ends: %s", self.config.application, reason)
+            self.instance.say(InstanceStopping(reason=reason), caused_by=caused_by)
+            self._say_ended(reason, failure, caused_by, graceful=self._stop_threads())
+            self._commands.stop()
+            self._link.close()
+            self._over.set()
+            atexit.unregister(self.end)
+
+    def end_soon(
+        self,
+        ending: Ending,
+        reason: str,
+        *,
+        failure: Failure | None = None,
+        caused_by: UUID | None = None,
+    ) -> None:
+        """Begin to end in a thread of its own: a caller may be what has to end, or interrupted."""
+        threading.Thread(
+            target=self.end,
+            args=(ending, reason),
+            kwargs={"failure": failure, "caused_by": caused_by},
+            name="arrester-end",
+            daemon=True,
+        ).start()
 
     def metrics(self) -> dict[str, int]:
         """Return counts of the agent itself; none before it is opened."""
@@ -230,39 +218,35 @@ class Runtime:
 
     def _died(self, death: Death) -> None:
         """Take a thread's last word: a failure ends the instance (SHUTDOWN_CLIENT of KIP-671)."""
-        if death.failure is None and death.exception is None:
+        if death.superseded or death.finished:
             log.info("a thread of %s ended: %s", self.config.application, death.reason)
             return
         if self.exception is None:
             self.exception = death.exception
         log.error("%s: %s", self.config.application, death.reason, exc_info=death.exception)
-        self._end_soon(Ending.FAILED, death.reason, failure=death.failure)
+        self.end_soon(Ending.FAILED, death.reason, failure=death.failure)
 
     def _obey(self, command: CommandIssued) -> None:
         with self._lock:
             self._shutdowns.append(command)
         reason = f"shut down by {command.actor}: {command.reason}"
-        self._end_soon(Ending.SHUT_DOWN, reason, caused_by=command.command)
+        self.end_soon(Ending.SHUT_DOWN, reason, caused_by=command.command)
 
     def _latched(self) -> None:
-        self._end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
+        self.end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
 
-    def _end_soon(
-        self,
-        ending: Ending,
-        reason: str,
-        *,
-        failure: Failure | None = None,
-        caused_by: UUID | None = None,
+    def _say_ended(
+        self, reason: str, failure: Failure | None, caused_by: UUID | None, *, graceful: bool
     ) -> None:
-        """End from a thread of its own: the caller's own thread may be what has to end."""
-        threading.Thread(
-            target=self.end,
-            args=(ending, reason),
-            kwargs={"failure": failure, "caused_by": caused_by},
-            name="arrester-end",
-            daemon=True,
-        ).start()
+        """Tell the end, and answer the commands that wished it."""
+        detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
+        with self._lock:
+            answers = [
+                CommandApplied(command=command.command, detail=detail)
+                for command in self._shutdowns
+            ]
+            stopped = InstanceStopped(reason=reason, failure=failure)
+            self.instance.say(stopped, *answers, caused_by=caused_by)
 
     def _stop_threads(self) -> bool:
         """Stop all threads at once; return whether each ended at a micro-batch boundary."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from agents.outbox import Outbox
-from agents.runtime import Death
+from agents.threads import Death
 from controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -25,6 +25,8 @@ from controlplane.domain.ids import uuid7
 from controlplane.domain.states import TaskState, ThreadStatus
 from tests.agents.facts import INSTANCE, NOW
 
+STOPPED = "stopped"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -37,6 +39,8 @@ class FakeDeath:
     reason: str
     failure: Failure | None = None
     exception: BaseException | None = None
+    superseded: bool = False
+    finished: bool = False
 
 
 @dataclass(slots=True)
@@ -54,6 +58,8 @@ class FakeThread:
     resumes: list[tuple[str | None, ResumeHow, int | None]] = field(default_factory=list)
     #: What `resume` raises, if anything.
     broken: Exception | None = None
+    #: Whether a refusal is neither written down nor told, as when the thread is ending.
+    forgetful: bool = False
     #: What `start` raises, if anything.
     cannot_start: Exception | None = None
     #: How long a graceful stop would take.
@@ -69,7 +75,7 @@ class FakeThread:
     def state(self) -> ThreadStatus:
         return ThreadStatus.RUNNING if self.alive else ThreadStatus.DEAD
 
-    def start(self, checkpoint: str) -> None:
+    def start(self) -> None:
         if self.cannot_start is not None:
             raise self.cannot_start
         self.alive = True
@@ -78,13 +84,14 @@ class FakeThread:
     def stop(self, *, timeout_seconds: float) -> bool:
         graceful = self.busy_seconds <= timeout_seconds
         threading.Event().wait(min(self.busy_seconds, timeout_seconds))
-        self.die(FakeDeath("stopped"))
+        self.die(FakeDeath(STOPPED))
         return graceful
 
     def die(self, death: FakeDeath) -> None:
         self.alive = False
         self._tell(ThreadDied(reason=death.reason, failure=death.failure))
-        self.on_death(death)
+        if death.reason != STOPPED:
+            self.on_death(death)
 
     def tasks(self) -> list[TaskState]:
         return []
@@ -109,7 +116,7 @@ class FakeThread:
         if applied:
             self.paused.remove(key)
             self._tell(TaskResumed(task=key, how=how), command)
-        if command is not None:
+        if command is not None and not self.forgetful:
             self.journal[command] = outcome
             answer: EventData = CommandRefused(command=command, reason=outcome.reason)
             self._tell(CommandApplied(command=command) if applied else answer, command)

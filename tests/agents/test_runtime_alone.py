@@ -13,8 +13,9 @@ import pytest
 from agents.config import AgentConfig
 from agents.lifecycle import Ending
 from agents.outbox import Outbox
-from agents.runtime import Death, Runtime
+from agents.runtime import Runtime
 from agents.spool_files import open_spool
+from agents.threads import Death
 from controlplane.domain import wire
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import Event, InstanceStopped
@@ -37,9 +38,7 @@ def begin(runtime: Runtime, **settings: object) -> FakeThread:
     def make(outbox: Outbox, on_death: Callable[[Death], None]) -> FakeThread:
         return FakeThread(outbox, on_death, **settings)  # type: ignore[arg-type]  # for tests
 
-    thread = runtime.start(make, "/checkpoint")
-    assert isinstance(thread, FakeThread)
-    return thread
+    return runtime.start(make, FakeThread.start)
 
 
 def told(folder: Path) -> list[Event]:
@@ -94,10 +93,10 @@ def test_a_failure_of_one_thread_stops_all_and_is_the_reason(
 
 def test_a_thread_that_ends_by_itself_leaves_the_others_alone(runtime: Runtime) -> None:
     thread, other = begin(runtime), begin(runtime, pipeline_name="other")
-    thread.die(FakeDeath("superseded"))
+    thread.die(FakeDeath("superseded", superseded=True))
     assert runtime.await_ending(0.5) is None
     assert runtime.running() == [other]
-    other.die(FakeDeath("superseded"))
+    other.die(FakeDeath("superseded", superseded=True))
     assert runtime.await_ending(5) is Ending.FINISHED
     assert runtime.instance.status is InstanceStatus.RUNNING
     runtime.end(Ending.STOPPED, "enough")
@@ -115,7 +114,7 @@ def test_the_shutdown_time_is_for_all_threads_together(tmp_path: Path) -> None:
 def test_a_thread_that_cannot_start_says_so_and_is_none(runtime: Runtime) -> None:
     with pytest.raises(FileNotFoundError):
         begin(runtime, cannot_start=FileNotFoundError("checkpoint"))
-    assert runtime.threads == []
+    assert runtime.threads == ()
     runtime.end(Ending.STOPPED, "enough")
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from agents import poller
 from agents.config import AgentConfig
+from agents.journal import Superseded
 from agents.lifecycle import Ending
 from agents.outbox import Outbox
-from agents.runtime import Death, Runtime
+from agents.runtime import Runtime
+from agents.threads import Death
 from agents.transport import Transport
 from controlplane.domain import keys, wire
 from controlplane.domain.errors import ApplicationLatched
@@ -110,9 +112,7 @@ def begin(
         prepare(thread)
         return thread
 
-    thread = runtime.start(make, "/checkpoint")
-    assert isinstance(thread, FakeThread)
-    return thread
+    return runtime.start(make, FakeThread.start)
 
 
 def delivered(command: CommandIssued) -> CommandDelivered:
@@ -391,3 +391,25 @@ def test_what_could_not_be_sent_is_sent_by_the_next_instance(
     speakers = [event.instance for event in folding.events if event.type.startswith("Instance")]
     assert speakers == [first.id] * 3 + [second.id] * 3
     assert {entry.spool for entry in folding.folded} <= {UUID(str(folding.folded[0].spool))}
+
+
+def test_a_thread_that_is_about_to_end_refuses_and_that_is_told(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    thread.forgetful = True
+    answer = operator.answered(operator.wish(task="EWR"))[1]
+    assert isinstance(answer, CommandRefused)
+    assert answer.reason == "EWR is RUNNING"
+
+
+def test_a_superseded_run_leaves_the_answer_to_the_newer_one(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    thread.broken = Superseded("a newer run owns the checkpoint")
+    resume = operator.wish()
+    assert thread.applying.wait(10)
+    thread.broken = None
+    operator.answered(operator.wish(task="EWR"))
+    assert operator.answers(resume) == [delivered(resume)]

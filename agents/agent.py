@@ -1,0 +1,243 @@
+"""The agent: what a pipeline's author holds in hand. One Agent is one instance, and runs once."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from agents.config import AgentConfig
+from agents.handlers import Handler
+from agents.lifecycle import Ending
+from agents.runtime import Runtime
+from agents.signals import ending_the_block
+from controlplane.domain.events import ResumeHow
+from controlplane.domain.names import TaskId
+from controlplane.domain.states import Counters, InstanceStatus, TaskState, TaskStatus
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from agents.pipeline import Pipeline, PipelineBuilder, Trigger
+    from agents.thread import PipelineThread
+
+COUNTED = [name for name in Counters.__struct_fields__ if name != "last_failure_timestamp"]
+
+
+class Agent:
+    """Guards the pipelines of one application in this driver process.
+
+    It is useful alone: with no REDIS_URL, or with a Redis that cannot be reached, it decides,
+    pauses and resumes all the same, and keeps what it has to tell.
+
+        with Agent(spark, application="flights", errors={...}) as agent:
+            agent.pipeline("delays", source, task="origin", position="position") ... .start("/cp")
+            agent.await_termination()
+
+    Inside the block SIGTERM and Ctrl-C end it, and its end stops the pipelines at a micro-batch
+    boundary within `error.shutdown.timeout.ms`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        application: str,
+        errors: Mapping[str, object] | None = None,
+    ) -> None:
+        """Check everything; nothing runs and nothing is written yet.
+
+        Raises InvalidConfiguration with every fault of the name, of `errors` (keys as in Kafka
+        Connect and Kafka Streams) and of the environment (REDIS_URL, ARRESTER_SPOOL); and
+        ConnectRefused for a Spark Connect session.
+        """
+        # With PySpark, which importing this package alone must not need.
+        from agents.guard import require_classic
+
+        require_classic(spark)
+        config = AgentConfig.read(application, errors or {}, environment=os.environ)
+        self._runtime = Runtime(config, versions=_versions(spark))
+        self._block = ExitStack()
+
+    # ── pipelines ────────────────────────────────────────────────────────────────────────────
+
+    def pipeline(
+        self,
+        name: str,
+        source: DataFrame,
+        *,
+        task: str | Column | None = None,
+        position: str | Column | None = None,
+        key: str | Column | None = None,
+        value: str | Column | None = None,
+        on_error: Handler | None = None,
+    ) -> PipelineBuilder:
+        """Begin a guarded pipeline over a streaming `source`.
+
+        `task` gives the unit that pauses on its own, `position` a sortable integer that is unique
+        within the task; for a Kafka source they default to `partition` and `offset`.
+        """
+        from agents.pipeline import define
+
+        return define(
+            name,
+            source,
+            task=task,
+            position=position,
+            key=key,
+            value=value,
+            on_error=on_error,
+            runner=self,
+        )
+
+    def start_pipeline(
+        self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None = None
+    ) -> PipelineThread:
+        """Start one run of `pipeline` at `checkpoint`; what `pipeline.start(checkpoint)` calls.
+
+        Raises ApplicationLatched when somebody shut the application down, and whatever keeps the
+        query from starting.
+        """
+        from agents.thread import PipelineThread
+
+        config = self._runtime.config
+        return self._runtime.start(
+            lambda outbox, on_death: PipelineThread(
+                pipeline,
+                application=config.application,
+                instance=self.instance,
+                outbox=outbox,
+                config=config,
+                on_death=on_death,
+            ),
+            lambda thread: thread.start(checkpoint, trigger=trigger),
+        )
+
+    # ── life and end ─────────────────────────────────────────────────────────────────────────
+
+    def __enter__(self) -> Agent:
+        """Bring the instance to RUNNING; raises ApplicationLatched."""
+        self._runtime.open()
+        self._block.enter_context(ending_the_block())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop everything; an exception of the block goes on to the caller."""
+        with self._block:
+            self._stop("the block ended" if kind is None else f"the block ended: {kind.__name__}")
+
+    def await_termination(self, timeout_seconds: float | None = None) -> Ending | None:
+        """Wait until the work is over and return how it ended; None when the time is over first.
+
+        A failure is not raised from here: it has ended the instance (SHUTDOWN_CLIENT of KIP-671,
+        the default), the answer is FAILED, and `exception` is what was raised. A script that
+        shall fail with it says `if agent.exception: raise agent.exception`.
+        """
+        return self._runtime.await_ending(timeout_seconds)
+
+    def stop(self) -> None:
+        """Stop all pipelines at a micro-batch boundary and end the instance; wait for it.
+
+        Bounded by `error.shutdown.timeout.ms`, after which running Spark jobs are cancelled, and
+        some seconds for the last events. Not to be called from inside a pipeline's functions.
+        """
+        self._stop("stop() was called")
+
+    def _stop(self, reason: str) -> None:
+        # The wait may be interrupted by a signal; the end goes on.
+        self._runtime.end_soon(Ending.STOPPED, reason)
+        self._runtime.await_over()
+
+    @property
+    def instance(self) -> UUID:
+        """The id of this instance: a UUIDv7, never used again."""
+        return self._runtime.id
+
+    @property
+    def state(self) -> InstanceStatus:
+        """The instance's state: CREATED, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING."""
+        return self._runtime.instance.status
+
+    @property
+    def exception(self) -> BaseException | None:
+        """The exception that ended the instance, as it was raised; None while nothing has."""
+        return self._runtime.exception
+
+    @property
+    def stopped_by_command(self) -> bool:
+        """Whether an operator shut the application down: do not start it again by yourself."""
+        return self._runtime.ending is Ending.SHUT_DOWN
+
+    # ── tasks ────────────────────────────────────────────────────────────────────────────────
+
+    def tasks(self) -> list[TaskState]:
+        """Return the tasks that ever failed or changed state; every other one is RUNNING."""
+        states = [state for thread in self._runtime.threads for state in thread.tasks()]
+        # A later run of a pipeline knows its tasks better than an earlier one.
+        return list({state.id: state for state in states}.values())
+
+    def paused_tasks(self) -> list[TaskState]:
+        """Return the tasks that are PAUSED."""
+        return [state for state in self.tasks() if state.status is TaskStatus.PAUSED]
+
+    def resume(
+        self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
+    ) -> bool:
+        """Let a PAUSED task go on at the record that failed; True only from PAUSED (KIP-990).
+
+        Held records run first, in order. Waits for the micro-batch that is at work.
+        """
+        return self._resume(task, ResumeHow.RETRY, actor, reason)
+
+    def skip(self, task: TaskState | TaskId, *, reason: str, actor: str | None = None) -> bool:
+        """Let a PAUSED task go on past the record that failed; True only from PAUSED.
+
+        The record becomes a dead letter, where those are on, with `reason` and `actor` beside it.
+        """
+        return self._resume(task, ResumeHow.SKIP, actor, reason)
+
+    def _resume(
+        self,
+        task: TaskState | TaskId,
+        how: ResumeHow,
+        actor: str | None,
+        reason: str | None,
+    ) -> bool:
+        id = task.id if isinstance(task, TaskState) else task
+        for thread in self._runtime.running():
+            if (thread.pipeline_name, thread.checkpoint_id) == (id.pipeline, id.checkpoint):
+                return thread.resume(id.key, how=how, actor=actor, reason=reason).applied
+        return False
+
+    def metrics(self) -> dict[str, int]:
+        """Return counts: of all tasks under their KIP-298 names, then of the agent itself.
+
+        `last-failure-timestamp` is in milliseconds since 1970, 0 while there was none.
+        """
+        counters = [state.counters for state in self.tasks()]
+        totals = {
+            name.replace("_", "-"): sum(getattr(each, name) for each in counters)
+            for name in COUNTED
+        }
+        latest = [each.last_failure_timestamp for each in counters if each.last_failure_timestamp]
+        totals["last-failure-timestamp"] = int(max(latest).timestamp() * 1000) if latest else 0
+        totals["tasks-paused"] = len(self.paused_tasks())
+        return totals | self._runtime.metrics()
+
+
+def _versions(spark: SparkSession) -> dict[str, str]:
+    known = {"python": platform.python_version(), "spark": spark.version}
+    try:
+        return {"agent": version("arrester"), **known}
+    except PackageNotFoundError:  # run from its sources
+        return known

@@ -1,0 +1,75 @@
+"""What the runtime needs of the engine's threads, and nothing of how they do it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from controlplane.domain.events import Failure, ResumeHow
+from controlplane.domain.states import TaskState, ThreadStatus
+
+
+class Outcome(Protocol):
+    """What a thread made of a command; the reason is its word either way."""
+
+    @property
+    def applied(self) -> bool: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Controls(Protocol):
+    """What a command needs of a thread. It answers, beside its checkpoint, with its own events."""
+
+    @property
+    def pipeline_name(self) -> str: ...
+
+    @property
+    def checkpoint_id(self) -> str: ...
+
+    def resume(
+        self,
+        key: str | None,
+        *,
+        how: ResumeHow,
+        position: int | None = None,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome: ...
+
+    def is_applied(self, command: UUID) -> Outcome | None: ...
+
+
+class Death(Protocol):
+    """How a thread ended, as the engine tells it, once per thread."""
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def failure(self) -> Failure | None: ...
+
+    @property
+    def exception(self) -> BaseException | None: ...
+
+    @property
+    def superseded(self) -> bool: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+
+class Thread(Controls, Protocol):
+    """One run of a pipeline, as the runtime drives it."""
+
+    @property
+    def state(self) -> ThreadStatus: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    def stop(self, *, timeout_seconds: float) -> bool: ...
+
+    def tasks(self) -> list[TaskState]: ...
