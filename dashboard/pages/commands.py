@@ -26,7 +26,7 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
     )
     context = {
         "application": application,
-        "names": [summary.state.name for summary in queries.applications()],
+        "names": sorted(queries.positions()),
         "commands": queries.commands(application or None, cursor=request.GET.get("after")),
     }
     return page(request, who, place, context)

@@ -38,7 +38,7 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
     stopped = queries.stopped_by_group(groups.rows)
     context = {
         "asked": asked,
-        "names": [summary.state.name for summary in queries.applications()],
+        "names": sorted(queries.positions()),
         "groups": [
             (each, stopped.get((each.application, each.fingerprint), 0)) for each in groups.rows
         ],

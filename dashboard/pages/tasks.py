@@ -28,6 +28,7 @@ def tasks(request: HttpRequest, who: Person) -> HttpResponse:
     )
     context = {
         "asked": asked,
+        "names": sorted(queries.positions()),
         "statuses": [status.value for status in TaskStatus],
         "tasks": queries.tasks(wanted, cursor=request.GET.get("after")),
     }

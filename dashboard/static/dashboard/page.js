@@ -119,7 +119,10 @@ function said(button, word) {
 // ── what a refresh must not undo ─────────────────────────────────────────────────────────────
 
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-  !(name === "open" && node.matches("details, dialog"));
+  !(name === "open" && node.matches("details"));
+// What somebody is typing, and a message they are reading in a button.
+Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
+  !(node.nodeType === Node.ELEMENT_NODE && node.matches("form.filters"));
 
 document.addEventListener("toggle", (event) => {
   if (event.target.matches("details[data-raw]")) localStorage.setItem(RAW, event.target.open ? "on" : "off");
@@ -131,6 +134,7 @@ function remembered() {
   }
 }
 
+document.querySelector(".sections [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 document.body.addEventListener("htmx:afterSettle", tick);
 remembered();
 showTheme();
