@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
 #: A transaction is long enough to be cheap and short enough to be seen at once.
 EVENTS_PER_READ = 5000
-MOST_ENTRIES = 512
+FIRST_ENTRIES, MOST_ENTRIES = 32, 512
 #: What a value that we did not foresee raises, in our code or in PostgreSQL. Whatever else fails
 #: (a server that is away, a table that is missing) will not fail for ever, and is tried again.
 _RELAYED = get_args(CommandEvent) + get_args(ApplicationEvent)
@@ -74,7 +74,7 @@ def drain(application: str, *, budget_seconds: float = 5.0) -> Drained:
 
 def _drain_until(deadline: float, application: str) -> tuple[int, bool]:
     """Fold until nothing waits or the time is over; return events folded, and whether more wait."""
-    redis, events, count = broker.client(), 0, 32
+    redis, events, count = broker.client(), 0, FIRST_ENTRIES
     _begin_again_after_loss(redis, application)
     # From the very beginning, not from the cursor: entries below it are leftovers of a crash
     # between commit and confirmation, or of a Redis whose clock went back. Both are told apart by

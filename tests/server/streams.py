@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from uuid import UUID, uuid4
 
+from django.db import transaction
+from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import models, projections, rows, store
@@ -74,3 +77,15 @@ def assert_exact(application: str = APPLICATION) -> None:
     assert rows.APPLICATIONS.load("name = %s", [application]) == (
         [pure.application] if whole else []
     )
+
+
+@contextmanager
+def locked(application: str) -> Iterator[store.Stream]:
+    """Hold a stream's lock in a transaction, as whoever appends does."""
+    with transaction.atomic():
+        yield store.lock(application)
+
+
+def without_body(stored: StoredEvent) -> StoredEvent:
+    """Return an event as a list of them has it."""
+    return replace(stored, event=replace(stored.event, body=None))

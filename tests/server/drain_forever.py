@@ -1,0 +1,16 @@
+"""A process that folds one application, in small transactions, until it is killed."""
+
+from __future__ import annotations
+
+import sys
+
+import django
+
+django.setup()
+
+from controlplane import ingest  # noqa: E402  # Django has to be ready first
+
+ingest.FIRST_ENTRIES = ingest.MOST_ENTRIES = 2
+print("ready", flush=True)
+while True:
+    ingest.drain(sys.argv[1], budget_seconds=0.5)

@@ -1,0 +1,142 @@
+"""Workers killed at any moment, workers that fight, a Redis that is emptied: nothing is lost,
+nothing counts twice, and the order holds."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID, uuid4
+
+import pytest
+from redis import Redis
+
+from controlplane import embedded, ingest, projections
+from controlplane.domain import keys
+from controlplane.domain.events import Event
+from tests import histories
+from tests.histories import APPLICATION
+from tests.server import streams
+
+pytestmark = pytest.mark.chaos
+PATIENCE_SECONDS = 120
+KILLS = 10
+
+
+class Spool:
+    """What an agent keeps until it is confirmed, and sends again when Redis has lost it."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self.kept: dict[UUID, list[Event]] = {}
+        self.sent: list[Event] = []
+        self.numbers = iter(range(10**9))
+
+    def say(self, *, batches: int) -> None:
+        """Send new batches of a few failures each; now and then one twice."""
+        for _ in range(batches):
+            events = [histories.failed(next(self.numbers)) for _ in range(random.randint(1, 5))]
+            batch = uuid4()
+            self.kept[batch] = events
+            self.sent += events
+            for _ in range(random.choice((1, 1, 1, 2))):
+                streams.send(self.redis, events, batch=batch)
+
+    def hear(self) -> None:
+        """Let go of what is confirmed."""
+        for batch in streams.confirmed(self.redis):
+            self.kept.pop(batch, None)
+
+    def say_again(self) -> None:
+        """Send all that is not confirmed, from the oldest on."""
+        for batch, events in self.kept.items():
+            streams.send(self.redis, events, batch=batch)
+
+
+@contextmanager
+def worker() -> Iterator[subprocess.Popen[str]]:
+    """Run a process that folds, and kill it at the end."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.server.drain_forever", APPLICATION],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        yield child
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def assert_all_once_and_in_order(redis: Redis, spool: Spool) -> None:
+    assert streams.said() == spool.sent
+    streams.assert_exact()
+    assert redis.xlen(keys.events(APPLICATION)) == 0
+    before = projections.live(APPLICATION)
+    projections.rebuild(APPLICATION)
+    assert projections.live(APPLICATION) == before
+
+
+def test_ten_kills_lose_nothing_and_double_nothing(
+    redis: Redis, fresh_database: embedded.Urls
+) -> None:
+    spool, in_flight = Spool(redis), 0
+    for _ in range(KILLS):
+        with worker():
+            spool.say(batches=40)
+            time.sleep(random.uniform(0, 0.05))
+        in_flight += redis.xlen(keys.events(APPLICATION)) > 0
+    # Else it would prove nothing.
+    assert in_flight > 0
+    ingest.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
+    spool.hear()
+
+    assert spool.kept == {}
+    assert_all_once_and_in_order(redis, spool)
+
+
+def test_two_workers_fight_and_do_no_harm(redis: Redis, fresh_database: embedded.Urls) -> None:
+    spool = Spool(redis)
+    with worker(), worker():
+        for _ in range(10):
+            spool.say(batches=20)
+            time.sleep(0.05)
+        wait_until(lambda: redis.xlen(keys.events(APPLICATION)) == 0)
+    spool.hear()
+
+    assert spool.kept == {}
+    assert_all_once_and_in_order(redis, spool)
+
+
+def test_a_redis_that_is_emptied_in_full_flight_costs_nothing(
+    redis: Redis, fresh_database: embedded.Urls
+) -> None:
+    spool = Spool(redis)
+    with worker(), worker():
+        for _ in range(4):
+            spool.say(batches=30)
+            spool.hear()
+            spool.say(batches=30)
+            redis.flushall()
+            spool.say_again()
+        wait_until(lambda: (spool.hear(), not spool.kept)[1])
+
+    assert_all_once_and_in_order(redis, spool)

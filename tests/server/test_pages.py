@@ -1,0 +1,209 @@
+"""Pages by cursor: every row once, in order, whatever comes meanwhile; and every filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+from redis import Redis
+
+from controlplane import actions, ingest, queries
+from controlplane.domain.errors import InvalidValue, NotFound
+from controlplane.domain.events import Event, RecordFailed, Response, Run, StoredEvent
+from controlplane.domain.states import CommandState, CommandStatus, TaskStatus
+from controlplane.queries import FailureFilter, Page
+from tests import histories
+from tests.histories import APPLICATION, FAILURE, JFK, NOON
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+T = TypeVar("T")
+
+
+def all_pages(read: Callable[[str | None], Page[T]]) -> list[T]:
+    """Return the rows of all pages."""
+    rows: list[T] = []
+    cursor = None
+    while True:
+        page = read(cursor)
+        rows += page.rows
+        cursor = page.next
+        if cursor is None:
+            return rows
+
+
+def positions(rows: list[StoredEvent] | tuple[StoredEvent, ...]) -> list[int | None]:
+    return [each.event.data.position for each in rows if isinstance(each.event.data, RecordFailed)]
+
+
+def fold(redis: Redis, events: list[Event], *, application: str = APPLICATION) -> None:
+    streams.send(redis, events, application=application)
+    ingest.drain(application)
+
+
+def test_failures_come_newest_first_and_each_once(redis: Redis) -> None:
+    # Many at the same moment: the sequence tells them apart.
+    fold(redis, [histories.failed(position % 7) for position in range(100)])
+    fold(redis, [histories.failed(3)], application="other")
+
+    def read(cursor: str | None) -> Page[StoredEvent]:
+        return queries.failures(FailureFilter(), cursor=cursor, limit=9)
+
+    found = all_pages(read)
+
+    keys = [(each.event.occurred_at, each.application, each.sequence) for each in found]
+    assert keys == sorted(keys, reverse=True)
+    assert len(set(keys)) == len(keys) == 101
+    assert sum(each.event.data.count for each in found) == 101  # type: ignore[union-attr]  # all RecordFailed
+
+
+def test_what_comes_meanwhile_moves_no_page(redis: Redis) -> None:
+    fold(redis, [histories.failed(position) for position in range(10)])
+    first = queries.failures(FailureFilter(), limit=5)
+    fold(redis, [histories.failed(59)])
+    second = queries.failures(FailureFilter(), cursor=first.next, limit=5)
+    assert positions((*first.rows, *second.rows)) == list(range(9, -1, -1))
+    assert second.next is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (FailureFilter(application=APPLICATION), [4, 3, 2, 1]),
+        (FailureFilter(application="nobody"), []),
+        (FailureFilter(pipeline="gains"), [2]),
+        (FailureFilter(task=JFK.digest), [3, 1]),
+        (FailureFilter(stage="deserialize"), [3]),
+        (FailureFilter(exception_class="KeyError"), [3]),
+        (FailureFilter(fingerprint="1-bbbb"), [3]),
+        (FailureFilter(since=NOON + timedelta(minutes=3)), [4, 3]),
+        (FailureFilter(until=NOON + timedelta(minutes=3)), [2, 1]),
+        (FailureFilter(task=JFK.digest, stage=FAILURE.stage), [1]),
+    ],
+)
+def test_failures_by_filter(redis: Redis, wanted: FailureFilter, expected: list[int]) -> None:
+    other = replace(FAILURE, stage="deserialize", exception_class="KeyError", fingerprint="1-bbbb")
+    second = replace(histories.failed(2), run=Run(pipeline="gains", checkpoint="cp-1", epoch=1))
+    third = RecordFailed(task="JFK", position=3, failure=other, response=Response.CONTINUE)
+    events = [
+        histories.failed(1),
+        second,
+        histories.event(third, minute=3),
+        histories.failed(4, key=None),
+    ]
+    fold(redis, [*histories.started(), *events])
+    assert positions(queries.failures(wanted).rows) == expected
+
+
+def test_a_stage_too_long_for_its_column_is_found_all_the_same(redis: Redis) -> None:
+    long = replace(FAILURE, stage="process:" + "x" * 1000)
+    data = RecordFailed(task="JFK", position=1, failure=long, response=Response.CONTINUE)
+    fold(redis, [histories.event(data)])
+    assert len(queries.failures(FailureFilter(stage=long.stage)).rows) == 1
+
+
+@pytest.mark.parametrize("cursor", ["", "???", "bm90IGpzb24", "W10", "é"])
+def test_a_cursor_that_is_not_ours_is_refused(redis: Redis, cursor: str) -> None:
+    with pytest.raises(InvalidValue, match="cursor"):
+        queries.failures(FailureFilter(), cursor=cursor)
+
+
+def test_a_limit_out_of_bounds_is_refused() -> None:
+    for limit in (0, -1, 1001):
+        with pytest.raises(InvalidValue, match="limit"):
+            queries.failures(FailureFilter(), limit=limit)
+
+
+def test_the_history_of_a_task_has_its_commands_and_their_answers(redis: Redis) -> None:
+    fold(redis, [*histories.started(), *histories.paused(), histories.failed(1, key="EWR")])
+    command = actions.resume_task(JFK.digest, actor="ana")
+    done = histories.CommandApplied(command=command.id)
+    fold(redis, [histories.event(done, run=None)])
+
+    def read(cursor: str | None) -> Page[StoredEvent]:
+        return queries.task_history(JFK.digest, cursor=cursor, limit=2)
+
+    assert [each.event.type for each in all_pages(read)] == [
+        "CommandApplied", "CommandIssued", "RecordsHeld", "TaskPaused", "RecordFailed",
+    ]  # fmt: skip
+    with pytest.raises(NotFound):
+        queries.task_history("0" * 32)
+
+
+def test_a_paused_task_shows_the_record_and_the_trace(redis: Redis) -> None:
+    fold(redis, [*histories.started(), *histories.paused()])
+    detail = queries.task(JFK.digest)
+    assert detail.state.status is TaskStatus.PAUSED
+    assert detail.thread is not None
+    assert detail.failure is not None
+    assert detail.failure.event == histories.failed(7, response=Response.PAUSE)
+    with pytest.raises(NotFound):
+        queries.task("nothing")
+
+
+def test_groups_with_their_example_and_what_stands_because_of_them(redis: Redis) -> None:
+    fold(redis, [*histories.started(), histories.failed(1, key="EWR"), *histories.paused()])
+    (state,) = queries.groups().rows
+    assert (state.count, state.fingerprint) == (2, FAILURE.fingerprint)
+    detail = queries.group(APPLICATION, state.fingerprint)
+    assert detail.example is not None
+    assert detail.example.event.body == histories.failed(7).body
+    assert [each.id for each in detail.stopped] == [JFK]
+    occurrences = queries.group_occurrences(APPLICATION, state.fingerprint).rows
+    assert positions(occurrences) == [7, 1]
+    with pytest.raises(NotFound):
+        queries.group(APPLICATION, "1-none")
+
+
+def test_minutes_add_up_to_what_failed(redis: Redis) -> None:
+    fold(redis, [histories.failed(position) for position in (1, 1, 2)])
+    counts = queries.minutes(since=NOON, until=NOON + timedelta(hours=1))
+    assert [(each.minute, each.count) for each in counts] == [
+        (NOON + timedelta(minutes=1), 2),
+        (NOON + timedelta(minutes=2), 1),
+    ]
+    assert queries.application(APPLICATION).state.failed == 3
+
+
+def test_commands_by_page_and_by_id(redis: Redis) -> None:
+    actions.open_application(APPLICATION, actor="up")
+    ids = []
+    for number in range(3):
+        off = actions.shut_down_application(APPLICATION, actor="ben", reason=f"night {number}")
+        on = actions.start_application(APPLICATION, actor="ana")
+        ids += [off.id, on.id]
+
+    def read(cursor: str | None) -> Page[CommandState]:
+        return queries.commands(APPLICATION, cursor=cursor, limit=2)
+
+    assert [each.id for each in all_pages(read)] == ids[::-1]
+    assert queries.command(ids[0]).status is CommandStatus.APPLIED
+    with pytest.raises(NotFound):
+        queries.command(UUID(int=1))
+
+
+def test_the_grid_shows_stopped_tasks_first(redis: Redis) -> None:
+    fold(redis, [*histories.started(), histories.failed(1, key="EWR"), *histories.paused()])
+    (pipeline,) = queries.pipelines(APPLICATION)
+    assert [each.id.key for each in pipeline.tasks] == ["JFK", "EWR"]
+    assert not pipeline.twin
+    summary = queries.application(APPLICATION)
+    assert (summary.paused, summary.dead, summary.held, summary.instances) == (1, 0, 3, 1)
+    overview = queries.overview()
+    assert [each.id for each in overview.stopped] == [JFK]
+    assert [each.state.name for each in overview.applications] == [APPLICATION]
+    assert [each.id for each in queries.held()] == [JFK]
+
+
+def test_lag_says_what_waits_and_for_how_long(redis: Redis) -> None:
+    fold(redis, [histories.failed(1)])
+    streams.send(redis, [histories.failed(2)])
+    lag = queries.lag(APPLICATION)
+    assert (lag.sequence, lag.waiting) == (1, 1)
+    assert lag.waiting_seconds is not None
+    with pytest.raises(NotFound):
+        queries.lag("other")

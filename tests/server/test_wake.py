@@ -1,0 +1,154 @@
+"""Wake and a Celery worker as real processes: from an entry in Redis to a row in a view."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.db import connection
+from redis import Redis
+
+from controlplane import actions, embedded, queries
+from controlplane.domain import keys
+from controlplane.domain.errors import NotFound
+from controlplane.domain.states import CommandStatus
+from tests import histories
+from tests.histories import APPLICATION, JFK
+from tests.server import streams
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 60
+WAKE = ["manage.py", "wake"]
+WORKER = ["-m", "celery", "-A", "controlplane", "worker", "--concurrency", "2", "-l", "WARNING"]
+pytestmark = pytest.mark.chaos
+
+
+@contextmanager
+def process(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process of the server; let it end cleanly unless it is dead by then."""
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, *words],
+            cwd=REPOSITORY,
+            stdout=output,
+            stderr=output,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+            start_new_session=True,
+        )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        child.wait(PATIENCE_SECONDS)
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a process with its children."""
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+@pytest.fixture
+def server(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run wake and a worker; return the worker."""
+    with process(WAKE, tmp_path / "wake.log"), process(WORKER, tmp_path / "worker.log") as worker:
+        yield worker
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def folded(count: int) -> Callable[[], bool]:
+    """Whether the log has `count` events."""
+
+    def look() -> bool:
+        try:
+            return queries.lag(APPLICATION).sequence >= count
+        except NotFound:
+            return False
+
+    return look
+
+
+def test_a_batch_becomes_a_row_and_a_command_is_answered(
+    redis: Redis, server: subprocess.Popen[bytes]
+) -> None:
+    batch = streams.send(redis, [*histories.started(), *histories.paused()])
+    wait_until(folded(5))
+    wait_until(lambda: batch in streams.confirmed(redis))
+    assert streams.task(JFK.digest).held == 3
+
+    command = actions.resume_task(JFK.digest, actor="ana")
+    applied = histories.CommandApplied(command=command.id)
+    streams.send(redis, [histories.event(applied, run=None)])
+    wait_until(lambda: queries.command(command.id).status is CommandStatus.APPLIED)
+    wait_until(lambda: queries.health().well)
+    streams.assert_exact()
+
+
+def test_messages_lost_with_the_broker_cost_a_sweep(
+    redis: Redis, server: subprocess.Popen[bytes]
+) -> None:
+    streams.send(redis, [histories.failed(1)])
+    wait_until(folded(1))
+    redis.flushall()
+    for position in range(2, 30):
+        streams.send(redis, [histories.failed(position)])
+        # Every message of the broker's, again and again, but not the streams.
+        redis.delete("arrester", "unacked", "unacked_index", keys.woken(APPLICATION))
+    wait_until(folded(29))
+    streams.assert_exact()
+
+
+def test_a_killed_worker_is_replaced_by_the_next(
+    redis: Redis, server: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    streams.send(redis, [histories.failed(1)])
+    wait_until(folded(1))
+    kill(server)
+    for position in range(2, 30):
+        streams.send(redis, [histories.failed(position)])
+    with process(WORKER, tmp_path / "second.log"):
+        wait_until(folded(29))
+    streams.assert_exact()
+
+
+def test_a_postgres_that_cuts_all_connections_costs_a_sweep(
+    redis: Redis, server: subprocess.Popen[bytes], fresh_database: embedded.Urls
+) -> None:
+    with psycopg.connect(fresh_database.admin_database, autocommit=True) as admin:
+        for position in range(1, 30):
+            streams.send(redis, [histories.failed(position)])
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE usename = 'arrester_app'"
+            )
+            time.sleep(0.05)
+    # Ours was cut, too.
+    connection.close()
+    wait_until(folded(29))
+    streams.assert_exact()
+
+
+def test_wake_ends_cleanly_when_it_is_told_to(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    log = tmp_path / "wake.log"
+    with process(WAKE, log) as wake:
+        wait_until(lambda: b"awake" in log.read_bytes())
+    assert wake.returncode == 0
+    assert log.read_bytes().endswith(b"asleep\n")
