@@ -216,7 +216,7 @@ class Ledger(msgspec.Struct, kw_only=True):
         task = self.task(chunk.task)
         left = task.held - chunk.taken
         blame = task.blame
-        if task.state.status is TaskStatus.RUNNING and _is_behind(blame, chunk):
+        if task.state.status is TaskStatus.RUNNING and (not left or _is_behind(blame, chunk)):
             blame = None
         cursor = chunk.end if left else None
         self._keep(replace(task, held=left, cursor=cursor, blame=blame))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -68,6 +69,8 @@ def write_batch(folder: Path, number: int, rows: Sequence[Row]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{number:06d}.json"
     draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    # Spark reads files by time, and two of one millisecond in any order.
+    os.utime(draft, (1_700_000_000 + number, 1_700_000_000 + number))
     draft.rename(folder / f"{number:06d}.json")
 
 

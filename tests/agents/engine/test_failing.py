@@ -1,0 +1,248 @@
+"""What ends a run, and what never does: FAIL, sinks that raise, handlers, positions, the replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from agents.handlers import (
+    ErrorContext,
+    LogAndContinue,
+    LogAndFail,
+    LogAndPause,
+    Record,
+    RecordError,
+)
+from controlplane.domain.events import (
+    FailuresCounted,
+    RecordFailed,
+    Response,
+    TaskDied,
+    TaskRestarted,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.states import TaskStatus, ThreadStatus
+from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+def local_raising_on_bad() -> Any:
+    """Return the step as a function that travels by value: workers do not have this module."""
+
+    def check(row: Row) -> Row:
+        if row["value"] == "bad":
+            raise ValueError("bad")
+        if row["value"] == "exit":
+            raise SystemExit(3)
+        return row
+
+    return check
+
+
+def test_fail_ends_the_run_and_decides_nothing(bench: Bench) -> None:
+    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "bad"))
+    thread = bench.start(bench.checking(local_raising_on_bad(), LogAndFail()))
+    wait_until(lambda: bool(bench.deaths))
+
+    [death] = bench.deaths
+    assert death.failure is not None
+    assert "process:check failed at task 'a', position 1: ValueError: bad" in death.reason
+    assert thread.state is ThreadStatus.DEAD
+    assert bench.written() == []
+    [died] = bench.outbox.of(TaskDied)
+    assert (died.task, died.position) == ("a", 1)
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.task, failed.response) == ("a", Response.FAIL)
+    assert len(bench.outbox.of(ThreadDied)) == 1
+
+
+def test_the_next_run_takes_the_dead_task_up_and_counts_the_record_once(bench: Bench) -> None:
+    bench.add(("a", 0, "x"), ("a", 1, "bad"))
+    bench.start(bench.checking(local_raising_on_bad(), LogAndFail()))
+    wait_until(lambda: len(bench.deaths) == 1)
+    bench.start(bench.checking(local_raising_on_bad(), LogAndFail()))
+    wait_until(lambda: len(bench.deaths) == 2)
+
+    bench.start(bench.checking(local_raising_on_bad(), LogAndContinue()))
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+
+    assert bench.positions("a") == [0]
+    assert [each.count for each in bench.outbox.of(RecordFailed)] == [1, 0, 0]
+    assert len(bench.outbox.of(TaskRestarted)) == 2
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert (task.status, task.failed) == (TaskStatus.RUNNING, 1)
+
+
+def test_pause_on_the_global_task_is_fail(bench: Bench) -> None:
+    bench.add(("a", 0, "bad"))
+    bench.start(bench.checking(local_raising_on_bad(), LogAndPause(), task=None))
+    wait_until(lambda: bool(bench.deaths))
+
+    [died] = bench.outbox.of(TaskDied)
+    assert (died.task, died.position) == (None, 0)
+
+
+def test_system_exit_in_a_step_is_a_failed_record(bench: Bench) -> None:
+    bench.add(("a", 0, "exit"), ("a", 1, "x"))
+    bench.start(bench.checking(local_raising_on_bad(), LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+
+    assert bench.positions("a") == [1]
+    [failed] = bench.outbox.of(RecordFailed)
+    assert failed.failure.exception_class == "SystemExit"
+
+
+def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_what_was_decided(
+    bench: Bench,
+) -> None:
+    """A record that would pass now stays skipped; a task that was cut stays cut."""
+    flag = bench.folder / "repaired"
+    place = str(flag)
+
+    def check(row: Row) -> Row:
+        import os
+
+        if row["value"] in ("bad", "worse") and not os.path.exists(place):
+            raise ValueError(row["value"])
+        return row
+
+    class Worse:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+            return Response.PAUSE if record.value == "worse" else Response.CONTINUE
+
+    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"))
+    bench.add(("a", 3, "worse"), ("a", 4, "x"), ("b", 5, "bad"), ("b", 6, "x"))
+    calls: list[int] = []
+    sink = sink_to(bench.folder / "out")
+
+    def second_time(df: DataFrame, number: int) -> None:
+        calls.append(number)
+        if number == 1:
+            raise SystemExit(7)
+        sink(df, number)
+
+    step = bench.define().process("check", check, on_error=Worse())
+    bench.start(step.write(second_time))
+    wait_until(lambda: bool(bench.deaths))
+    [death] = bench.deaths
+    assert isinstance(death.exception, SystemExit)
+    assert death.failure is not None
+    assert death.failure.stage == "produce"
+    assert bench.outbox.of(TaskDied) == []
+
+    flag.touch()
+    bench.start(step.write(sink))
+    bench.wait_for_input()
+    wait_until(lambda: bench.positions("a") == [0, 2, 3, 4])
+    bench.stop()
+
+    assert bench.positions("b") == [6]
+    assert sorted(each["position"] for each in bench.dead_letters()) == [1, 5]
+    assert sum(each.count for each in bench.outbox.of(RecordFailed)) == 3
+    assert calls == [0, 1]
+
+
+def test_positions_that_are_null_or_not_unique_are_failures_of_their_records(
+    bench: Bench,
+) -> None:
+    bench.add(("a", 0, "x"), ("a", None, "x"), ("a", 1, "y"), ("a", 1, "z"), ("b", 1, "x"))
+    pipeline = (
+        bench.define(on_error=LogAndContinue())
+        .process("check", lambda row: None if row["value"] == "z" else row)
+        .write(sink_to(bench.folder / "out"))
+    )
+    bench.start(pipeline)
+    bench.wait_for_input()
+    bench.stop()
+
+    assert sorted(bench.written()) == [("a", 0), ("b", 1)]
+    failed = {each.failure.exception_class: each for each in bench.outbox.of(RecordFailed)}
+    assert set(failed) == {"PositionMissing", "PositionNotUnique"}
+    assert failed["PositionMissing"].failure.stage == "source"
+    assert sum(each.count for each in bench.outbox.of(RecordFailed)) == 3
+    assert len({each["id"] for each in bench.dead_letters()}) == 3
+
+
+def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> None:
+    bench.add(("a", None, "x"))
+    bench.start(bench.checking(lambda row: row))
+    wait_until(lambda: bool(bench.deaths))
+
+    assert "the position is NULL in task 'a'" in bench.deaths[0].reason
+
+
+def test_a_handler_is_asked_once_per_record_in_order_and_sees_it(bench: Bench) -> None:
+    seen: list[tuple[str | None, int | None, str]] = []
+
+    class Asked:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+            assert context.stage == "process:check"
+            assert record.row["value"] == record.value
+            seen.append((context.task, context.position, error.exception_class))
+            return Response.PAUSE if context.position == 2 else Response.CONTINUE
+
+    bench.add(*[(task, n, "bad") for task in "ba" for n in (3, 1, 2)])
+    bench.start(bench.checking(local_raising_on_bad(), Asked()))
+    bench.wait_for_input()
+
+    assert seen == [(task, n, "ValueError") for task in "ab" for n in (1, 2)]
+
+
+@pytest.mark.parametrize("answer", ["RETRY?", None, 3])
+def test_a_handler_that_answers_nonsense_means_fail(bench: Bench, answer: object) -> None:
+    class Confused:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Any:
+            return answer
+
+    bench.add(("a", 0, "bad"))
+    bench.start(bench.checking(local_raising_on_bad(), Confused()))
+    wait_until(lambda: bool(bench.deaths))
+
+
+def test_a_handler_that_exits_means_fail(bench: Bench) -> None:
+    class Exiting:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+            raise SystemExit
+
+    bench.add(("a", 0, "bad"))
+    bench.start(bench.checking(local_raising_on_bad(), Exiting()))
+    wait_until(lambda: bool(bench.deaths))
+    assert len(bench.outbox.of(TaskDied)) == 1
+
+
+def test_a_source_that_fails_ends_the_run_and_blames_no_record(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    thread = bench.start(bench.checking(lambda row: row))
+    bench.wait_for_input()
+    for part in (Path(bench.checkpoint) / "offsets").glob("*"):
+        part.unlink()
+    (Path(bench.checkpoint) / "offsets").rmdir()
+    (Path(bench.checkpoint) / "offsets").write_text("not a folder")
+    bench.add(("a", 1, "x"))
+    wait_until(lambda: bool(bench.deaths))
+
+    assert thread.state is ThreadStatus.DEAD
+    assert bench.outbox.of(TaskDied) == []
+    [died] = bench.outbox.of(ThreadDied)
+    assert died.failure is not None
+    assert died.failure.stage == "source"
+
+
+def test_the_server_sees_each_run_start_and_end(bench: Bench) -> None:
+    bench.start(bench.checking(lambda row: row))
+    bench.stop()
+    bench.start(bench.checking(lambda row: row))
+    bench.stop()
+
+    assert len(bench.outbox.of(ThreadStarted)) == len(bench.outbox.of(ThreadDied)) == 2
+    assert bench.outbox.of(FailuresCounted) == []
+    assert bench.deaths == []
