@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from agents import Agent, ApplicationLatched, Ending, InvalidConfiguration
+from agents.guard import ConnectRefused
+from controlplane.domain import keys, wire
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.events import (
+    CommandApplied,
+    CommandIssued,
+    CommandKind,
+    InstanceStopped,
+    StoredEvent,
+)
+from controlplane.domain.states import InstanceStatus, TaskStatus, ThreadStatus
+from controlplane.domain.stream import StreamState, empty
+from tests.agents.flights import World
+from tests.agents.redis_server import FoldingSide, Server, eventually
+
+pytestmark = pytest.mark.spark
+
+GOOD = [("EWR", n, f"{n},{n}") for n in range(5)]
+DIRTY = [("LGA", 0, "1,1"), ("LGA", 1, "NA,1"), ("LGA", 2, "2,2")]
+LATE = [("JFK", 0, "3,3"), ("JFK", 1, "1000,3"), ("JFK", 2, "4,4"), ("JFK", 3, "5,5")]
+MINUTE = 60.0
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    return World(spark, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(tmp_path / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+
+@pytest.fixture
+def with_redis(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    yield redis_server
+
+
+def agent_of(world: World) -> Agent:
+    errors = {
+        "errors.dlq.enable": True,
+        "errors.dlq.path": str(world.folder / "dlq"),
+        "error.shutdown.timeout.ms": 30_000,
+    }
+    return Agent(world.spark, application="flights", errors=errors)
+
+
+def paused_keys(agent: Agent) -> list[str | None]:
+    return [task.id.key for task in agent.paused_tasks()]
+
+
+def folded(folding: FoldingSide) -> StreamState:
+    folding.confirm()
+    now = datetime.now(UTC)
+    events = [(entry.batch, event) for entry in folding.folded for event in entry.events]
+    return empty("flights").fold(
+        StoredEvent(application="flights", sequence=n, received_at=now, batch=batch, event=event)
+        for n, (batch, event) in enumerate(events, start=1)
+    )
+
+
+def test_an_agent_is_useful_alone(world: World) -> None:
+    world.arrive("first", [*GOOD, *DIRTY, *LATE])
+    agent = agent_of(world)
+    assert agent.state.value == "CREATED"
+    with agent:
+        world.delays(agent).start(world.checkpoint)
+        eventually(lambda: paused_keys(agent) == ["JFK"], seconds=MINUTE)
+        eventually(lambda: world.written("JFK") == [0], seconds=MINUTE)
+        (task,) = agent.paused_tasks()
+        assert task.position == 1
+        assert task.held == 3
+        assert task.failure is not None
+        assert "1000 minutes late" in task.failure.message
+        world.arrive("second", [("EWR", 5, "5,5"), ("JFK", 4, "6,6")])
+        eventually(lambda: world.written("EWR") == [0, 1, 2, 3, 4, 5], seconds=MINUTE)
+        assert world.written("JFK") == [0]
+        assert agent.skip(task, reason="a typing error", actor="ana")
+        assert not agent.skip(task, reason="again")
+        eventually(lambda: world.written("JFK") == [0, 2, 3, 4], seconds=MINUTE)
+        assert agent.paused_tasks() == []
+        assert agent.await_termination(timeout_seconds=0.1) is None
+        assert world.written("LGA") == [0, 2]
+        assert world.dead_letters() == 2
+        metrics = agent.metrics()
+        assert metrics["record-failures"] == 2
+        assert metrics["records-skipped"] == 2
+        assert metrics["dlq-records-produced"] == 2
+        assert metrics["last-failure-timestamp"] > 1e12
+        assert metrics["events-spooled"] > 0
+    assert agent.state is InstanceStatus.NOT_RUNNING
+    assert agent.await_termination() is Ending.STOPPED
+    assert agent.exception is None
+    assert not agent.stopped_by_command
+    assert not agent.resume(task)
+
+
+def test_the_whole_loop_over_redis(world: World, with_redis: Server, folding: FoldingSide) -> None:
+    world.arrive("first", [*GOOD, *DIRTY, *LATE])
+    agent = agent_of(world)
+    with agent:
+        world.delays(agent).start(world.checkpoint)
+        eventually(lambda: paused(folded(folding)) == ["JFK"], seconds=MINUTE)
+        skip = issue(with_redis, agent, folded(folding), CommandKind.SKIP_RECORD)
+        eventually(lambda: applied(folding, skip), seconds=MINUTE)
+        eventually(lambda: world.written("JFK") == [0, 2, 3], seconds=MINUTE)
+        shutdown = issue(with_redis, agent, folded(folding), CommandKind.SHUT_DOWN_APPLICATION)
+        assert agent.await_termination(MINUTE) is Ending.SHUT_DOWN
+    assert agent.stopped_by_command
+    assert applied(folding, shutdown)
+    state = folded(folding)
+    assert paused(state) == []
+    assert state.application.failed == 2
+    assert [each.status for each in state.threads.values()] == [ThreadStatus.DEAD]
+    assert state.instances[agent.instance].status is InstanceStatus.NOT_RUNNING
+    assert {each.id.key: each.held for each in state.tasks.values()} == {"LGA": 0, "JFK": 0}
+
+
+def paused(state: StreamState) -> list[str | None]:
+    return [task.id.key for task in state.tasks.values() if task.status is TaskStatus.PAUSED]
+
+
+def applied(folding: FoldingSide, command: CommandIssued) -> bool:
+    folding.confirm()
+    answers = [each.data for each in folding.events if isinstance(each.data, CommandApplied)]
+    return command.command in [answer.command for answer in answers]
+
+
+def issue(server: Server, agent: Agent, state: StreamState, kind: CommandKind) -> CommandIssued:
+    """Relay a command for the paused task, or for the application."""
+    about_task = kind is CommandKind.SKIP_RECORD
+    task = next((each for each in state.tasks.values() if each.position is not None), None)
+    command = CommandIssued(
+        command=uuid4(),
+        kind=kind,
+        actor="ana",
+        reason="a typing error",
+        pipeline=task.id.pipeline if task and about_task else None,
+        checkpoint=task.id.checkpoint if task and about_task else None,
+        task=task.id.key if task and about_task else None,
+        position=task.position if task and about_task else None,
+        instances=(agent.instance,),
+        expires_at=datetime.now(UTC) + timedelta(minutes=15),
+    )
+    server.client.xadd(keys.commands("flights"), {"body": wire.encode_command(command)})
+    return command
+
+
+def test_a_latched_application_does_not_touch_its_checkpoint(
+    world: World, with_redis: Server, folding: FoldingSide
+) -> None:
+    with_redis.client.set(keys.state("flights"), "LATCHED")
+    agent = agent_of(world)
+    pipeline = world.delays(agent)
+    with pytest.raises(ApplicationLatched):
+        pipeline.start(world.checkpoint)
+    assert agent.stopped_by_command
+    assert not Path(world.checkpoint).exists()
+    folding.take()
+    assert isinstance(folding.events[-1].data, InstanceStopped)
+
+
+def test_the_exception_of_a_sink_is_the_agents(world: World) -> None:
+    world.arrive("first", GOOD)
+    raised = KeyError("no such table")
+
+    def sink(frame: DataFrame, number: int) -> None:
+        raise raised
+
+    with agent_of(world) as agent:
+        source = world.source()
+        agent.pipeline("copy", source, position="position").write(sink).start(world.checkpoint)
+        assert agent.await_termination(MINUTE) is Ending.FAILED
+    assert agent.exception is raised
+    assert agent.state is InstanceStatus.NOT_RUNNING
+
+
+def test_a_record_answered_fail_ends_the_instance(world: World) -> None:
+    world.arrive("first", DIRTY)
+    with agent_of(world) as agent:
+        pipeline = agent.pipeline("strict", world.source(), task="origin", position="position")
+        flight = F.from_csv("value", "dep_delay INT, arr_delay INT")
+        pipeline.deserialize("flight", flight).write(world.sink).start(world.checkpoint)
+        assert agent.await_termination(MINUTE) is Ending.FAILED
+    assert isinstance(agent.exception, ArresterError)
+    assert "deserialize failed at task 'LGA', position 1" in str(agent.exception)
+    assert [task.status for task in agent.tasks()] == [TaskStatus.DEAD]
+
+
+def test_a_query_that_has_done_its_work_leaves_nothing_to_await(world: World) -> None:
+    world.arrive("first", GOOD)
+    with agent_of(world) as agent:
+        world.delays(agent).start(world.checkpoint, trigger={"availableNow": True})
+        assert agent.await_termination(MINUTE) is Ending.FINISHED
+    assert world.written("EWR") == [0, 1, 2, 3, 4]
+
+
+def test_spark_connect_is_refused_in_one_line() -> None:
+    connect = cast("SparkSession", object())
+    with pytest.raises(ConnectRefused) as caught:
+        Agent(connect, application="flights")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_wrong_setting_stops_the_construction(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", "localhost:6379")
+    with pytest.raises(InvalidConfiguration, match="REDIS_URL: 'localhost:6379' is not allowed"):
+        Agent(spark, application="flights")
+
+
+DRIVER = """
+    import sys
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.agents.flights import World
+    from tests.agents.test_agent import agent_of
+
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    world = World(spark.getOrCreate(), Path(sys.argv[1]))
+    with agent_of(world) as agent:
+        world.delays(agent).start(world.checkpoint)
+        print("started", flush=True)
+        agent.await_termination()
+"""
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_a_signal_ends_the_driver_gracefully(
+    world: World, redis_server: Server, folding: FoldingSide, number: int, code: int
+) -> None:
+    world.arrive("first", GOOD)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DRIVER), str(world.folder)],
+        env=os.environ | {"REDIS_URL": redis_server.url, "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "started\n"
+    eventually(lambda: world.written("EWR"), seconds=MINUTE)
+    driver.send_signal(number)
+    assert driver.wait(MINUTE) == code
+    driver.stdout.close()
+    state = folded(folding)
+    (instance,) = state.instances.values()
+    assert instance.status is InstanceStatus.NOT_RUNNING
+    assert instance.failure is None
+    assert [each.reason for each in state.threads.values()] == ["stopped"]
