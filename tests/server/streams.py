@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import transaction
@@ -20,6 +21,18 @@ from tests.histories import APPLICATION
 SPOOL = UUID("0193476e-0000-7000-8000-0000000000aa")
 
 
+def put(
+    redis: Redis,
+    fields: Mapping[str, str | bytes],
+    *,
+    id: str = "*",
+    application: str = APPLICATION,
+) -> None:
+    """Put any entry into a stream."""
+    entry: dict[Any, Any] = dict(fields)
+    redis.xadd(keys.events(application), entry, id=id)
+
+
 def send(
     redis: Redis,
     events: Sequence[Event],
@@ -29,17 +42,19 @@ def send(
 ) -> UUID:
     """Send a batch as an agent does; return its id."""
     batch = batch or uuid4()
-    redis.xadd(
-        keys.events(application),
-        {"batch": str(batch), "spool": str(SPOOL), "events": wire.encode_batch(events)},
-    )
+    put(redis, fields(batch, wire.encode_batch(events)), application=application)
     return batch
+
+
+def fields(batch: UUID, events: bytes) -> dict[str, str | bytes]:
+    """Return the fields of an agent's entry."""
+    return {"batch": str(batch), "spool": str(SPOOL), "events": events}
 
 
 def confirmed(redis: Redis, application: str = APPLICATION) -> set[UUID]:
     """Return the batches that the server has confirmed."""
     members = redis.smembers(keys.confirmed(application, SPOOL))
-    return {UUID(member.decode()) for member in members}
+    return {wire.parse_uuid(member, "batch") for member in members}
 
 
 def log(application: str = APPLICATION) -> list[StoredEvent]:

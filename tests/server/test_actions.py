@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management import call_command
 from redis import Redis
 
-from controlplane import actions, ingest, queries, relay, tasks
+from controlplane import actions, broker, ingest, queries, relay, tasks
 from controlplane.domain import keys, wire
 from controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
 from controlplane.domain.events import (
@@ -60,7 +60,7 @@ def relayed(redis: Redis) -> list[CommandIssued]:
     """Return the commands that agents find in Redis."""
     return [
         wire.decode_command(fields[b"body"])
-        for _, fields in redis.xrange(keys.commands(APPLICATION))
+        for _, fields in broker.entries(redis, keys.commands(APPLICATION))
     ]
 
 

@@ -52,6 +52,11 @@ class Spool:
         for batch in streams.confirmed(self.redis):
             self.kept.pop(batch, None)
 
+    def is_heard(self) -> bool:
+        """Hear, and say whether all is confirmed."""
+        self.hear()
+        return not self.kept
+
     def say_again(self) -> None:
         """Send all that is not confirmed, from the oldest on."""
         for batch, events in self.kept.items():
@@ -137,6 +142,6 @@ def test_a_redis_that_is_emptied_in_full_flight_costs_nothing(
             spool.say(batches=30)
             redis.flushall()
             spool.say_again()
-        wait_until(lambda: (spool.hear(), not spool.kept)[1])
+        wait_until(spool.is_heard)
 
     assert_all_once_and_in_order(redis, spool)

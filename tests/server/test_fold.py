@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from controlplane import ingest, models, projections, store
+from controlplane import broker, ingest, models, projections, store
 from controlplane.domain import keys, wire
-from controlplane.domain.events import Event
+from controlplane.domain.events import Event, FailuresCounted, Response
 from controlplane.domain.states import TaskStatus
 from tests import histories
 from tests.histories import APPLICATION, JFK
@@ -76,12 +76,12 @@ def test_a_batch_sent_twice_counts_once(redis: Redis) -> None:
 
 def test_what_was_committed_but_not_confirmed_is_confirmed_by_the_next_drain(redis: Redis) -> None:
     batch = streams.send(redis, [histories.failed(1)])
-    (entry,) = redis.xrange(keys.events(APPLICATION))
+    ((id, fields),) = broker.entries(redis, keys.events(APPLICATION))
     ingest.drain(APPLICATION)
     # As after a kill between the commit and the confirmation.
     redis.delete(keys.confirmed(APPLICATION, streams.SPOOL))
     redis.delete(keys.events(APPLICATION))
-    redis.xadd(keys.events(APPLICATION), entry[1], id=entry[0])
+    streams.put(redis, {name.decode(): value for name, value in fields.items()}, id=id)
 
     ingest.drain(APPLICATION)
 
@@ -123,9 +123,8 @@ def test_a_redis_whose_clock_went_back_is_read_all_the_same(redis: Redis) -> Non
     streams.send(redis, [histories.failed(1)])
     ingest.drain(APPLICATION)
     redis.delete(keys.events(APPLICATION))
-    fields = {"batch": str(uuid4()), "spool": str(streams.SPOOL)}
-    body = histories.failed(2)
-    redis.xadd(keys.events(APPLICATION), fields | {"events": wire.encode_batch([body])}, id="5-1")
+    body = wire.encode_batch([histories.failed(2)])
+    streams.put(redis, streams.fields(uuid4(), body), id="5-1")
 
     ingest.drain(APPLICATION)
 
@@ -141,11 +140,7 @@ def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
     redis.delete(keys.events(APPLICATION))
     for id in ("5-1", f"{int(cursor.partition('-')[0]) + 1000}-0"):
         body = wire.encode_batch([histories.failed(2)])
-        redis.xadd(
-            keys.events(APPLICATION),
-            {"batch": str(uuid4()), "spool": str(streams.SPOOL), "events": body},
-            id=id,
-        )
+        streams.put(redis, streams.fields(uuid4(), body), id=id)
 
     ingest.drain(APPLICATION)
 
@@ -167,10 +162,10 @@ def test_a_drain_whose_time_is_over_says_that_there_is_more(redis: Redis) -> Non
 
 def test_a_count_beyond_the_columns_does_not_stop_the_fold(redis: Redis) -> None:
     most = 2**63 - 1
-    huge = histories.FailuresCounted(
+    huge = FailuresCounted(
         task="JFK",
         failure=histories.FAILURE,
-        response=histories.Response.CONTINUE,
+        response=Response.CONTINUE,
         count=most,
         first_position=0,
         last_position=most,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
+from datetime import date
 from io import StringIO
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -10,15 +13,15 @@ import pytest
 from django.core.management import call_command
 from redis import Redis
 
-from controlplane import ingest, queries
+from controlplane import ingest, queries, store
 from controlplane.domain import keys, wire
-from controlplane.domain.events import ApplicationOpened, Event
+from controlplane.domain.events import ApplicationOpened, Event, StoredEvent
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
-GOOD = {"batch": str(uuid4()), "spool": str(streams.SPOOL)}
+GOOD: dict[str, str | bytes] = {"batch": str(uuid4()), "spool": str(streams.SPOOL)}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +40,7 @@ def test_a_foreign_entry_is_kept_whole_and_the_rest_is_folded(
     redis: Redis, fields: dict[str, str | bytes]
 ) -> None:
     streams.send(redis, [histories.failed(1)])
-    redis.xadd(keys.events(APPLICATION), dict(fields))
+    streams.put(redis, fields)
     streams.send(redis, [histories.failed(2)])
 
     ingest.drain(APPLICATION)
@@ -57,10 +60,7 @@ def test_a_foreign_entry_is_kept_whole_and_the_rest_is_folded(
 def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_let_go(redis: Redis) -> None:
     batch = uuid4()
     for _ in range(2):
-        redis.xadd(
-            keys.events(APPLICATION),
-            {"batch": str(batch), "spool": str(streams.SPOOL), "events": b"garbled"},
-        )
+        streams.put(redis, streams.fields(batch, b"garbled"))
         ingest.drain(APPLICATION)
 
     assert streams.confirmed(redis) == {batch}
@@ -69,27 +69,20 @@ def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_let_go(redis: Redis
 
 def newer(event: Event) -> bytes:
     """Return `event` as a newer agent may say it: with a field that we do not know."""
-    plain = msgspec.to_builtins(event, enc_hook=str)
+    plain: dict[str, Any] = msgspec.to_builtins(event, enc_hook=str)
     plain["data"]["mood"] = "bad"
     return msgspec.msgpack.encode(plain)
 
 
 def packed(*events: bytes) -> bytes:
-    return wire.zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
+    return zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
 
 
 def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
     strange = newer(histories.failed(2))
     first, last = (wire.encode_event(histories.failed(position)) for position in (1, 3))
     batch = uuid4()
-    redis.xadd(
-        keys.events(APPLICATION),
-        {
-            "batch": str(batch),
-            "spool": str(streams.SPOOL),
-            "events": packed(first, strange, last),
-        },
-    )
+    streams.put(redis, streams.fields(batch, packed(first, strange, last)))
 
     ingest.drain(APPLICATION)
 
@@ -112,16 +105,16 @@ def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
 def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_on_two(stored: streams.StoredEvent, day: object) -> tuple[object, ...]:
+    def break_on_two(stored: StoredEvent, day: date) -> tuple[object, ...]:
         if getattr(stored.event.data, "position", None) == 2:
             raise ValueError("two")
-        return row(stored, day)  # type: ignore[arg-type]  # passed on as it came
+        return row(stored, day)
 
-    row = streams.store.log._row
+    row = store.log._row
     for position in (1, 2, 3):
         streams.send(redis, [histories.failed(position)])
     with monkeypatch.context() as patch:
-        patch.setattr(streams.store.log, "_row", break_on_two)
+        patch.setattr(store.log, "_row", break_on_two)
         ingest.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
@@ -138,7 +131,7 @@ def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
 
 
 def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
-    redis.xadd(keys.events(APPLICATION), {"hello": "world"})
+    streams.put(redis, {"hello": "world"})
     ingest.drain(APPLICATION)
     out = StringIO()
 
@@ -149,7 +142,7 @@ def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
 
 
 def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
-    bomb = wire.zlib.compress(b"\0" * (wire.BATCH_MAX_BYTES + 1))
-    redis.xadd(keys.events(APPLICATION), GOOD | {"events": bomb})
+    bomb = zlib.compress(b"\0" * (wire.BATCH_MAX_BYTES + 1))
+    streams.put(redis, GOOD | {"events": bomb})
     ingest.drain(APPLICATION)
     assert "unpacks to more than" in queries.quarantine().rows[0].reason

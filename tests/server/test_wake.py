@@ -19,6 +19,7 @@ from redis import Redis
 from controlplane import actions, embedded, queries
 from controlplane.domain import keys
 from controlplane.domain.errors import NotFound
+from controlplane.domain.events import CommandApplied
 from controlplane.domain.states import CommandStatus
 from tests import histories
 from tests.histories import APPLICATION, JFK
@@ -93,7 +94,7 @@ def test_a_batch_becomes_a_row_and_a_command_is_answered(
     assert streams.task(JFK.digest).held == 3
 
     command = actions.resume_task(JFK.digest, actor="ana")
-    applied = histories.CommandApplied(command=command.id)
+    applied = CommandApplied(command=command.id)
     streams.send(redis, [histories.event(applied, run=None)])
     wait_until(lambda: queries.command(command.id).status is CommandStatus.APPLIED)
     wait_until(lambda: queries.health().well)
