@@ -55,7 +55,7 @@ def show(
     context = {
         "summary": summary,
         "buttons": buttons.for_application(who, summary.state, open_commands),
-        "open_commands": open_commands,
+        "under_way": [command for command in open_commands if command.task is None],
         "pipelines": [
             (each, sum(each.counts.values()) - len(each.tasks)) for each in queries.pipelines(name)
         ],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from controlplane import broker, ingest
+from controlplane import actions, broker, ingest
 from controlplane.domain import keys, wire
 from controlplane.domain.events import (
     Body,
@@ -70,7 +70,7 @@ def failure(stage: str, exception_class: str, message: str, frame: str | None = 
 NA = failure(
     "deserialize",
     "org.apache.spark.SparkNumberFormatException",
-    "[CAST_INVALID_INPUT] The value 'NA' of the type \"STRING\" cannot be cast to \"INT\"",
+    '[CAST_INVALID_INPUT] The value \'NA\' of the type "STRING" cannot be cast to "INT"',
 )
 TYPO = failure(
     "process:validate",
@@ -138,6 +138,13 @@ class Story:
         """Its heart beats."""
         key = keys.heartbeat(self.application, self.instance)
         broker.client().set(key, b"{}", ex=keys.LOST_AFTER_SECONDS)
+
+    def falls_silent(self) -> None:
+        """Its heart stops, and the server notices while Redis is there all the time."""
+        broker.client().delete(keys.heartbeat(self.application, self.instance))
+        now = datetime.now(UTC)
+        for seconds in range(0, 60, 10):
+            actions.watch(now=now + timedelta(seconds=seconds))
 
     def skips(self, key: str, count: int, *, ago: timedelta = timedelta(0)) -> None:
         """So many records of a task cannot be parsed and become dead letters."""

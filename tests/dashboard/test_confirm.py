@@ -1,0 +1,175 @@
+"""What people do on pages: every action by every role, once, and refused where it must be."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from controlplane import actions, queries
+from controlplane.domain.events import CommandKind
+from controlplane.domain.states import ApplicationStatus, CommandStatus
+from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.story import Story
+
+HTMX = {"HX-Request": "true"}
+
+
+def press(client: Client, url: str, **form: object) -> tuple[int, str]:
+    """Press a button; return the status and the HTML of the answer."""
+    response = client.post(url, {"command": str(uuid4())} | form, headers=HTMX)
+    return response.status_code, response.content.decode()
+
+
+def commands() -> list[tuple[str, str]]:
+    return [(each.kind.value, each.status.value) for each in queries.commands().rows]
+
+
+def test_resume_is_one_click_and_shows_its_progress(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    status, page = press(operator, reverse("resume", args=[task]))
+    assert status == 200
+    assert "waits for an instance to fetch it" in page and 'id="resume"' not in page
+    command = queries.commands().rows[0]
+    assert (command.kind, command.actor) == (CommandKind.RESUME_TASK, "ana")
+    flights.fetches(command.id)
+    flights.resumes("JFK", command.id)
+    after = operator.get(reverse("task", args=[task]), headers=HTMX).content.decode()
+    assert "APPLIED" in after and "only a PAUSED task can resume" in after
+
+
+def test_a_double_click_is_one_command(flights: Story, operator: Client) -> None:
+    url = reverse("resume", args=[flights.pauses("JFK").digest])
+    command = str(uuid4())
+    assert press(operator, url, command=command)[0] == 200
+    assert press(operator, url, command=command)[0] == 200
+    assert commands() == [("RESUME_TASK", "ISSUED")]
+
+
+def test_a_refresh_between_two_clicks_offers_the_same_command(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+
+    def offered() -> str:
+        page = operator.get(reverse("task", args=[task]), headers=HTMX).content.decode()
+        return page.partition('name="command" value="')[2][:36]
+
+    first = offered()
+    flights.skips("JFK", 3)
+    assert offered() == first
+    UUID(first)
+    press(operator, reverse("resume", args=[task]), command=first)
+    flights.resumes("JFK", UUID(first))
+    flights.pauses("JFK")
+    assert offered() != first
+
+
+def test_skip_shows_the_record_and_needs_a_reason(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK", held=9).digest
+    dialog = operator.get(reverse("skip-dialog", args=[task])).content.decode()
+    assert "will not be processed" in dialog and "N384HA" in dialog
+    status, again = press(operator, reverse("skip", args=[task]), reason="  ")
+    assert status == 400 and "A reason is required" in again
+    assert commands() == []
+    assert press(operator, reverse("skip", args=[task]), reason="a typo")[0] == 200
+    assert queries.commands().rows[0].reason == "a typo"
+
+
+def test_what_the_state_forbids_is_refused_and_in_the_log(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 2)
+    task = flights.task("EWR").digest
+    status, page = press(operator, reverse("resume", args=[task]))
+    assert status == 409
+    assert "only a PAUSED task can resume; delays_EWR is RUNNING" in page
+    assert commands() == [("RESUME_TASK", "REFUSED")]
+
+
+def test_the_button_says_why_it_is_disabled(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 2)
+    url = reverse("task", args=[flights.task("EWR").digest])
+    page = operator.get(url).content.decode()
+    assert 'disabled title="only a PAUSED task can resume; delays_EWR is RUNNING"' in page
+
+
+def test_a_viewer_sees_the_buttons_and_may_press_none(flights: Story, viewer: Client) -> None:
+    task = flights.pauses("JFK").digest
+    page = viewer.get(reverse("task", args=[task])).content.decode()
+    assert page.count('disabled title="this needs the role operator"') == 2
+    assert "Not now: this needs the role operator" in page
+    for name, argument in [
+        ("resume", task),
+        ("skip", task),
+        ("shut-down", "flights"),
+        ("start", "flights"),
+    ]:
+        form = {"reason": "because", "name": "flights"}
+        assert press(viewer, reverse(name, args=[argument]), **form)[0] == 403
+    for name, argument in [
+        ("skip-dialog", task),
+        ("shut-down-dialog", "flights"),
+        ("start-dialog", "flights"),
+    ]:
+        assert viewer.get(reverse(name, args=[argument])).status_code == 403
+    assert commands() == []
+
+
+def test_shut_down_needs_the_name_and_a_reason(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", held=12)
+    dialog = operator.get(reverse("shut-down-dialog", args=["flights"])).content.decode()
+    assert "1 instance" in dialog and "spark-driver-0" in dialog and "12 held records" in dialog
+    url = reverse("shut-down", args=["flights"])
+    assert press(operator, url, name="flight", reason="maintenance")[0] == 400
+    assert press(operator, url, name="flights", reason="")[0] == 400
+    assert commands() == []
+    status, page = press(operator, url, name="flights", reason="maintenance")
+    assert status == 200 and "LATCHED" in page
+    command = queries.commands().rows[0]
+    flights.fetches(command.id)
+    flights.stops(command=command.id)
+    assert queries.command(command.id).status is CommandStatus.APPLIED
+
+
+def test_a_pending_resume_does_not_hide_the_shutdown(flights: Story, operator: Client) -> None:
+    actions.resume_task(flights.pauses("JFK").digest, actor="ana")
+    page = operator.get(reverse("application", args=["flights"])).content.decode()
+    assert 'id="shut-down" hx-get="/applications/flights/shut-down/ask"' in page
+
+
+def test_start_opens_what_was_shut_down(flights: Story, operator: Client) -> None:
+    flights.stops()
+    actions.shut_down_application("flights", actor="ana", reason="maintenance")
+    dialog = operator.get(reverse("start-dialog", args=["flights"])).content.decode()
+    assert "does not start the driver itself" in dialog
+    assert press(operator, reverse("start", args=["flights"]))[0] == 200
+    assert queries.application("flights").state.status is ApplicationStatus.OPEN
+    assert press(operator, reverse("start", args=["flights"]))[0] == 409
+
+
+def test_actions_need_post_a_token_and_a_command_id(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    url = reverse("resume", args=[task])
+    assert operator.get(url).status_code == 405
+    assert press(operator, url, command="no id")[0] == 400
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(make_user("dora", "operator"))
+    assert strict.post(url, {"command": str(uuid4())}).status_code == 403
+    assert commands() == []
+
+
+def test_without_htmx_the_answer_is_the_command_s_page(flights: Story, operator: Client) -> None:
+    command = str(uuid4())
+    url = reverse("resume", args=[flights.pauses("JFK").digest])
+    response = operator.post(url, {"command": command})
+    assert response.headers["Location"] == reverse("command", args=[command])
+
+
+@pytest.mark.django_db
+def test_a_superuser_is_an_operator(flights: Story) -> None:
+    user = make_user("root")
+    user.is_superuser = True
+    user.save()
+    url = reverse("resume", args=[flights.pauses("JFK").digest])
+    assert press(logged_in(user), url)[0] == 200

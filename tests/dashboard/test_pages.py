@@ -1,0 +1,278 @@
+"""Every page, to everybody: what it says, who gets in, and what hostile data does to it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from controlplane import actions, queries
+from controlplane.domain.events import TaskPaused
+from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.story import NA, TYPO, Story, failure
+
+PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]
+HOSTILE = ["<script>alert(1)</script>", "a/b", "..", "🛫 é", "", "x" * 10_000, "%2F?#", "\0null"]
+
+
+def text(client: Client, url: str, *, status: int = 200) -> str:
+    """Return a page's HTML."""
+    response = client.get(url)
+    assert response.status_code == status, response.content.decode()[:500]
+    return response.content.decode()
+
+
+def every_url(story: Story, task: str, command: object) -> list[str]:
+    return [
+        *(reverse(page) for page in PAGES),
+        reverse("application", args=[story.application]),
+        reverse("task", args=[task]),
+        reverse("task-history", args=[task]),
+        reverse("error", args=[story.application, TYPO.fingerprint]),
+        reverse("command", args=[command]),
+    ]
+
+
+def test_viewer_and_operator_see_every_page(
+    flights: Story, operator: Client, viewer: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    command = actions.resume_task(task, actor="ana").id
+    for url in every_url(flights, task, command):
+        assert "flights" in text(operator, url)
+        assert "flights" in text(viewer, url)
+
+
+def test_nobody_sees_a_page_without_a_role(flights: Story, client: Client) -> None:
+    nobody = logged_in(make_user("cleo"))
+    task = flights.pauses("JFK").digest
+    for url in every_url(flights, task, actions.resume_task(task, actor="ana").id):
+        assert client.get(url).status_code == 302
+        assert nobody.get(url).status_code == 403
+
+
+def test_a_refresh_without_a_session_sends_the_page_to_the_login(client: Client, db: None) -> None:
+    response = client.get(reverse("overview"), headers={"HX-Request": "true"})
+    assert response.status_code == 401
+    assert response.headers["HX-Redirect"] == reverse("login")
+
+
+def test_a_refresh_is_the_part_of_the_page_that_moves(flights: Story, operator: Client) -> None:
+    url = reverse("task", args=[flights.pauses("JFK").digest])
+    whole = text(operator, url)
+    part = operator.get(url, headers={"HX-Request": "true"}).content.decode()
+    assert "<dialog" in whole and "<html" in whole
+    assert "<dialog" not in part and "<html" not in part
+    assert 'id="live"' in part and 'id="banners"' in part and 'id="position"' in part
+
+
+def test_an_empty_control_plane_says_how_to_begin(operator: Client) -> None:
+    assert "agent.pipeline(" in text(operator, reverse("overview"))
+    assert "agent.pipeline(" in text(operator, reverse("applications"))
+    for page in ("tasks", "errors", "commands", "quarantine"):
+        assert 'class="empty"' in text(operator, reverse(page))
+
+
+def test_nothing_needs_attention_while_all_runs(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 12)
+    assert "Nothing needs attention" in text(operator, reverse("overview"))
+
+
+def test_the_overview_begins_with_what_needs_somebody(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", held=42, ago=timedelta(minutes=3))
+    flights.pauses("LGA", ago=timedelta(minutes=9))
+    flights.falls_silent()
+    flights.send(b"not a batch")
+    page = text(operator, reverse("overview"))
+    order = [page.index(word) for word in ("delays_LGA", "delays_JFK", "LOST", "QUARANTINED")]
+    assert order == sorted(order)
+    assert "4 things need attention" in page
+    assert "42 held" in page
+    assert "flights @ " in page
+
+
+def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    flights.skips("EWR", 5)
+    assert "/tasks?state=PAUSED" in text(operator, reverse("overview"))
+    paused = text(operator, reverse("tasks") + "?state=PAUSED")
+    assert "delays_JFK" in paused and "delays_EWR" not in paused
+    other = text(operator, reverse("tasks") + "?application=orders")
+    assert "Nothing matches" in other
+
+
+def test_the_task_page_says_why_it_is_paused(flights: Story, operator: Client) -> None:
+    page = text(operator, reverse("task", args=[flights.pauses("JFK", held=1843).digest]))
+    assert "checks.ImplausibleDelay" in page
+    assert "departed 1301 minutes late" in page
+    assert "process:validate" in page
+    assert "checks.py:23 in ensure_plausible" in page
+    assert "151,974" in page and "1,843" in page
+    assert "N384HA" in page and "redacted on the driver" in page
+    assert '<span class="frame-own">  File &quot;/srv/flights/checks.py&quot;, line 41' in page
+    assert '<span class="frame-other">  File &quot;/opt/spark/python/lib/pyspark.zip' in page
+    assert "Applies within about a second: spark-driver-0, pid 4242, was heard" in page
+
+
+def test_a_cut_record_says_so(flights: Story, operator: Client) -> None:
+    page = text(operator, reverse("task", args=[flights.pauses("JFK", cut_from=70_000).digest]))
+    assert "Cut: the record had 70,000 bytes" in page
+
+
+def test_a_task_paused_by_hand_blames_no_record(flights: Story, operator: Client) -> None:
+    flights.tell(TaskPaused(task="JFK", position=17))
+    page = text(operator, reverse("task", args=[flights.task("JFK").digest]))
+    assert "Paused by hand" in page and "Why paused" not in page
+
+
+def test_nobody_listening_is_said_before_the_click(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    flights.stops()
+    page = text(operator, reverse("task", args=[task]))
+    assert "No instance is listening: the command waits 15 min" in page
+    assert "<b>not running</b>" in page and 'class="not-running"' in page
+
+
+def test_the_application_page_has_a_cell_per_task(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", held=7)
+    flights.skips("EWR", 12)
+    page = text(operator, reverse("application", args=["flights"]))
+    assert 'class="cell is-paused"' in page and 'class="cell is-running"' in page
+    assert "7 held" in page and "12 failed" in page
+    assert "spark-driver-0" in page
+
+
+def test_errors_are_groups_that_can_be_searched(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 300)
+    flights.skips("LGA", 700)
+    flights.pauses("JFK")
+    page = text(operator, reverse("errors"))
+    assert "<b>1,000</b>" in page and "1 task" in page
+    found = text(operator, reverse("errors") + "?text=a TYPO, or")
+    assert "ImplausibleDelay" in found and "SparkNumberFormatException" not in found
+    quoted = text(operator, reverse("errors") + '?text=type "string"')
+    assert "SparkNumberFormatException" in quoted and "ImplausibleDelay" not in quoted
+    assert "Nothing matches" in text(operator, reverse("errors") + "?text=fingerprint")
+
+
+def test_an_error_shows_its_occurrences_one_by_one(flights: Story, operator: Client) -> None:
+    for minutes in (9, 6, 3):
+        flights.pauses("JFK", ago=timedelta(minutes=minutes))
+    url = reverse("error", args=["flights", TYPO.fingerprint])
+    newest = text(operator, url)
+    assert "Newest example" in newest and "← Older" in newest and "Newer →" not in newest
+    rows = queries.group_occurrences("flights", TYPO.fingerprint).rows
+    middle = text(operator, f"{url}?at={rows[1].sequence}")
+    assert "← Older" in middle and "Newer →" in middle
+    assert text(operator, f"{url}?at=soon", status=400)
+    assert text(operator, f"{url}?at=999999", status=404)
+
+
+def test_history_has_every_event_page_by_page(flights: Story, operator: Client) -> None:
+    for _ in range(30):
+        flights.pauses("JFK")
+    digest = flights.task("JFK").digest
+    first = text(operator, reverse("task-history", args=[digest]))
+    assert "Task paused" in first and "Older" in first
+    cursor = queries.task_history(digest).next
+    second = text(operator, reverse("task-history", args=[digest]) + f"?after={cursor}")
+    assert "Newest" in second
+    assert text(operator, reverse("task-history", args=[digest]) + "?after=nonsense", status=400)
+
+
+def test_a_command_shows_its_steps_and_who_answered(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    command = actions.resume_task(task, actor="ana", reason="repaired").id
+    url = reverse("command", args=[command])
+    assert "waits for an instance to fetch it" in text(operator, url)
+    flights.fetches(command)
+    assert "waits for an answer" in text(operator, url)
+    flights.resumes("JFK", command)
+    page = text(operator, url)
+    assert "Applied" in page and "spark-driver-0" in page and "“repaired”" in page
+
+
+def test_quarantine_shows_the_bytes(flights: Story, operator: Client) -> None:
+    flights.send(b"\x00<script>nonsense")
+    page = text(operator, reverse("quarantine"))
+    assert "not a packed list of events" in page
+    assert "00000000  " in page and "00000010  " in page
+    assert "<script>" not in page.partition("</head>")[2]
+
+
+@pytest.mark.parametrize("key", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_harm_no_page(key: str, flights: Story, operator: Client) -> None:
+    cause = failure(f"process:{key[:50]}", f"app.{key[:50]}<b>", f"{key} <script>x()</script>")
+    task = flights.pauses(key, cause=cause, record={key: key, "nested": [key]}, stack=key)
+    urls = [
+        reverse("overview"),
+        reverse("tasks"),
+        reverse("errors"),
+        reverse("errors") + "?text=script",
+        reverse("application", args=["flights"]),
+        reverse("task", args=[task.digest]),
+        reverse("task-history", args=[task.digest]),
+        reverse("error", args=["flights", cause.fingerprint]),
+        reverse("skip-dialog", args=[task.digest]),
+    ]
+    for url in urls:
+        page = text(operator, url)
+        assert "<script>alert" not in page and "<script>x()" not in page
+        assert len(page) < 250_000
+
+
+def test_a_page_asks_a_fixed_number_of_questions(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    urls = every_url(flights, task, actions.resume_task(task, actor="ana").id)
+
+    def questions() -> list[int]:
+        counts = []
+        for url in urls:
+            with CaptureQueriesContext(connection) as asked:
+                text(operator, url)
+            counts.append(len(asked))
+        return counts
+
+    before = questions()
+    for number in range(12):
+        flights.pauses(f"gate-{number}")
+    for number in range(3):
+        other = Story(application=f"other-{number}", checkpoint=str(uuid4()))
+        other.starts()
+        other.pauses("a")
+        Story(application="flights", pipeline=f"more-{number}", instance=flights.instance).skips(
+            "a", 3
+        )
+    assert questions() == before
+    assert max(before) <= 30
+
+
+def test_what_does_not_exist_is_said(operator: Client) -> None:
+    assert "no application" in text(operator, "/applications/nowhere", status=404)
+    assert "no task" in text(operator, f"/tasks/{'0' * 32}", status=404)
+    assert "no command" in text(operator, f"/commands/{uuid4()}", status=404)
+    assert "no error group" in text(operator, "/errors/nowhere/1-abc", status=404)
+
+
+def test_login_and_logout(db: None, client: Client) -> None:
+    make_user("ana", "operator")
+    wrong = client.post(reverse("login"), {"username": "ana", "password": "wrong"})
+    assert b"do not match" in wrong.content
+    given = {"username": "ana", "password": "a password for tests", "next": "/errors"}
+    right = client.post(reverse("login"), given)
+    assert right.headers["Location"] == "/errors"
+    assert client.get("/errors").status_code == 200
+    assert client.post(reverse("logout")).status_code == 302
+    assert client.get("/errors").status_code == 302
+
+
+def test_the_counts_of_a_group_are_those_of_its_task(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 8255)
+    page = text(operator, reverse("error", args=["flights", NA.fingerprint]))
+    assert "8,255 records" in page
+    assert "8,255" in text(operator, reverse("application", args=["flights"]))

@@ -1,0 +1,154 @@
+"""What is laid out without a database: records, traces, charts, states, times, colours."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.domain.events import Body, CommandKind
+from controlplane.domain.states import (
+    ApplicationStatus,
+    CommandStatus,
+    InstanceStatus,
+    TaskStatus,
+    ThreadStatus,
+)
+from dashboard import chart, record
+from dashboard.templatetags.arrester import ICONS, KIND_WORDS, LOOKS, relative, state
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+CSS = Path("dashboard/static/dashboard/arrester.css")
+STATUSES = (TaskStatus, ThreadStatus, InstanceStatus, ApplicationStatus, CommandStatus)
+
+
+@pytest.mark.parametrize("status", sorted({each.value for each in chain(*STATUSES)}))
+def test_every_state_has_colour_icon_and_word(status: str) -> None:
+    look = LOOKS[status]
+    assert look.icon in ICONS
+    assert f".{look.colour} {{" in CSS.read_text()
+    assert re.search(r"</svg>[A-Z _]+</span>", state(status))
+
+
+def test_every_kind_of_command_has_a_name() -> None:
+    assert KIND_WORDS.keys() == {kind.value for kind in CommandKind}
+
+
+@pytest.mark.parametrize(
+    ("ago", "words"),
+    [
+        (timedelta(seconds=-3), "just now"),
+        (timedelta(seconds=59), "59 s ago"),
+        (timedelta(minutes=59), "59 min ago"),
+        (timedelta(hours=47), "47 h ago"),
+        (timedelta(hours=49), "2 d ago"),
+    ],
+)
+def test_times_are_said_in_the_largest_unit(ago: timedelta, words: str) -> None:
+    assert relative(NOON - ago, now=NOON) == words
+
+
+def test_a_record_says_what_is_missing_and_why() -> None:
+    body = Body(record={"a": None, "b": "", "c": {"d": [1]}}, redacted=("$.secret",))
+    shown = [(field.name, field.missing) for field in record.fields(body)]
+    assert shown == [
+        ("a", "NULL"),
+        ("b", "empty"),
+        ("c", ""),
+        ("$.secret", "redacted on the driver"),
+    ]
+
+
+@given(st.text())
+def test_a_trace_keeps_every_line(stack: str) -> None:
+    assert [line.text for line in record.trace(stack)] == stack.splitlines()
+
+
+@given(st.binary(max_size=5000))
+def test_a_hexdump_is_bounded_and_true(raw: bytes) -> None:
+    lines = record.hexdump(raw).splitlines()
+    shown = bytes.fromhex("".join(line[10:57] for line in lines))
+    assert shown == raw[: record.SHOWN_BYTES]
+
+
+counts = st.lists(
+    st.tuples(
+        st.integers(0, 9).map(lambda minute: NOON + timedelta(minutes=minute)),
+        st.sampled_from("abcdefgh"),
+        st.integers(1, 10**6),
+    )
+)
+
+
+@given(counts)
+def test_a_chart_shows_every_record_and_stays_inside(
+    counted: list[tuple[datetime, str, int]],
+) -> None:
+    drawn = chart.stacked(counted, start=NOON, minutes=10)
+    total = sum(count for _, _, count in counted)
+    assert drawn.total == total == sum(each.total for each in drawn.series)
+    assert total == sum(sum(column.counts) for column in drawn.columns)
+    assert len(drawn.series) <= chart.COLOURS
+    for bar in drawn.bars:
+        assert bar.x >= 0 and bar.x + bar.width <= chart.WIDTH
+        assert bar.y >= -0.01 and bar.y + bar.height <= chart.HEIGHT + 0.02
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [
+        value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4
+        for value in channels
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(first: str, second: str) -> float:
+    light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+TOKENS = {
+    name: values
+    for name, *values in re.findall(
+        r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\);", CSS.read_text()
+    )
+}
+STATES = ("running", "paused", "dead", "lost", "open", "quiet")
+PAIRS = [
+    *((name, f"{name}-tint") for name in STATES),
+    *(
+        (text, ground)
+        for text in ("text", "muted", "link")
+        for ground in ("page", "surface", "sunken")
+    ),
+    ("muted", "quiet-tint"),
+    ("dead", "surface"),
+    ("on-primary", "primary"),
+    ("running", "surface"),
+    ("open", "surface"),
+]
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(("text", "ground"), PAIRS)
+def test_texts_are_readable_in_both_themes(text: str, ground: str, theme: int) -> None:
+    assert _contrast(TOKENS[text][theme], TOKENS[ground][theme]) >= 4.5
+
+
+def test_no_rule_of_the_stylesheet_is_dead() -> None:
+    used = "".join(
+        path.read_text()
+        for path in Path("dashboard").rglob("*")
+        if path.suffix in {".html", ".js", ".py"} and "vendor" not in path.parts
+    )
+    without_comments = re.sub(r"/\*.*?\*/", "", CSS.read_text(), flags=re.DOTALL)
+    selectors = re.findall(r"(?:^|[}\s])([^{}@]+)\{", without_comments)
+    classes = set(re.findall(r"\.([a-z][\w-]+)", " ".join(selectors)))
+    built = {f"bar-{number}" for number in range(1, chart.COLOURS + 1)}
+    assert [name for name in sorted(classes - built) if name not in used] == []
