@@ -174,6 +174,8 @@ def evolve_instance(
                 pid=event.pid,
                 versions=event.versions,
             )
+        case InstanceStopping() if state.ended:
+            return state
         case InstanceStopping():
             pending = (
                 InstanceStatus.PENDING_ERROR if event.error else InstanceStatus.PENDING_SHUTDOWN

@@ -1,0 +1,348 @@
+"""`evolve` and the fold: they take any history, and what they promise holds for all of them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationOpened,
+    CommandApplied,
+    CommandCancelled,
+    CommandDelivered,
+    CommandExpired,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    Event,
+    EventData,
+    FailuresCounted,
+    InstanceFound,
+    InstanceLost,
+    InstanceStopped,
+    InstanceStopping,
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    Run,
+    TaskDied,
+    TaskEvent,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.states import (
+    ApplicationStatus,
+    CommandState,
+    CommandStatus,
+    InstanceState,
+    InstanceStatus,
+    TaskState,
+    TaskStatus,
+    ThreadStatus,
+)
+from controlplane.domain.stream import StreamState, empty, subjects
+from tests import histories
+from tests.histories import APPLICATION, FAILURE, INSTANCE, JFK, NOON, OTHER_INSTANCE
+
+COMMAND = UUID(int=1)
+
+
+def fold(*events: Event) -> StreamState:
+    return empty(APPLICATION).fold(histories.stored(list(events)))
+
+
+def task(*data: EventData) -> TaskState:
+    """Return the task JFK after its run has said `data`."""
+    return fold(*histories.started(), *(histories.event(each) for each in data)).tasks[JFK.digest]
+
+
+def instance(*data: EventData) -> InstanceState:
+    events = [histories.event(each, run=None) for each in data]
+    return fold(histories.started()[0], *events).instances[INSTANCE]
+
+
+def command(
+    *answers: tuple[UUID | None, EventData], instances: tuple[UUID, ...] = ()
+) -> CommandState:
+    """Return a command after it was answered: by an instance, or (None) by the server."""
+    issued = CommandIssued(
+        command=COMMAND,
+        kind=CommandKind.RESUME_TASK,
+        actor="ana",
+        instances=instances,
+        expires_at=NOON,
+    )
+    said = [histories.event(data, instance=by, run=None) for by, data in answers]
+    return fold(histories.event(issued, instance=None, run=None), *said).commands[COMMAND]
+
+
+# ── what holds for any history ───────────────────────────────────────────────────────────────
+
+
+@given(histories.histories)
+def test_the_fold_takes_any_history(events: list[Event]) -> None:
+    state = fold(*events)
+    assert state.application.sequence == len(events)
+    touched = [*state.tasks.values(), *state.threads.values(), *state.instances.values()]
+    assert all(1 <= each.sequence <= len(events) for each in touched)
+
+
+@given(histories.histories, st.integers(0, 30))
+def test_it_does_not_matter_where_the_fold_was_interrupted(events: list[Event], cut: int) -> None:
+    whole = fold(*events)
+    first = fold(*events[:cut])
+    both = first.fold(histories.stored(events[cut:], after=len(events[:cut])))
+    assert states_of(both) == states_of(whole)
+
+
+@given(histories.histories, st.integers(0, 30))
+def test_the_subjects_are_all_that_the_fold_looks_at(events: list[Event], cut: int) -> None:
+    before, rest = fold(*events[:cut]), events[cut:]
+    needed = subjects(APPLICATION, rest)
+    few = StreamState(
+        application=before.application,
+        tasks={key: each for key, each in before.tasks.items() if key in needed.tasks},
+        threads={key: each for key, each in before.threads.items() if key in needed.threads},
+        instances={key: each for key, each in before.instances.items() if key in needed.instances},
+        commands={key: each for key, each in before.commands.items() if key in needed.commands},
+        groups={key: each for key, each in before.groups.items() if key in needed.groups},
+    )
+    stored = histories.stored(rest, after=len(events[:cut]))
+    few.fold(stored)
+    whole = before.fold(stored)
+    for few_states, all_states in zip(states_of(few)[1:], states_of(whole)[1:], strict=True):
+        assert few_states.items() <= all_states.items()
+    assert few.application == whole.application
+
+
+def states_of(state: StreamState) -> list[dict[object, object]]:
+    return [
+        {None: state.application},
+        dict(state.tasks),
+        dict(state.threads),
+        dict(state.instances),
+        dict(state.commands),
+        dict(state.groups),
+    ]
+
+
+@given(histories.histories)
+def test_states_survive_their_rows(events: list[Event]) -> None:
+    for states in states_of(fold(*events)):
+        for state in states.values():
+            text = msgspec.json.encode(state)
+            assert msgspec.json.decode(text, type=type(state)) == state
+            assert b"\0" not in text
+
+
+@given(histories.histories, histories.task_events)
+def test_a_late_run_changes_no_status(events: list[Event], data: TaskEvent) -> None:
+    newest = Run(pipeline="delays", checkpoint="cp-1", epoch=9)
+    late = replace(newest, epoch=8)
+    before = fold(*events, histories.event(ThreadStarted(), run=newest))
+    after = fold(
+        *events, histories.event(ThreadStarted(), run=newest), histories.event(data, run=late)
+    )
+    assert after.threads == before.threads
+    for digest, state in after.tasks.items():
+        known = before.tasks.get(digest, TaskState(id=state.id))
+        assert (state.status, state.position, state.failure, state.held, state.since) == (
+            known.status, known.position, known.failure, known.held, known.since,
+        )  # fmt: skip
+
+
+@given(histories.histories)
+def test_failed_records_are_the_same_number_in_every_view(events: list[Event]) -> None:
+    state = fold(*events)
+    said = sum(
+        event.data.count
+        for event in events
+        if isinstance(event.data, RecordFailed | FailuresCounted)
+    )
+    assert state.application.failed == said
+    assert sum(each.failed for each in state.tasks.values()) == said
+    assert sum(each.count for each in state.groups.values()) == said
+
+
+@given(histories.histories, st.sampled_from([CommandApplied, CommandRefused]))
+def test_the_word_of_the_agent_is_final(
+    events: list[Event], answer: type[CommandApplied] | type[CommandRefused]
+) -> None:
+    words = {"command": COMMAND} | ({"reason": "no"} if answer is CommandRefused else {})
+    spoken = histories.event(msgspec.convert(words, answer), run=None, instance=INSTANCE)
+    gave_up = CommandExpired(command=COMMAND, reason="late")
+    state = fold(*events, spoken, histories.event(gave_up, run=None, instance=None))
+    known = state.commands.get(COMMAND)
+    if known is None:
+        return  # It was never issued.
+    (part,) = [part for part in known.deliveries if part.instance == INSTANCE]
+    assert part.status in (CommandStatus.APPLIED, CommandStatus.REFUSED)
+
+
+@given(histories.histories)
+def test_an_instance_that_ended_never_runs_again(events: list[Event]) -> None:
+    ended = histories.event(InstanceStopped(reason="done"), run=None)
+    assert fold(ended, *events).instances[INSTANCE].ended
+
+
+# ── tasks ────────────────────────────────────────────────────────────────────────────────────
+
+PAUSED = [
+    RecordFailed(task="JFK", position=7, failure=FAILURE, response=Response.PAUSE),
+    TaskPaused(task="JFK", position=7, failure=FAILURE),
+]
+
+
+def test_a_paused_task_shows_where_and_why() -> None:
+    state = task(*PAUSED)
+    assert (state.status, state.position, state.failure) == (TaskStatus.PAUSED, 7, FAILURE)
+    assert (state.failure_sequence, state.status_sequence) == (3, 4)
+
+
+def test_a_task_paused_by_hand_blames_no_record() -> None:
+    state = task(
+        *PAUSED, TaskResumed(task="JFK", how=ResumeHow.RETRY), TaskPaused(task="JFK", position=9)
+    )
+    assert (state.status, state.failure, state.failure_sequence) == (TaskStatus.PAUSED, None, 0)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [TaskResumed(task="JFK", how=how) for how in ResumeHow] + [TaskRestarted(task="JFK")],
+    ids=[*ResumeHow, "restarted"],
+)
+def test_a_task_that_goes_on_is_running(again: TaskResumed | TaskRestarted) -> None:
+    state = task(*PAUSED, again)
+    assert (state.status, state.position) == (TaskStatus.RUNNING, None)
+    assert state.counters.records_skipped == (getattr(again, "how", None) is ResumeHow.SKIP)
+
+
+def test_a_task_dies_of_its_failure() -> None:
+    state = task(TaskDied(task="JFK", position=7, failure=FAILURE))
+    assert (state.status, state.position, state.failure) == (TaskStatus.DEAD, 7, FAILURE)
+
+
+def test_counters_are_those_of_the_connect_framework() -> None:
+    thrice = replace(FAILURE, attempts=3)
+    state = task(
+        RecordFailed(task="JFK", position=1, failure=thrice, response=Response.CONTINUE),
+        FailuresCounted(
+            task="JFK", failure=FAILURE, response=Response.CONTINUE, count=5,
+            first_position=2, last_position=6,
+        ),
+        RecordsDeadLettered(
+            task="JFK", count=6, place="/dlq", format="parquet", first_position=1, last_position=6,
+        ),
+        RecordsHeld(task="JFK", held=4),
+    )  # fmt: skip
+    counters = state.counters
+    assert (state.failed, state.held) == (6, 4)
+    assert (counters.record_failures, counters.records_skipped) == (8, 6)
+    assert (counters.total_retries, counters.dlq_records_produced) == (2, 6)
+
+
+def test_a_record_that_fails_again_after_a_resume_is_one_failed_record() -> None:
+    again = RecordFailed(
+        task="JFK", position=7, failure=FAILURE, response=Response.PAUSE, recurrence=True
+    )
+    state = task(*PAUSED, TaskResumed(task="JFK", how=ResumeHow.RETRY), again)
+    assert (state.failed, state.counters.record_failures) == (1, 2)
+
+
+# ── threads, instances, applications ─────────────────────────────────────────────────────────
+
+
+def test_a_newer_run_takes_over_and_an_older_one_is_history() -> None:
+    second = replace(histories.RUN, epoch=2)
+    state = fold(
+        *histories.started(),
+        histories.event(ThreadStarted(), run=second, instance=OTHER_INSTANCE),
+        histories.event(ThreadDied(reason="superseded", superseded=True)),
+    )
+    (thread,) = state.threads.values()
+    assert (thread.epoch, thread.instance) == (2, OTHER_INSTANCE)
+    assert thread.status is ThreadStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ([], InstanceStatus.RUNNING),
+        ([InstanceStopping(reason="night")], InstanceStatus.PENDING_SHUTDOWN),
+        ([InstanceStopping(reason="broken", error=True)], InstanceStatus.PENDING_ERROR),
+        ([InstanceStopped(reason="night")], InstanceStatus.NOT_RUNNING),
+        ([InstanceStopped(reason="broken", error=True)], InstanceStatus.ERROR),
+        ([InstanceStopped(reason="x"), InstanceStopping(reason="x")], InstanceStatus.NOT_RUNNING),
+    ],
+)
+def test_the_states_of_an_instance(said: list[EventData], status: InstanceStatus) -> None:
+    assert instance(*said).status is status
+
+
+def test_lost_is_an_overlay_that_goes_away() -> None:
+    lost = InstanceLost(last_heard=NOON)
+    assert instance(lost).lost
+    assert instance(lost).status is InstanceStatus.RUNNING
+    assert not instance(lost, InstanceFound()).lost
+    assert not instance(lost, InstanceStopped(reason="done")).lost
+    assert not instance(InstanceStopped(reason="done"), lost).lost
+
+
+def test_an_application_is_latched_and_opened() -> None:
+    latched = histories.event(ApplicationLatched(reason="night", actor="ben"), run=None)
+    opened = histories.event(ApplicationOpened(), run=None)
+    assert fold(latched).application.status is ApplicationStatus.LATCHED
+    assert fold(latched).application.actor == "ben"
+    assert fold(latched, opened).application.status is ApplicationStatus.OPEN
+
+
+# ── commands ─────────────────────────────────────────────────────────────────────────────────
+
+DELIVERED = CommandDelivered(command=COMMAND)
+APPLIED = CommandApplied(command=COMMAND)
+REFUSED = CommandRefused(command=COMMAND, reason="not paused")
+EXPIRED = CommandExpired(command=COMMAND, reason="late")
+CANCELLED = CommandCancelled(command=COMMAND, reason="shut down")
+
+
+@pytest.mark.parametrize(
+    ("answers", "status"),
+    [
+        ([], CommandStatus.ISSUED),
+        ([(INSTANCE, DELIVERED)], CommandStatus.DELIVERED),
+        ([(INSTANCE, DELIVERED), (INSTANCE, APPLIED)], CommandStatus.APPLIED),
+        ([(INSTANCE, REFUSED)], CommandStatus.REFUSED),
+        ([(None, EXPIRED)], CommandStatus.EXPIRED),
+        ([(None, CANCELLED)], CommandStatus.CANCELLED),
+        ([(None, EXPIRED), (INSTANCE, APPLIED)], CommandStatus.APPLIED),
+        ([(None, CANCELLED), (INSTANCE, APPLIED)], CommandStatus.APPLIED),
+        ([(INSTANCE, APPLIED), (None, EXPIRED)], CommandStatus.APPLIED),
+        ([(INSTANCE, APPLIED), (INSTANCE, DELIVERED)], CommandStatus.APPLIED),
+    ],
+)
+def test_the_life_of_a_command(
+    answers: list[tuple[UUID | None, EventData]], status: CommandStatus
+) -> None:
+    assert command(*answers, instances=(INSTANCE,)).status is status
+    if answers:
+        assert command(*answers).status is status
+
+
+def test_a_command_for_two_is_as_good_as_its_worst_part() -> None:
+    both = (INSTANCE, OTHER_INSTANCE)
+    half = [(INSTANCE, APPLIED)]
+    assert command(*half, instances=both).status is CommandStatus.DELIVERED
+    gone = replace(EXPIRED, of_instance=OTHER_INSTANCE)
+    assert command(*half, (None, gone), instances=both).status is CommandStatus.EXPIRED
+    assert command(*half, (OTHER_INSTANCE, APPLIED), instances=both).status is CommandStatus.APPLIED
