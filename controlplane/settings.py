@@ -140,6 +140,12 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "ApplicationStatus": "controlplane.domain.states.ApplicationStatus",
+        "CommandKind": "controlplane.domain.events.CommandKind",
+        "CommandStatus": "controlplane.domain.states.CommandStatus",
+        "TaskStatus": "controlplane.domain.states.TaskStatus",
+    },
 }
 
 LOGGING = {

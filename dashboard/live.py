@@ -6,7 +6,7 @@ comes with a position that is not the present one is told to read everything aga
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -35,7 +35,7 @@ async def live(request: HttpRequest) -> HttpResponseBase:
 
 async def stream(
     hub: Hub, shown: str, *, heartbeat_seconds: float = HEARTBEAT_SECONDS
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Yield events for a client that shows the position `shown`, until it goes."""
     async with hub.subscription() as mailbox:
         yield f"retry: {int(RETRY_SECONDS * 1000)}\n\n"

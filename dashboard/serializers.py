@@ -221,10 +221,19 @@ class ApplicationQuery(PageQuery):
     application = serializers.CharField(required=False)
 
 
+def _task_id() -> serializers.RegexField:
+    return serializers.RegexField(
+        r"^[0-9a-f]{32}$",
+        required=False,
+        help_text="The id of a task.",
+        error_messages={"invalid": "the id of a task, 32 hexadecimal digits"},
+    )
+
+
 class CommandQuery(ApplicationQuery):
     """Filters of the list of commands."""
 
-    task = serializers.CharField(required=False, help_text="The id of a task.")
+    task = _task_id()
 
 
 class GroupQuery(ApplicationQuery):
@@ -244,7 +253,7 @@ class FailureQuery(ApplicationQuery):
     """Filters of the list of failures; times are of occurrence, `until` is exclusive."""
 
     pipeline = serializers.CharField(required=False)
-    task = serializers.CharField(required=False, help_text="The id of a task.")
+    task = _task_id()
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(required=False)
     fingerprint = serializers.CharField(required=False)

@@ -1,0 +1,269 @@
+"""REST: reads, filters, cursors, commands, roles, and what each error is over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import ANY
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from rest_framework.authtoken.models import Token
+
+from controlplane import actions, queries
+from controlplane.domain.errors import ArresterError
+from dashboard.api_errors import STATUS_CODES, status_code
+from tests.dashboard.conftest import make_user
+from tests.dashboard.story import NA, TYPO, Story
+
+JSON = "application/json"
+
+
+def read(client: Client, path: str, *, status: int = 200, **filters: Any) -> Any:
+    """Return what an endpoint answers."""
+    response = client.get(f"/api/{path}?{urlencode(filters)}")
+    assert response.status_code == status, response.content
+    return response.json()
+
+
+def every(client: Client, path: str, **filters: Any) -> Iterator[Any]:
+    """Return the rows of all pages."""
+    cursor: dict[str, Any] = {}
+    while True:
+        page = read(client, path, **filters, **cursor)
+        yield from page["results"]
+        if page["next"] is None:
+            return
+        cursor = {"cursor": page["next"]}
+
+
+def command(client: Client, *, key: str = "", **body: Any) -> tuple[int, Any]:
+    headers = {"Idempotency-Key": key} if key else {}
+    response = client.post("/api/commands", body, content_type=JSON, headers=headers)
+    return response.status_code, response.json()
+
+
+def test_applications_and_tasks_are_as_the_pages_say(flights: Story, viewer: Client) -> None:
+    task = flights.pauses("JFK", held=12).digest
+    flights.skips("EWR", 40)
+    (application,) = read(viewer, "applications")
+    assert application == read(viewer, "applications/flights")
+    assert (application["name"], application["status"]) == ("flights", "OPEN")
+    assert (application["paused"], application["held"], application["failed"]) == (1, 12, 41)
+    one = read(viewer, f"tasks/{task}")
+    assert (one["name"], one["status"], one["position"]) == ("delays_JFK", "PAUSED", 151_974)
+    assert one["failure"]["exception_class"] == "checks.ImplausibleDelay"
+    assert one["counters"]["record_failures"] == 1
+
+
+def test_tasks_are_filtered_and_paged(flights: Story, viewer: Client) -> None:
+    for number in range(7):
+        flights.pauses(f"gate-{number}")
+    flights.skips("EWR", 1)
+    assert len(list(every(viewer, "tasks", limit=3))) == 8
+    assert [row["key"] for row in every(viewer, "tasks", state="RUNNING")] == ["EWR"]
+    assert list(every(viewer, "tasks", pipeline="delays", application="flights", limit=2))
+    assert list(every(viewer, "tasks", application="orders")) == []
+
+
+def test_the_counts_of_failures_sum_up_to_the_failed_records(
+    flights: Story, viewer: Client
+) -> None:
+    for records in (1, 2, 8255, 17):
+        flights.skips("EWR", records)
+    flights.pauses("JFK")
+    rows = list(every(viewer, "failures", limit=2))
+    assert sum(row["count"] for row in rows) == 8276
+    assert read(viewer, "applications/flights")["failed"] == 8276
+    groups = {row["fingerprint"]: row["count"] for row in every(viewer, "errors")}
+    assert groups == {NA.fingerprint: 8275, TYPO.fingerprint: 1}
+
+
+def test_failures_are_filtered(flights: Story, viewer: Client) -> None:
+    old = timedelta(hours=2)
+    flights.skips("EWR", 10, ago=old)
+    flights.skips("LGA", 20)
+    task = flights.pauses("JFK").digest
+    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+
+    def total(**filters: object) -> int:
+        return sum(row["count"] for row in every(viewer, "failures", **filters))
+
+    assert total(application="flights") == 31
+    assert total(application="orders") == 0
+    assert total(pipeline="delays", since=hour_ago) == 21
+    assert total(until=hour_ago) == 10
+    assert total(stage="deserialize") == 30
+    assert total(exception_class=TYPO.exception_class) == 1
+    assert total(fingerprint=NA.fingerprint) == 30
+    (row,) = every(viewer, "failures", task=task)
+    assert (row["task"], row["key"], row["first_position"]) == (task, "JFK", 151_974)
+    assert row["failure"]["message"] == TYPO.message
+
+
+@pytest.mark.parametrize(
+    ("path", "filters", "field"),
+    [
+        ("failures", {"since": "yesterday"}, "since"),
+        ("failures", {"limit": 0}, "limit"),
+        ("failures", {"limit": 501}, "limit"),
+        ("failures", {"cursor": "made-up"}, "cursor"),
+        ("failures", {"aplication": "flights"}, "aplication"),
+        ("failures", {"task": "JFK"}, "task"),
+        ("tasks", {"state": "SLEEPY"}, "state"),
+        ("commands", {"task": "JFK"}, "task"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(
+    path: str, filters: dict[str, object], field: str, viewer: Client
+) -> None:
+    problem = read(viewer, path, status=400, **filters)
+    assert problem["field"] == field
+    assert problem["value"] == str(filters[field]) or problem["value"] == filters[field]
+    assert problem["allowed"]
+
+
+def test_a_command_is_accepted_and_can_be_followed(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    status, issued = command(operator, kind="SKIP_RECORD", task=task, reason="a typo")
+    assert (status, issued["status"], issued["actor"]) == (202, "ISSUED", "ana")
+    assert [each["status"] for each in issued["deliveries"]] == ["ISSUED"]
+    flights.fetches(issued["id"])
+    flights.resumes("JFK", issued["id"])
+    followed = read(operator, f"commands/{issued['id']}")
+    assert (followed["status"], followed["reason"]) == ("APPLIED", "a typo")
+    assert [row["id"] for row in every(operator, "commands", task=task)] == [issued["id"]]
+    assert list(every(operator, "commands", application="orders")) == []
+
+
+def test_a_command_said_twice_is_one(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    _, first = command(operator, key="again", kind="RESUME_TASK", task=task)
+    _, second = command(operator, key="again", kind="RESUME_TASK", task=task)
+    assert first["id"] == second["id"]
+    id = str(uuid4())
+    _, third = command(operator, id=id, kind="RESUME_TASK", task=task)
+    assert third["state"] == "PAUSED"  # Refused: the first is still under way.
+    assert len(list(every(operator, "commands"))) == 2
+
+
+def test_what_the_state_forbids_is_409_and_in_the_log(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 3)
+    task = flights.task("EWR").digest
+    status, problem = command(operator, kind="RESUME_TASK", task=task)
+    assert status == 409
+    assert problem == {
+        "detail": "only a PAUSED task can resume; delays_EWR is RUNNING",
+        "state": "RUNNING",
+        "position": ANY,
+    }
+    (refused,) = every(operator, "commands")
+    assert (refused["status"], refused["sequence"]) == ("REFUSED", problem["position"])
+    assert read(operator, f"tasks/{task}")["status"] == "RUNNING"
+
+
+def test_shutting_down_and_starting(flights: Story, operator: Client) -> None:
+    flights.stops()
+    shut_down = {"kind": "SHUT_DOWN_APPLICATION", "application": "flights", "reason": "night"}
+    status, done = command(operator, **shut_down)
+    assert (status, done["status"]) == (201, "APPLIED")
+    assert command(operator, **shut_down)[0] == 409
+    start = {"kind": "START_APPLICATION", "application": "flights"}
+    assert command(operator, **start)[0] == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"kind": "EXPLODE"}, "kind"),
+        ({"kind": "RESUME_TASK"}, "task"),
+        ({"kind": "SHUT_DOWN_APPLICATION", "reason": "x"}, "application"),
+        ({"kind": "SHUT_DOWN_APPLICATION", "application": "flights"}, "reason"),
+        ({"kind": "START_APPLICATION", "application": "flights", "id": "7"}, "id"),
+        ({"kind": "START_APPLICATION", "application": "flights", "force": True}, "force"),
+    ],
+)
+def test_a_wish_that_is_none_leaves_no_trace(
+    body: dict[str, Any], field: str, flights: Story, operator: Client
+) -> None:
+    status, problem = command(operator, **body)
+    assert (status, problem["field"]) == (400, field)
+    assert list(every(operator, "commands")) == []
+
+
+@pytest.mark.parametrize("path", ["applications/nowhere", f"tasks/{'0' * 32}", "tasks/JFK"])
+def test_what_does_not_exist_is_404(path: str, viewer: Client) -> None:
+    assert "there is no" in read(viewer, path, status=404)["detail"]
+
+
+def test_viewers_read_and_do_not_act(flights: Story, viewer: Client) -> None:
+    task = flights.pauses("JFK").digest
+    status, problem = command(viewer, kind="RESUME_TASK", task=task)
+    assert (status, problem["detail"]) == (403, "this needs the role operator")
+    assert list(every(viewer, "commands")) == []
+
+
+def test_without_a_role_or_a_login_there_is_nothing_to_see(client: Client, db: None) -> None:
+    assert client.get("/api/applications").status_code == 403
+    client.force_login(make_user("cleo"))
+    assert client.get("/api/applications").status_code == 403
+
+
+def test_a_token_is_enough(flights: Story, client: Client) -> None:
+    token = Token.objects.create(user=make_user("robot", "operator"))
+    task = flights.pauses("JFK").digest
+    response = client.post(
+        "/api/commands",
+        {"kind": "RESUME_TASK", "task": task},
+        content_type=JSON,
+        headers={"Authorization": f"Token {token.key}"},
+    )
+    assert response.status_code == 202
+    assert queries.commands().rows[0].actor == "robot"
+
+
+def test_commands_from_pages_and_programs_are_the_same(flights: Story, viewer: Client) -> None:
+    issued = actions.resume_task(flights.pauses("JFK").digest, actor="ana")
+    (row,) = every(viewer, "commands")
+    assert row["id"] == str(issued.id)
+
+
+def _errors(cls: type[ArresterError] = ArresterError) -> list[type[ArresterError]]:
+    return [each for sub in cls.__subclasses__() for each in (sub, *_errors(sub))]
+
+
+@pytest.mark.parametrize("error", _errors())
+def test_every_error_has_an_answer(error: type[ArresterError]) -> None:
+    assert error in STATUS_CODES
+    assert status_code(error.__new__(error)) == STATUS_CODES[error]
+
+
+def test_the_schema_has_no_warning(tmp_path: Any) -> None:
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "api"))
+
+
+def test_schema_and_docs_are_served_by_us_alone(viewer: Client) -> None:
+    assert viewer.get("/api/schema/").status_code == 200
+    page = viewer.get("/api/docs/").content.decode()
+    assert "swagger-ui" in page and "//cdn" not in page
+
+
+def test_probes_answer_without_a_login(client: Client, flights: Story) -> None:
+    assert client.get("/healthz").status_code == 200
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "away": []})
+
+
+def test_readyz_says_what_is_away(client: Client, db: None, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["away"]) == (503, ["redis"])
+
+
+def test_pages_say_that_redis_is_away(operator: Client, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert b"Redis is away" in operator.get("/").content

@@ -1,0 +1,160 @@
+"""The stream of server-sent events, on a real LISTEN."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
+from django.test import AsyncClient, Client
+from django.urls import reverse
+from redis import Redis
+
+from controlplane import queries
+from dashboard import live
+from dashboard.hub import ALL, NAMES_LIMIT, Hub, Mailbox
+from tests.dashboard.conftest import make_user
+from tests.dashboard.story import Story
+
+T = TypeVar("T")
+
+
+def run(story: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine and leave no connection behind in the thread that served it."""
+
+    async def whole() -> T:
+        try:
+            return await asyncio.wait_for(story(), timeout=20)
+        finally:
+            await sync_to_async(connections.close_all)()
+
+    return asyncio.run(whole())
+
+
+async def heard(stream: AsyncIterator[str]) -> dict[str, str]:
+    """Return the next event as its fields, comments passed over."""
+    async for text in stream:
+        fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
+        if "event" in fields:
+            return fields
+    raise AssertionError("the stream has ended")
+
+
+def position() -> str:
+    """Return the position of the whole log, as a page has it."""
+    return str(sum(queries.positions().values()))
+
+
+@pytest.mark.usefixtures("fresh_database")
+class TestStream:
+    def test_a_fold_is_heard_with_its_application_and_position(self, redis: Redis) -> None:
+        flights = Story()
+        flights.starts()
+
+        async def story() -> dict[str, str]:
+            stream = live.stream(Hub(), before)
+            first = asyncio.ensure_future(heard(stream))
+            await asyncio.sleep(0.5)
+            await sync_to_async(flights.skips)("EWR", 3)
+            event = await first
+            await stream.aclose()
+            return event
+
+        before = position()
+        event = run(story)
+        assert (event["event"], event["data"]) == ("changed", "flights")
+        assert event["id"] == position() != before
+
+    def test_the_page_catches_up_without_events(self, redis: Redis) -> None:
+        flights = Story()
+        flights.starts()
+
+        async def story() -> dict[str, str]:
+            stream = live.stream(Hub(), "1")
+            event = await heard(stream)
+            await stream.aclose()
+            return event
+
+        assert run(story)["data"] == ALL
+
+    def test_a_page_that_is_up_to_date_is_left_alone(self, redis: Redis) -> None:
+        flights = Story()
+        flights.starts()
+        present = position()
+
+        async def story() -> list[str]:
+            stream = live.stream(Hub(), present, heartbeat_seconds=0.2)
+            said = [await anext(stream) for _ in range(3)]
+            await stream.aclose()
+            return said
+
+        assert run(story)[1:] == [": nothing new\n\n"] * 2
+
+    def test_one_listener_serves_all_and_ends_with_the_last(self, redis: Redis) -> None:
+        flights = Story()
+
+        async def story() -> tuple[int, int, int]:
+            hub = Hub()
+            streams = [live.stream(hub, "0", heartbeat_seconds=0.2) for _ in range(10)]
+            for stream in streams:
+                await anext(stream)
+            await asyncio.sleep(0.5)
+            with_ten = await listeners()
+            await sync_to_async(flights.starts)()
+            events = [await heard(stream) for stream in streams]
+            for stream in streams:
+                await stream.aclose()
+            await asyncio.sleep(0.3)
+            return with_ten, len(events), await listeners()
+
+        assert run(story) == (1, 10, 0)
+
+    def test_the_view_wants_a_role(self, client: Client) -> None:
+        assert client.get(reverse("live")).status_code == 401
+        user = make_user("ben", "viewer")
+
+        async def story() -> tuple[str, str]:
+            browser = AsyncClient()
+            await browser.aforce_login(user)
+            response: Any = await browser.get(reverse("live"), headers={"Last-Event-ID": "7"})
+            event = await heard(chunk.decode() async for chunk in response)
+            return response.headers["Content-Type"], event["data"]
+
+        assert run(story) == ("text/event-stream", ALL)
+
+
+async def listeners() -> int:
+    """Return how many connections listen on the test database."""
+
+    def count() -> int:
+        with connections["default"].cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+            )
+            return int(cursor.fetchone()[0])
+
+    return await sync_to_async(count)()
+
+
+def test_a_slow_client_is_told_to_reread() -> None:
+    async def story() -> set[str]:
+        mailbox = Mailbox()
+        for number in range(NAMES_LIMIT + 50):
+            mailbox.put(f"application-{number}")
+        return await mailbox.take(timeout=1)
+
+    assert asyncio.run(story()) == {ALL}
+
+
+def test_a_mailbox_gathers_what_moved() -> None:
+    async def story() -> list[set[str]]:
+        mailbox = Mailbox()
+        for name in ("flights", "orders", "flights"):
+            mailbox.put(name)
+        return [await mailbox.take(timeout=1), await mailbox.take(timeout=0.01)]
+
+    assert asyncio.run(story()) == [{"flights", "orders"}, set()]
