@@ -146,7 +146,7 @@ class Bench:
         return builder.write(sink_to(self.folder / "out"))
 
     def thread(
-        self, pipeline: Pipeline, *, instance: UUID | None = None, **keys: object
+        self, pipeline: Pipeline, *, instance: UUID | None = None, **keys: Any
     ) -> PipelineThread:
         thread = PipelineThread(
             pipeline,
@@ -160,7 +160,7 @@ class Bench:
         return thread
 
     def start(
-        self, pipeline: Pipeline, *, instance: UUID | None = None, **keys: object
+        self, pipeline: Pipeline, *, instance: UUID | None = None, **keys: Any
     ) -> PipelineThread:
         thread = self.thread(pipeline, instance=instance, **keys)
         thread.start(self.checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from tests.agents.engine.bench import Bench
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # It talks of its connections when the interpreter ends, to a stream that is closed by then.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

@@ -45,7 +45,7 @@ def repaired(bench: Bench) -> Path:
     return bench.folder / "repaired"
 
 
-def held_at_two(bench: Bench, repaired: Path, **keys: object) -> Any:
+def held_at_two(bench: Bench, repaired: Path, **keys: Any) -> Any:
     """Return a running thread whose task `a` is PAUSED at 2 and holds 2 to 5."""
     bench.add(("a", 0, "x"), ("a", 1, "x"), ("a", 2, "bad"), ("a", 3, "x"), ("b", 0, "x"))
     thread = bench.start(bench.checking(refusing_bad(repaired)), **keys)

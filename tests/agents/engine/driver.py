@@ -1,0 +1,137 @@
+"""A driver process of its own, to be killed: `python -m tests.agents.engine.driver FOLDER [POINT]`.
+
+It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
+`before-entry:KIND` or `after-entry:KIND` of the journal, or `after-sink:NUMBER`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from agents.config import AgentConfig
+from agents.entries import Entry
+from agents.handlers import LogAndContinue, LogAndPause
+from agents.journal import Journal
+from agents.pipeline import define
+from agents.thread import PipelineThread
+from controlplane.domain import wire
+from controlplane.domain.events import Event
+from controlplane.domain.states import ThreadStatus
+from tests.agents.engine.bench import APPLICATION, SCHEMA, sink_to
+
+Row = dict[str, Any]
+
+
+class FolderOutbox:
+    """Keeps each batch in a file of its own, numbered in the order of coming."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+
+    def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        if list(self._folder.glob(f"*-{batch_id}.json")):
+            return
+        number = len(list(self._folder.iterdir()))
+        draft = self._folder / f"{number:06d}-{batch_id}.json"
+        draft.write_bytes(b"\n".join(wire.to_json(event) for event in events))
+
+    def is_confirmed(self, batch_id: UUID) -> bool:
+        return False
+
+
+def read_outbox(folder: Path) -> list[Event]:
+    lines = [
+        line for each in sorted(folder.iterdir()) for line in each.read_bytes().splitlines() if line
+    ]
+    return [wire.from_json(line) for line in lines]
+
+
+def die_at(point: str) -> None:
+    """Arrange for this process to be killed when it reaches `point`."""
+    when, _, kind = point.partition(":")
+    if not when.endswith("-entry"):
+        return
+    append = Journal.append
+
+    def dying_append(self: Journal, entry: Entry) -> Entry:
+        if entry.kind == kind and when == "before-entry":
+            os.kill(os.getpid(), signal.SIGKILL)
+        made = append(self, entry)
+        if entry.kind == kind:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return made
+
+    Journal.append = dying_append  # type: ignore[method-assign]  # a kill has no better place
+
+
+def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
+    write = sink_to(folder)
+
+    def sink(df: DataFrame, number: int) -> None:
+        write(df, number)
+        if point == f"after-sink:{number}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return sink
+
+
+def main(folder: Path, point: str) -> None:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    repaired = str(folder / "repaired")
+
+    def parse(row: Row) -> Row:
+        if row["value"] == "skip":
+            raise ValueError("to be skipped")
+        return row
+
+    def check(row: Row) -> Row:
+        if row["value"] == "bad" and not os.path.exists(repaired):
+            raise ValueError("bad")
+        return row
+
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    pipeline = (
+        define("lines", source.json(str(folder / "in")), task="task", position="position")
+        .process("parse", parse, on_error=LogAndContinue())
+        .process("check", check, on_error=LogAndPause())
+        .write(dying_sink(folder / "out", point))
+    )
+    die_at(point)
+    thread = PipelineThread(
+        pipeline,
+        application=APPLICATION,
+        instance=uuid4(),
+        outbox=FolderOutbox(folder / "outbox"),
+        config=AgentConfig.read(
+            APPLICATION,
+            {"errors.dlq.enable": True, "errors.dlq.path": str(folder / "dlq")},
+            environment={"ARRESTER_SPOOL": str(folder / "spool")},
+        ),
+        on_death=lambda death: print(death, flush=True),
+    )
+    thread.start(str(folder / "checkpoint"))
+    while not (folder / "stop").exists() and thread.state is ThreadStatus.RUNNING:
+        time.sleep(0.05)
+    thread.stop(timeout_seconds=30)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")

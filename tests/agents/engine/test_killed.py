@@ -1,0 +1,123 @@
+"""kill -9 of the driver at any moment: no record lost, none doubled, decisions obeyed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
+from controlplane.domain.states import TaskStatus
+from tests.agents.engine.bench import read_sink, server_state, wait_until, write_batch
+from tests.agents.engine.driver import read_outbox
+
+pytestmark = [pytest.mark.spark, pytest.mark.chaos]
+
+ROOT = Path(__file__).parents[3]
+
+
+class Driver:
+    """One driver process after the other, at one checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, point: str = "") -> None:
+        command = [sys.executable, "-m", "tests.agents.engine.driver", str(self.folder), point]
+        log = (self.folder / "driver.log").open("ab")
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        log.close()
+
+    def dies(self) -> None:
+        assert self.process is not None
+        assert self.process.wait(timeout=90) == -signal.SIGKILL, self.log()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.dies()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        (self.folder / "stop").touch()
+        assert self.process.wait(timeout=90) == 0, self.log()
+        (self.folder / "stop").unlink()
+
+    def log(self) -> str:
+        return (self.folder / "driver.log").read_text()[-5_000:]
+
+    def positions(self, task: str) -> list[int]:
+        rows = [row for _, row in read_sink(self.folder / "out")]
+        return [row["position"] for row in rows if row["task"] == task]
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    rows = [
+        [("a", 0, "x"), ("a", 1, "x"), ("b", 0, "x")],
+        [("a", 2, "bad"), ("a", 3, "x"), ("b", 1, "x"), ("b", 2, "skip")],
+        [("a", 4, "x"), ("b", 3, "x")],
+    ]
+    for number, batch in enumerate(rows):
+        named = [dict(zip(("task", "position", "value"), row, strict=True)) for row in batch]
+        write_batch(tmp_path / "in", number, named)
+    made = Driver(tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+
+
+def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSession) -> None:
+    driver.start()
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    driver.kill()
+    (driver.folder / "repaired").touch()
+
+    driver.start()
+
+    # The new instance starts the task again at the record that failed.
+    wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
+    driver.stop()
+    assert driver.positions("b") == [0, 1, 3]
+    check_all(driver, spark, failed=2)
+
+
+def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> None:
+    points = [
+        "before-entry:batch",  # rows are put aside, the decision is not durable
+        "after-entry:batch",  # it is; nothing is published, the sink was not called
+        "after-sink:1",  # the sink has written, Spark has not committed
+    ]
+    for point in points:
+        driver.start(point)
+        driver.dies()
+    (driver.folder / "repaired").touch()
+    driver.start("before-entry:drained")  # a chunk of held rows is written, and not known to be
+    driver.dies()
+
+    driver.start()
+
+    wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    driver.stop()
+    check_all(driver, spark, failed=2)
+
+
+def check_all(driver: Driver, spark: SparkSession, *, failed: int) -> None:
+    """Check what holds after any history: sink, dead letters and counts add up to the input."""
+    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
+    events = read_outbox(driver.folder / "outbox")
+    data = [event.data for event in events]
+    assert sum(each.count for each in data if isinstance(each, RecordFailed)) == failed
+    assert sum(each.count for each in data if isinstance(each, RecordsDeadLettered)) == 1
+    assert any(isinstance(each, TaskPaused) for each in data)
+    tasks = server_state(events).tasks.values()
+    assert all((task.status, task.held) == (TaskStatus.RUNNING, 0) for task in tasks)
