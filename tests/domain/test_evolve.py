@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -42,6 +44,7 @@ from controlplane.domain.events import (
     ThreadStarted,
 )
 from controlplane.domain.states import (
+    AnyState,
     ApplicationStatus,
     CommandState,
     CommandStatus,
@@ -126,14 +129,14 @@ def test_the_subjects_are_all_that_the_fold_looks_at(events: list[Event], cut: i
     assert few.application == whole.application
 
 
-def states_of(state: StreamState) -> list[dict[object, object]]:
+def states_of(state: StreamState) -> list[Mapping[Any, AnyState]]:
     return [
         {None: state.application},
-        dict(state.tasks),
-        dict(state.threads),
-        dict(state.instances),
-        dict(state.commands),
-        dict(state.groups),
+        state.tasks,
+        state.threads,
+        state.instances,
+        state.commands,
+        state.groups,
     ]
 
 
@@ -175,12 +178,15 @@ def test_failed_records_are_the_same_number_in_every_view(events: list[Event]) -
     assert sum(each.count for each in state.groups.values()) == said
 
 
-@given(histories.histories, st.sampled_from([CommandApplied, CommandRefused]))
-def test_the_word_of_the_agent_is_final(
-    events: list[Event], answer: type[CommandApplied] | type[CommandRefused]
-) -> None:
-    words = {"command": COMMAND} | ({"reason": "no"} if answer is CommandRefused else {})
-    spoken = histories.event(msgspec.convert(words, answer), run=None, instance=INSTANCE)
+ANSWERS: list[EventData] = [
+    CommandApplied(command=COMMAND),
+    CommandRefused(command=COMMAND, reason="no"),
+]
+
+
+@given(histories.histories, st.sampled_from(ANSWERS))
+def test_the_word_of_the_agent_is_final(events: list[Event], answer: EventData) -> None:
+    spoken = histories.event(answer, run=None, instance=INSTANCE)
     gave_up = CommandExpired(command=COMMAND, reason="late")
     state = fold(*events, spoken, histories.event(gave_up, run=None, instance=None))
     known = state.commands.get(COMMAND)
@@ -198,7 +204,7 @@ def test_an_instance_that_ended_never_runs_again(events: list[Event]) -> None:
 
 # ── tasks ────────────────────────────────────────────────────────────────────────────────────
 
-PAUSED = [
+PAUSED: list[EventData] = [
     RecordFailed(task="JFK", position=7, failure=FAILURE, response=Response.PAUSE),
     TaskPaused(task="JFK", position=7, failure=FAILURE),
 ]

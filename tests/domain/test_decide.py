@@ -1,0 +1,277 @@
+"""The rules, as given(events).when(wish).then(events)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.domain.decide import COMMAND_EXPIRY, Wish, decide, refusal, watch
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationOpened,
+    CommandApplied,
+    CommandCancelled,
+    CommandExpired,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    Event,
+    EventData,
+    InstanceFound,
+    InstanceLost,
+    InstanceStarted,
+    InstanceStopped,
+    ResumeHow,
+    Run,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.names import TaskId
+from controlplane.domain.stream import StreamState, empty
+from tests import histories
+from tests.histories import APPLICATION, INSTANCE, JFK, NOON, OTHER_INSTANCE
+
+ID, OTHER_ID = UUID(int=1), UUID(int=2)
+PAUSED = [*histories.started(), *histories.paused()]
+
+
+class Given:
+    """The state after some events, to be asked what follows from a wish."""
+
+    def __init__(self, *events: Event) -> None:
+        self.state: StreamState = empty(APPLICATION).fold(histories.stored(list(events)))
+
+    def when(self, kind: CommandKind, *, task: TaskId | None = None) -> list[EventData]:
+        wish = Wish(command=ID, kind=kind, actor="ana", reason="because", task=task)
+        return decide(wish, self.state, now=NOON)
+
+    def refuses(self, kind: CommandKind, *, task: TaskId | None = None) -> str:
+        """Return why; the log has both, the wish and the refusal."""
+        issued, refused = self.when(kind, task=task)
+        assert isinstance(issued, CommandIssued)
+        assert isinstance(refused, CommandRefused)
+        wish = Wish(command=ID, kind=kind, actor="ana", reason="because", task=task)
+        assert refusal(wish, self.state) == refused.reason
+        return refused.reason
+
+
+def server(data: EventData) -> Event:
+    return histories.event(data, run=None, instance=None)
+
+
+def issued(
+    kind: CommandKind = CommandKind.RESUME_TASK, *, instances: tuple[UUID, ...] = (INSTANCE,)
+) -> Event:
+    """Return another command, by ben, that is open."""
+    about_task = kind is not CommandKind.SHUT_DOWN_APPLICATION
+    return server(
+        CommandIssued(
+            command=OTHER_ID,
+            kind=kind,
+            actor="ben",
+            instances=instances,
+            expires_at=NOON + COMMAND_EXPIRY,
+            pipeline=JFK.pipeline if about_task else None,
+            checkpoint=JFK.checkpoint if about_task else None,
+            task=JFK.key if about_task else None,
+        )
+    )
+
+
+LATCHED = server(ApplicationLatched(reason="night", actor="ben"))
+
+
+# ── task commands ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", [CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD])
+def test_a_paused_task_can_go_on(kind: CommandKind) -> None:
+    assert Given(*PAUSED).when(kind, task=JFK) == [
+        CommandIssued(
+            command=ID,
+            kind=kind,
+            actor="ana",
+            reason="because",
+            pipeline="delays",
+            checkpoint="cp-1",
+            task="JFK",
+            position=7,
+            instances=(INSTANCE,),
+            expires_at=NOON + COMMAND_EXPIRY,
+        )
+    ]
+
+
+def test_only_a_paused_task_can_go_on() -> None:
+    unknown = Given().refuses(CommandKind.RESUME_TASK, task=JFK)
+    assert unknown == "only a PAUSED task can resume; delays_JFK is RUNNING"
+    resumed = histories.event(TaskResumed(task="JFK", how=ResumeHow.RETRY))
+    assert Given(*PAUSED, resumed).refuses(CommandKind.SKIP_RECORD, task=JFK) == unknown
+
+
+def test_one_command_at_a_time_for_a_task() -> None:
+    why = Given(*PAUSED, issued()).refuses(CommandKind.SKIP_RECORD, task=JFK)
+    assert why == "RESUME_TASK by ben is already under way for this task"
+
+
+def test_no_task_goes_on_in_a_latched_application() -> None:
+    why = Given(*PAUSED, LATCHED).refuses(CommandKind.RESUME_TASK, task=JFK)
+    assert why == "flights is LATCHED; start the application first"
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        histories.event(ThreadDied(reason="failed")),
+        histories.event(InstanceLost(last_heard=NOON), run=None),
+        histories.event(InstanceStopped(reason="done"), run=None),
+        histories.event(
+            ThreadStarted(), run=Run(pipeline="delays", checkpoint="cp-1", epoch=2),
+            instance=OTHER_INSTANCE,
+        ),
+    ],
+    ids=["its thread died", "it is lost", "it ended", "another one runs it"],
+)  # fmt: skip
+def test_a_command_waits_for_whoever_runs_the_task(gone: Event) -> None:
+    (command,) = Given(*PAUSED, gone).when(CommandKind.RESUME_TASK, task=JFK)
+    assert isinstance(command, CommandIssued)
+    assert command.instances == ()
+
+
+# ── application commands ─────────────────────────────────────────────────────────────────────
+
+
+def test_shutting_down_latches_cancels_and_asks_every_instance() -> None:
+    other = histories.event(InstanceStarted(host="h", pid=8), run=None, instance=OTHER_INSTANCE)
+    command, *rest = Given(*PAUSED, other, issued()).when(CommandKind.SHUT_DOWN_APPLICATION)
+    assert isinstance(command, CommandIssued)
+    assert command.instances == (INSTANCE, OTHER_INSTANCE)
+    assert rest == [
+        ApplicationLatched(reason="because", actor="ana"),
+        CommandCancelled(command=OTHER_ID, actor="ana", reason="the application was shut down"),
+    ]
+
+
+def test_shutting_down_what_does_not_run_is_applied_by_latching() -> None:
+    assert Given().when(CommandKind.SHUT_DOWN_APPLICATION)[1:] == [
+        ApplicationLatched(reason="because", actor="ana"),
+        CommandApplied(command=ID, detail="no instance was running; latched"),
+    ]
+
+
+def test_starting_opens() -> None:
+    assert Given(LATCHED).when(CommandKind.START_APPLICATION)[1:] == [
+        ApplicationOpened(reason="because", actor="ana"),
+        CommandApplied(command=ID, detail="instances may run again"),
+    ]
+
+
+def test_an_open_application_cannot_be_started_nor_a_latched_one_shut_down() -> None:
+    open_ = Given(*PAUSED).refuses(CommandKind.START_APPLICATION)
+    assert open_ == "only a LATCHED application can be started; flights is OPEN"
+    latched = Given(LATCHED).refuses(CommandKind.SHUT_DOWN_APPLICATION)
+    assert latched == "flights is LATCHED already"
+
+
+@pytest.mark.parametrize("kind", [CommandKind.START_APPLICATION, CommandKind.SHUT_DOWN_APPLICATION])
+def test_while_it_is_being_shut_down_nothing_else_happens_to_it(kind: CommandKind) -> None:
+    why = Given(*PAUSED, issued(CommandKind.SHUT_DOWN_APPLICATION), LATCHED).refuses(kind)
+    assert why == "flights is still being shut down by ben"
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Wish(command=ID, kind=CommandKind.RESUME_TASK, actor="ana"),
+        Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK),
+        Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK, reason=" \n"),
+        Wish(command=ID, kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana"),
+    ],
+)
+def test_a_wish_without_what_it_needs_is_none(wish: Wish) -> None:
+    with pytest.raises(InvalidValue):
+        decide(wish, Given(*PAUSED).state, now=NOON)
+
+
+@given(histories.histories, st.sampled_from(CommandKind))
+def test_every_wish_begins_with_its_command(events: list[Event], kind: CommandKind) -> None:
+    task = JFK if kind in (CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD) else None
+    decided = Given(*events).when(kind, task=task)
+    assert isinstance(decided[0], CommandIssued)
+    assert not any(isinstance(each, CommandIssued) for each in decided[1:])
+
+
+# ── time ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def passes(
+    given_: Given,
+    *,
+    heard: Sequence[UUID] = (),
+    may_declare_lost: bool = True,
+    now: datetime = NOON,
+) -> list[tuple[UUID | None, EventData]]:
+    told = watch(given_.state, heard=set(heard), may_declare_lost=may_declare_lost, now=now)
+    return [(event.instance, event.data) for event in told]
+
+
+def test_a_silent_instance_is_lost_if_silence_proves_something() -> None:
+    running = Given(*histories.started())
+    assert passes(running) == [(INSTANCE, InstanceLost(last_heard=NOON))]
+    assert passes(running, heard=[INSTANCE]) == []
+    assert passes(running, may_declare_lost=False) == []
+
+
+def test_what_has_ended_or_is_lost_is_not_lost_again() -> None:
+    ended = histories.event(InstanceStopped(reason="done"), run=None)
+    assert passes(Given(*histories.started(), ended)) == []
+    lost = histories.event(InstanceLost(last_heard=NOON), run=None)
+    assert passes(Given(*histories.started(), lost)) == []
+
+
+def test_a_lost_instance_that_is_heard_is_found_also_when_nobody_may_be_lost() -> None:
+    lost = Given(*histories.started(), histories.event(InstanceLost(last_heard=NOON), run=None))
+    found = [(INSTANCE, InstanceFound())]
+    assert passes(lost, heard=[INSTANCE], may_declare_lost=False) == found
+
+
+def test_a_command_expires_at_its_time_and_not_before() -> None:
+    waiting = Given(*PAUSED, issued())
+    end = NOON + COMMAND_EXPIRY
+    assert passes(waiting, heard=[INSTANCE], now=end - timedelta(microseconds=1)) == []
+    assert passes(waiting, heard=[INSTANCE], now=end) == [
+        (None, CommandExpired(command=OTHER_ID, reason="not applied within its time"))
+    ]
+
+
+def test_a_command_expires_where_its_instance_is_gone() -> None:
+    ended = histories.event(InstanceStopped(reason="done"), run=None)
+    assert passes(Given(*PAUSED, issued(), ended)) == [
+        (
+            None,
+            CommandExpired(
+                command=OTHER_ID,
+                of_instance=INSTANCE,
+                reason="the instance ended NOT_RUNNING before it answered",
+            ),
+        )
+    ]
+    lost, expired = passes(Given(*PAUSED, issued()))
+    assert isinstance(lost[1], InstanceLost)
+    assert isinstance(expired[1], CommandExpired)
+    assert (expired[1].of_instance, expired[1].reason) == (INSTANCE, "the instance is LOST")
+
+
+@given(histories.histories, st.sets(st.sampled_from([INSTANCE, OTHER_INSTANCE])))
+def test_time_says_nothing_twice(events: list[Event], heard: set[UUID]) -> None:
+    state = Given(*events).state
+    told = watch(state, heard=heard, may_declare_lost=True, now=NOON)
+    state.fold(histories.stored(told, after=len(events)))
+    assert watch(state, heard=heard, may_declare_lost=True, now=NOON) == []

@@ -1,0 +1,163 @@
+"""The wire: what is sent comes back equal, and nothing that comes can break the reader."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controlplane.domain import wire
+from controlplane.domain.errors import MalformedBatch
+from controlplane.domain.events import (
+    CommandIssued,
+    Event,
+    InstanceStopping,
+    TaskPaused,
+    ThreadStarted,
+)
+from tests import histories
+from tests.histories import FAILURE, RUN
+
+
+def packed(*events: bytes) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
+
+
+def unreadable(event: Event | bytes) -> str:
+    """Return why an event alone in its batch is not understood."""
+    raw = event if isinstance(event, bytes) else wire.encode_event(event)
+    (read,) = wire.decode_batch(packed(raw))
+    assert isinstance(read, wire.Unreadable)
+    assert read.raw == raw
+    assert wire.decode_event(raw) == read
+    return read.reason
+
+
+@given(st.lists(histories.any_event, max_size=10))
+def test_a_batch_comes_back_as_it_was_sent(events: list[Event]) -> None:
+    assert wire.decode_batch(wire.encode_batch(events)) == events
+
+
+@given(st.lists(histories.any_event, max_size=5))
+def test_the_bytes_of_a_batch_are_always_the_same(events: list[Event]) -> None:
+    assert wire.encode_batch(events) == wire.encode_batch(list(events))
+
+
+@given(histories.any_event)
+def test_events_come_back_from_json_and_from_the_store(event: Event) -> None:
+    assert wire.from_json(wire.to_json(event)) == event
+    assert wire.decode_data(wire.encode_data(event.data)) == event.data
+    if event.body is not None:
+        assert wire.decode_body(wire.encode_body(event.body)) == event.body
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_or_read_but_never_breaks_the_reader(garbage: bytes) -> None:
+    for data in (garbage, zlib.compress(garbage)):
+        with suppress(MalformedBatch):
+            wire.decode_batch(data)
+    wire.decode_event(garbage)
+
+
+@given(st.lists(histories.agent_events, min_size=1, max_size=3), st.data())
+def test_a_flipped_byte_never_breaks_the_reader(events: list[Event], data: st.DataObject) -> None:
+    raw = bytearray(msgspec.msgpack.encode(events))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    with suppress(MalformedBatch):
+        wire.decode_batch(zlib.compress(bytes(raw)))
+
+
+def test_one_strange_event_spoils_no_other() -> None:
+    good = histories.failed(1)
+    plain: dict[str, Any] = msgspec.to_builtins(good)
+    plain["data"]["type"] = "RecordVanished"
+    strange = msgspec.msgpack.encode(plain)
+    first, middle, last = wire.decode_batch(
+        packed(wire.encode_event(good), strange, wire.encode_event(good))
+    )
+    assert first == last == good
+    assert isinstance(middle, wire.Unreadable)
+
+
+@pytest.mark.parametrize("field", ["mood", "schema_versions"])
+def test_a_field_that_we_do_not_know_is_kept_aside(field: str) -> None:
+    plain: dict[str, Any] = msgspec.to_builtins(histories.failed(1))
+    plain[field] = 1
+    assert field in unreadable(msgspec.msgpack.encode(plain))
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (histories.event(ThreadStarted(), run=None), "ThreadStarted without a run"),
+        (histories.event(ThreadStarted(), instance=None), "ThreadStarted without an instance"),
+        (
+            histories.event(InstanceStopping(reason="x"), instance=None, run=None),
+            "InstanceStopping without an instance",
+        ),
+        (replace(histories.failed(1), run=replace(RUN, pipeline="De lays")), "pipeline: 'De lays'"),
+        (replace(histories.failed(1), run=replace(RUN, checkpoint="a\0")), "checkpoint 'a"),
+        (replace(histories.failed(1), run=replace(RUN, checkpoint="c" * 201)), "checkpoint 'c"),
+        (replace(histories.failed(1), schema_version=2), "schema version 2"),
+        (
+            histories.event(
+                TaskPaused(task="JFK", position=1, failure=replace(FAILURE, fingerprint=""))
+            ),
+            "fingerprint ''",
+        ),
+    ],
+)
+def test_an_event_that_lacks_something_is_kept_aside(event: Event, reason: str) -> None:
+    assert unreadable(event).startswith(reason)
+
+
+def test_a_moment_beyond_time_is_kept_aside() -> None:
+    plain: dict[str, Any] = msgspec.to_builtins(histories.failed(1))
+    plain["occurred_at"] = "0001-01-01T00:00:00+14:00"
+    assert "out of range" in unreadable(msgspec.msgpack.encode(plain))
+
+
+def test_a_moment_has_one_spelling() -> None:
+    east = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
+    event = wire.decode_event(wire.encode_event(replace(histories.failed(1), occurred_at=east)))
+    assert isinstance(event, Event)
+    assert event.occurred_at == east
+    assert event.occurred_at.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [b"", b"{}", zlib.compress(b""), zlib.compress(msgspec.msgpack.encode({})), b"\x78\x9c"],
+)
+def test_what_is_no_batch_says_so(batch: bytes) -> None:
+    with pytest.raises(MalformedBatch):
+        wire.decode_batch(batch)
+
+
+def test_a_batch_does_not_unpack_without_end() -> None:
+    with pytest.raises(MalformedBatch, match="unpacks to more"):
+        wire.decode_batch(zlib.compress(b"\0" * (wire.BATCH_MAX_BYTES + 1)))
+
+
+def test_a_record_nested_without_end_is_kept_aside() -> None:
+    with pytest.raises(MalformedBatch):
+        wire.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
+    assert isinstance(wire.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), wire.Unreadable)
+
+
+@given(histories.issued_commands)
+def test_commands_reach_the_agent_as_they_were_issued(command: CommandIssued) -> None:
+    assert wire.decode_command(wire.encode_command(command)) == command
+
+
+@pytest.mark.parametrize("text", [None, "", "7", b"\xff", b"no uuid"])
+def test_what_is_no_uuid_says_what_it_should_be(text: bytes | str | None) -> None:
+    with pytest.raises(MalformedBatch, match="batch"):
+        wire.parse_uuid(text, "batch")
