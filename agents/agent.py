@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -60,7 +59,7 @@ class Agent:
         from agents.guard import require_classic
 
         require_classic(spark)
-        config = AgentConfig.read(application, errors or {}, environment=os.environ)
+        config = AgentConfig.read(application, errors or {})
         self._runtime = Runtime(config, versions=_versions(spark))
         self._block = ExitStack()
 

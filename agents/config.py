@@ -65,7 +65,11 @@ class AgentConfig:
 
     @classmethod
     def read(
-        cls, application: str, errors: Mapping[str, object], *, environment: Mapping[str, str]
+        cls,
+        application: str,
+        errors: Mapping[str, object],
+        *,
+        environment: Mapping[str, str] = os.environ,
     ) -> AgentConfig:
         """Return the configuration; raises InvalidConfiguration with every fault in it."""
         reader = _Reader(faults=_unknown(errors), values=_current_spellings(errors))
@@ -133,7 +137,7 @@ class _Reader:
         return text
 
     def spool_folder(self, text: str) -> Path:
-        candidates = [Path(text)] if text else _default_spool_folders()
+        candidates = [Path(text).absolute()] if text else _default_spool_folders()
         for folder in candidates:
             # A stranger may have made the folder in /tmp: only our own will do there.
             if _is_writable(folder) and (text or folder.stat().st_uid == os.getuid()):
@@ -163,8 +167,11 @@ def _default_spool_folders() -> list[Path]:
 
     A driver in a container often has no home that it may write to.
     """
-    home = Path(os.path.expanduser("~")) / ".local" / "state" / "arrester" / "spool"
-    return [home, Path(tempfile.gettempdir()) / f"arrester-spool-{os.getuid()}"]
+    temporary = Path(tempfile.gettempdir()) / f"arrester-spool-{os.getuid()}"
+    try:
+        return [Path.home() / ".local" / "state" / "arrester" / "spool", temporary]
+    except RuntimeError:  # a user without an entry, as clusters give them
+        return [temporary]
 
 
 def _is_writable(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ log = logging.getLogger("arrester.agent")
 
 #: How long the end of an instance waits for its last events to be taken.
 FLUSH_SECONDS = 5.0
+#: How long a start waits to hear whether the application is latched.
+LATCH_SECONDS = 5.0
 
 
 class Link:
@@ -46,14 +49,27 @@ class Link:
         return self._own.spool
 
     def is_latched(self) -> bool:
-        """Return whether the application is known to be LATCHED; unknown counts as OPEN."""
-        if self._transport is None:
+        """Return whether the application is known to be LATCHED; unknown counts as OPEN.
+
+        Asked in a thread of its own: even looking up a name may take longer than a start may wait.
+        """
+        transport = self._transport
+        if transport is None:
             return False
-        try:
-            return self._transport.is_latched()
-        except TransportDown as exc:
-            log.warning("whether %s is open is not known: %s", self._application, exc)
-            return False
+        answers: list[bool] = []
+
+        def ask() -> None:
+            try:
+                answers.append(transport.is_latched())
+            except TransportDown as exc:
+                log.warning("%s", exc)
+
+        asking = threading.Thread(target=ask, name="arrester-latch", daemon=True)
+        asking.start()
+        asking.join(LATCH_SECONDS)
+        if not answers:
+            log.warning("whether %s is open is not known; it runs", self._application)
+        return any(answers)
 
     def start_sending(self, *, heartbeat: Callable[[], bytes]) -> None:
         """Begin to send what the spool has and gets."""

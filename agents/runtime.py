@@ -148,12 +148,14 @@ class Runtime:
             self.await_over()
         else:
             log.info("%s ends: %s", self.config.application, reason)
-            self.instance.say(InstanceStopping(reason=reason), caused_by=caused_by)
-            self._say_ended(reason, failure, caused_by, graceful=self._stop_threads())
-            self._commands.stop()
-            self._link.close()
-            self._over.set()
-            atexit.unregister(self.end)
+            try:
+                self.instance.say(InstanceStopping(reason=reason), caused_by=caused_by)
+                self._say_ended(reason, failure, caused_by, graceful=self._stop_threads())
+                self._commands.stop()
+                self._link.close()
+            finally:
+                self._over.set()
+                atexit.unregister(self.end)
 
     def end_soon(
         self,

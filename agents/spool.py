@@ -89,12 +89,7 @@ class Spool:
         self._limit_bytes = limit_bytes
         self._lock = threading.RLock()
         self._unwritten: deque[_Unwritten] = deque()
-        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        # Takes effect in a new file only, and before its first table.
-        self._database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        self._database.executescript(_SCHEMA)
+        self._database = _connected(path)
         self._bytes, self._events = self._measured()
 
     # ── for whoever has something to tell ────────────────────────────────────────────────────
@@ -249,6 +244,20 @@ class Spool:
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._database)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        # Takes effect in a new file only, and before its first table.
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.executescript(_SCHEMA)
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
 
 
 def _described(events: Iterable[Event]) -> int:

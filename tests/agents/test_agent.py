@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -82,14 +83,12 @@ def folded(folding: FoldingSide) -> StreamState:
 def test_an_agent_is_useful_alone(world: World) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])
     agent = agent_of(world)
-    assert agent.state.value == "CREATED"
     with agent:
         world.delays(agent).start(world.checkpoint)
         eventually(lambda: paused_keys(agent) == ["JFK"], seconds=MINUTE)
         eventually(lambda: world.written("JFK") == [0], seconds=MINUTE)
         (task,) = agent.paused_tasks()
-        assert task.position == 1
-        assert task.held == 3
+        assert (task.position, task.held) == (1, 3)
         assert task.failure is not None
         assert "1000 minutes late" in task.failure.message
         world.arrive("second", [("EWR", 5, "5,5"), ("JFK", 4, "6,6")])
@@ -99,20 +98,30 @@ def test_an_agent_is_useful_alone(world: World) -> None:
         assert not agent.skip(task, reason="again")
         eventually(lambda: world.written("JFK") == [0, 2, 3, 4], seconds=MINUTE)
         assert agent.paused_tasks() == []
+    assert world.written("LGA") == [0, 2]
+    assert world.dead_letters() == 2
+    assert not agent.resume(task)
+
+
+def test_an_agent_tells_how_it_is_doing(world: World) -> None:
+    world.arrive("first", [*DIRTY, *LATE])
+    agent = agent_of(world)
+    assert agent.state.value == "CREATED"
+    with agent:
+        world.delays(agent).start(world.checkpoint)
+        eventually(lambda: paused_keys(agent) == ["JFK"], seconds=MINUTE)
+        assert agent.state is InstanceStatus.RUNNING
         assert agent.await_termination(timeout_seconds=0.1) is None
-        assert world.written("LGA") == [0, 2]
-        assert world.dead_letters() == 2
         metrics = agent.metrics()
+        assert metrics["tasks-paused"] == 1
         assert metrics["record-failures"] == 2
-        assert metrics["records-skipped"] == 2
-        assert metrics["dlq-records-produced"] == 2
+        assert metrics["records-skipped"] == metrics["dlq-records-produced"] == 1
         assert metrics["last-failure-timestamp"] > 1e12
         assert metrics["events-spooled"] > 0
-    assert agent.state is InstanceStatus.NOT_RUNNING
+    assert agent.state.value == "NOT_RUNNING"
     assert agent.await_termination() is Ending.STOPPED
     assert agent.exception is None
     assert not agent.stopped_by_command
-    assert not agent.resume(task)
 
 
 def test_the_whole_loop_over_redis(world: World, with_redis: Server, folding: FoldingSide) -> None:
@@ -241,36 +250,85 @@ DRIVER = """
 
     spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     world = World(spark.getOrCreate(), Path(sys.argv[1]))
-    with agent_of(world) as agent:
+    agent = agent_of(world)
+"""
+IN_A_BLOCK = """
+    with agent:
         world.delays(agent).start(world.checkpoint)
         print("started", flush=True)
         agent.await_termination()
 """
+WITHOUT_A_BLOCK = """
+    world.delays(agent).start(world.checkpoint)
+    print("started", flush=True)
+    sys.stdin.readline()
+"""
 
 
-@pytest.mark.chaos
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)]
-)
-def test_a_signal_ends_the_driver_gracefully(
-    world: World, redis_server: Server, folding: FoldingSide, number: int, code: int
-) -> None:
+@contextmanager
+def driver(world: World, server: Server, code: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a driver process of its own until its first flights are written."""
     world.arrive("first", GOOD)
-    driver = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DRIVER), str(world.folder)],
-        env=os.environ | {"REDIS_URL": redis_server.url, "PYSPARK_PYTHON": sys.executable},
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DRIVER + code), str(world.folder)],
+        env=os.environ | {"REDIS_URL": server.url, "PYSPARK_PYTHON": sys.executable},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert driver.stdout is not None
-    assert driver.stdout.readline() == "started\n"
-    eventually(lambda: world.written("EWR"), seconds=MINUTE)
-    driver.send_signal(number)
-    assert driver.wait(MINUTE) == code
-    driver.stdout.close()
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        eventually(lambda: world.written("EWR"), seconds=MINUTE)
+        yield process
+
+
+def assert_ended_in_order(folding: FoldingSide) -> None:
     state = folded(folding)
     (instance,) = state.instances.values()
     assert instance.status is InstanceStatus.NOT_RUNNING
     assert instance.failure is None
     assert [each.reason for each in state.threads.values()] == ["stopped"]
+
+
+@pytest.mark.chaos
+def test_ctrl_c_ends_the_driver_gracefully(
+    world: World, redis_server: Server, folding: FoldingSide
+) -> None:
+    with driver(world, redis_server, IN_A_BLOCK) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(MINUTE) == -signal.SIGINT
+    assert_ended_in_order(folding)
+
+
+@pytest.mark.chaos
+def test_a_driver_that_just_ends_ends_its_instance(
+    world: World, redis_server: Server, folding: FoldingSide
+) -> None:
+    with driver(world, redis_server, WITHOUT_A_BLOCK) as process:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(MINUTE) == 0
+    assert_ended_in_order(folding)
+
+
+@pytest.mark.chaos
+def test_kill_9_loses_nothing_that_was_told_and_sigterm_is_graceful(
+    world: World, redis_server: Server, folding: FoldingSide
+) -> None:
+    redis_server.stop()
+    with driver(world, redis_server, IN_A_BLOCK) as process:
+        process.kill()
+        process.wait(MINUTE)
+    redis_server.start()
+    with driver(world, redis_server, IN_A_BLOCK) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(MINUTE) == 143
+    state = folded(folding)
+    first, second = sorted(state.instances)
+    assert state.instances[first].status is InstanceStatus.RUNNING
+    assert state.instances[second].status is InstanceStatus.NOT_RUNNING
+    assert [each.epoch for each in state.threads.values()] == [2]
+    assert {entry.spool for entry in folding.folded} == {folding.folded[0].spool}
