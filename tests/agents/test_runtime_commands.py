@@ -316,9 +316,7 @@ def test_a_thread_that_does_not_stop_in_time_is_stopped_by_force(
     assert applied.detail == "stopped by force: the shutdown timeout was over"
 
 
-def test_a_latched_application_does_not_start_and_says_why(
-    runtime: Runtime, operator: Operator
-) -> None:
+def test_a_latched_application_does_not_start(runtime: Runtime, operator: Operator) -> None:
     operator._client.set(STATE, "LATCHED")
     with pytest.raises(ApplicationLatched, match="flights is LATCHED: it was shut down"):
         begin(runtime)

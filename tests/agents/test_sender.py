@@ -99,7 +99,7 @@ def test_what_is_confirmed_leaves_the_spool_and_then_redis(
     assert all(spool.is_confirmed(batch_id(number)) for number in range(10))
 
 
-def test_a_redis_that_was_emptied_gets_everything_again_in_order(
+def test_flushall_sends_again_in_order(
     spool: Spool, redis_server: Server, folding: FoldingSide
 ) -> None:
     with sending(spool, redis_server) as sender:
@@ -124,7 +124,7 @@ def test_an_emptied_redis_is_noticed_at_the_heartbeat_when_nothing_is_put(
         eventually(lambda: batches(folding) == [0, 1, 2])
 
 
-def test_a_lost_tail_is_sent_again_before_anything_new(
+def test_a_lost_tail_is_noticed_before_the_next_entry(
     spool: Spool, redis_server: Server, folding: FoldingSide
 ) -> None:
     with sending(spool, redis_server):
@@ -169,7 +169,7 @@ def test_a_confirmation_that_was_lost_with_redis_costs_doubles_and_no_more(
     assert folded(folding) == list(range(6))
 
 
-def test_puts_never_wait_for_redis_and_all_arrives_when_it_is_back(
+def test_redis_away_delays_and_loses_nothing(
     spool: Spool, redis_server: Server, folding: FoldingSide
 ) -> None:
     with sending(spool, redis_server) as sender:
@@ -197,7 +197,7 @@ def test_redis_may_be_absent_from_the_start(
         eventually(lambda: batches(folding) == [0, 1, 2])
 
 
-def test_a_full_stream_makes_the_agent_wait_and_keeps_the_order(
+def test_a_full_stream_makes_the_sender_wait(
     spool: Spool, redis_server: Server, folding: FoldingSide
 ) -> None:
     put(spool, range(10))

@@ -109,6 +109,15 @@ def test_what_was_put_is_there_after_opening_again(tmp_path: Path) -> None:
     again.close()
 
 
+def test_putting_twice_keeps_one(tmp_path: Path) -> None:
+    spool = open_at(tmp_path)
+    for events in (some_events(1), some_events(2)):
+        spool.put(batch_id(1), events)
+    (batch,) = spool.unsent(most=10, most_bytes=GIB)
+    assert wire.decode_batch(batch.events) == some_events(1)
+    spool.close()
+
+
 def test_bytes_bound_what_is_sent_at_once_but_never_to_nothing(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     for number in range(3):
@@ -117,7 +126,7 @@ def test_bytes_bound_what_is_sent_at_once_but_never_to_nothing(tmp_path: Path) -
     spool.close()
 
 
-def test_a_full_spool_counts_failures_and_keeps_every_state_change(tmp_path: Path) -> None:
+def test_a_full_spool_counts_instead_of_describing(tmp_path: Path) -> None:
     spool = open_at(tmp_path, limit_bytes=1000)
     noise = [failed(n, text=os.urandom(100).hex()) for n in range(50)]
     spool.put(batch_id(1), [*noise, paused(50)])
@@ -219,7 +228,7 @@ def lines(process: subprocess.Popen[str], *, least: int) -> list[int]:
 
 
 @pytest.mark.chaos
-def test_kill_9_while_putting_loses_nothing_that_was_put(tmp_path: Path) -> None:
+def test_kill_while_putting_keeps_whole_batches(tmp_path: Path) -> None:
     for _ in range(3):
         process = putting_process(tmp_path)
         said = lines(process, least=50)
@@ -233,7 +242,7 @@ def test_kill_9_while_putting_loses_nothing_that_was_put(tmp_path: Path) -> None
 
 
 @pytest.mark.chaos
-def test_a_live_instance_keeps_its_file_and_a_dead_one_leaves_it(tmp_path: Path) -> None:
+def test_a_dead_instances_spool_is_adopted(tmp_path: Path) -> None:
     process = putting_process(tmp_path)
     assert process.stdout is not None
     process.stdout.readline()
