@@ -212,9 +212,8 @@ def _positions_twice(frame: DataFrame) -> DataFrame | None:
         .count()
         .where(F.col("count") > 1)
         .select(TASK, POSITION, F.lit(SOURCE).alias(MARK))
-        .localCheckpoint(eager=True)
     )
-    return None if twice.isEmpty() else twice
+    return None if twice.isEmpty() else twice.localCheckpoint(eager=True)
 
 
 def decided_marks(coordinates: DataFrame) -> DataFrame:

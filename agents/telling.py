@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from controlplane.domain.events import (
 )
 from controlplane.domain.fingerprint import fingerprint
 
+_log = logging.getLogger("arrester.failures")
+
 #: Finds the record that a task was last held or died at.
 BlameOf = Callable[[str | None], Blame | None]
 
@@ -39,6 +42,9 @@ class Teller:
     instance: UUID
     run: Run
     redact: Sequence[str]
+    #: errors.log.enable, and whether a log line shows the record itself.
+    log: bool = False
+    log_records: bool = False
 
     def event(
         self,
@@ -88,7 +94,24 @@ class Teller:
             key=each.key,
             recurrence=blame is not None and blame.position == each.position,
         )
-        return self.event(data, at, body=self._body(each))
+        told = self._body(each)
+        self._logged(data, told)
+        return self.event(data, at, body=told)
+
+    def _logged(self, data: RecordFailed, told: Body) -> None:
+        if not self.log:
+            return
+        _log.warning(
+            "%s: %s failed at task %r, position %s: %s: %s: %s%s",
+            self.pipeline.name,
+            data.failure.stage,
+            data.task,
+            data.position,
+            data.failure.exception_class,
+            first_line(data.failure.message),
+            data.response,
+            f" {told.record}" if self.log_records else "",
+        )
 
     def _body(self, each: FailedRecord) -> Body:
         return body(

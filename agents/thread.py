@@ -112,7 +112,12 @@ class PipelineThread:
             now=_now(),
         )
         self._teller = Teller(
-            pipeline=self.pipeline, instance=self._instance, run=run, redact=self._config.redact
+            pipeline=self.pipeline,
+            instance=self._instance,
+            run=run,
+            redact=self._config.redact,
+            log=self._config.log_enable,
+            log_records=self._config.log_include_messages,
         )
         self._prepare(files)
         self.state = ThreadStatus.RUNNING
