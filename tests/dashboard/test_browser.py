@@ -1,0 +1,330 @@
+"""The dashboard in a real browser: live, dialogs, roles, sizes, themes; agents are a story."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from redis import Redis
+
+from controlplane import embedded, queries
+from controlplane.domain.states import CommandStatus
+from tests.dashboard.conftest import PASSWORD, make_user
+from tests.dashboard.story import NA, TYPO, Story
+
+pytestmark = pytest.mark.e2e
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+#: Headless in a container, and no talk with anybody but us.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SIZES = {"wide": (1280, 800), "phone": (360, 740)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Run Chromium for the module."""
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # Playwright keeps a loop running in this thread; Django would refuse to work beside it.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
+    """Run uvicorn on a free port against the test database."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    web = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
+    quiet = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
+    process = subprocess.Popen([*web, *quiet], cwd=REPOSITORY)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(f"{url}/healthz")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(15)
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, "the web process does not answer"
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
+    """An airline whose pipeline runs, and two people who may log in."""
+    make_user("ana", "operator")
+    make_user("ben", "viewer")
+    story = Story()
+    story.starts()
+    return story
+
+
+@pytest.fixture
+def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
+    """Ana's window; nothing may be written to its console."""
+    yield from window(browser, server, "ana")
+
+
+@pytest.fixture
+def viewers_page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
+    """Ben's window."""
+    yield from window(browser, server, "ben")
+
+
+def window(browser: Browser, server: str, name: str) -> Iterator[Page]:
+    said: list[str] = []
+    context = browser.new_context(base_url=server, viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.on("console", lambda line: said.append(line.text) if line.type != "log" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    log_in(page, name)
+    yield page
+    context.close()
+    assert said == []
+
+
+def log_in(page: Page, name: str) -> None:
+    page.goto("/login")
+    page.get_by_label("User name").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_attached()
+
+
+def open_live(page: Page, url: str) -> None:
+    """Open a page, wait until it is live, and leave a mark that a reload would wipe away."""
+    page.goto(url)
+    expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "on")
+    page.evaluate("window.mark = 'not reloaded'")
+
+
+def expect_no_reload(page: Page) -> None:
+    assert page.evaluate("window.mark") == "not reloaded"
+
+
+def test_a_pause_appears_without_reload(page: Page, story: Story) -> None:
+    open_live(page, "/")
+    expect(page.get_by_text("Nothing needs attention")).to_be_visible()
+    story.pauses("JFK", held=5)
+    expect(page.get_by_role("heading", name="1 thing needs attention")).to_be_visible()
+    expect(page.locator(".needs .state")).to_have_text("PAUSED")
+    expect(page.locator("#position")).to_have_text("flights @ 5")
+    expect_no_reload(page)
+
+
+def test_resume_from_the_click_to_running(page: Page, story: Story) -> None:
+    task = story.pauses("JFK", held=5)
+    open_live(page, reverse("task", args=[task.digest]))
+    expect(page.get_by_text("Applies within about a second: spark-driver-0")).to_be_visible()
+    page.get_by_role("button", name="Resume", exact=True).click()
+    expect(page.get_by_text("waits for an instance to fetch it")).to_be_visible()
+    command = queries.commands().rows[0].id
+    story.fetches(command)
+    expect(page.get_by_text("waits for an answer")).to_be_visible()
+    story.resumes("JFK", command)
+    expect(page.locator("h1 .state")).to_have_text("RUNNING")
+    expect(page.locator("#actions .state")).to_have_text("APPLIED")
+    expect(page.get_by_role("button", name="Resume", exact=True)).to_be_disabled()
+    expect_no_reload(page)
+
+
+def test_what_is_typed_in_a_dialog_survives_the_news(page: Page, story: Story) -> None:
+    task = story.pauses("JFK", held=5)
+    open_live(page, reverse("task", args=[task.digest]))
+    page.get_by_role("button", name="Resume past this record").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("will not be processed")).to_be_visible()
+    expect(dialog.get_by_text("N384HA", exact=True)).to_be_visible()
+    dialog.get_by_label("Reason").fill("a typo in the source")
+    story.skips("JFK", 250)
+    expect(page.get_by_text("251", exact=True).first).to_be_attached()
+    expect(dialog.get_by_label("Reason")).to_have_value("a typo in the source")
+    expect(dialog.get_by_label("Reason")).to_be_focused()
+    page.keyboard.press("Enter")
+    assert queries.commands().rows == ()
+    dialog.get_by_role("button", name="Resume past this record").click()
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_text("“a typo in the source”")).to_be_visible()
+    assert queries.commands().rows[0].reason == "a typo in the source"
+    expect_no_reload(page)
+
+
+def test_closing_a_dialog_does_nothing(page: Page, story: Story) -> None:
+    task = story.pauses("JFK")
+    open_live(page, reverse("task", args=[task.digest]))
+    page.get_by_role("button", name="Resume past this record").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.get_by_role("button", name="Resume past this record").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert queries.commands().rows == ()
+
+
+def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None:
+    open_live(page, reverse("application", args=["flights"]))
+    page.get_by_role("button", name="Shut down application").click()
+    dialog = page.get_by_role("dialog")
+    confirm = dialog.get_by_role("button", name="Shut down flights")
+    expect(dialog.get_by_label("Type flights to confirm")).to_be_focused()
+    dialog.get_by_label("Reason").fill("maintenance")
+    expect(confirm).to_be_disabled()
+    dialog.get_by_label("Type flights to confirm").fill("flights")
+    confirm.click()
+    expect(dialog).to_be_hidden()
+    expect(page.locator("h1 .state")).to_have_text("LATCHED")
+    command = queries.commands().rows[0].id
+    story.stops(command=command)
+    expect(page.get_by_text("No instance runs.")).to_be_visible()
+    assert queries.command(command).status is CommandStatus.APPLIED
+    page.get_by_role("button", name="Start application").click()
+    dialog.get_by_role("button", name="Start flights").click()
+    expect(page.locator("h1 .state")).to_have_text("OPEN")
+    expect_no_reload(page)
+
+
+def test_a_viewer_reads_why_the_buttons_are_off(viewers_page: Page, story: Story) -> None:
+    task = story.pauses("JFK")
+    open_live(viewers_page, reverse("task", args=[task.digest]))
+    for name in ("Resume", "Resume past this record…"):
+        button = viewers_page.get_by_role("button", name=name, exact=True)
+        expect(button).to_be_disabled()
+        expect(button).to_have_attribute("title", "this needs the role operator")
+    expect(viewers_page.get_by_text("Not now: this needs the role operator")).to_be_visible()
+
+
+def test_what_was_opened_and_typed_survives_a_refresh(page: Page, story: Story) -> None:
+    story.skips("EWR", 3)
+    open_live(page, "/errors")
+    page.get_by_label("Class or message contains").fill("half a wo")
+    story.skips("EWR", 1000)
+    expect(page.get_by_text("1,003")).to_be_visible()
+    expect(page.get_by_label("Class or message contains")).to_have_value("half a wo")
+    open_live(page, reverse("error", args=["flights", NA.fingerprint]))
+    page.get_by_text("As a table").click()
+    story.skips("EWR", 2)
+    expect(page.get_by_text("1,005 in all")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Minute (UTC)")).to_be_visible()
+    expect_no_reload(page)
+
+
+def test_the_live_switch_stops_and_catches_up(page: Page, story: Story) -> None:
+    open_live(page, "/")
+    switch = page.locator("[data-live-switch]")
+    switch.click()
+    expect(switch).to_have_attribute("data-state", "off")
+    story.pauses("JFK")
+    page.wait_for_timeout(1000)
+    expect(page.get_by_text("Nothing needs attention")).to_be_visible()
+    page.reload()
+    expect(switch).to_have_attribute("data-state", "off")
+    page.evaluate("window.mark = 'not reloaded'")
+    story.pauses("LGA")
+    switch.click()
+    expect(page.get_by_role("link", name="delays_LGA")).to_be_visible()
+    expect_no_reload(page)
+
+
+def test_without_the_stream_the_page_polls(browser: Browser, server: str, story: Story) -> None:
+    context = browser.new_context(base_url=server)
+    page = context.new_page()
+    page.route("**/live?*", lambda route: route.abort())
+    log_in(page, "ana")
+    expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "polling")
+    story.pauses("JFK")
+    expect(page.get_by_role("link", name="delays_JFK")).to_be_visible(timeout=9000)
+    context.close()
+
+
+def test_a_session_that_ends_leads_to_the_login(
+    browser: Browser, server: str, story: Story
+) -> None:
+    context = browser.new_context(base_url=server)
+    page = context.new_page()
+    log_in(page, "ana")
+    open_live(page, "/")
+    context.clear_cookies()
+    story.pauses("JFK")
+    page.wait_for_url("**/login*")
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_page_fits_in_both_themes(
+    size: str, scheme: str, browser: Browser, server: str, story: Story
+) -> None:
+    task = story.pauses("a-rather-long-key-" * 8, held=1843, record={"field" * 20: "value" * 200})
+    story.skips("EWR", 8255)
+    story.send(b"not a batch")
+    said: list[str] = []
+    width, height = SIZES[size]
+    context = browser.new_context(
+        base_url=server,
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page = context.new_page()
+    page.on("console", lambda line: said.append(line.text))
+    log_in(page, "ana")
+    for url in [
+        "/",
+        "/applications",
+        "/applications/flights",
+        "/tasks",
+        reverse("task", args=[task.digest]),
+        reverse("task-history", args=[task.digest]),
+        "/errors",
+        reverse("error", args=["flights", TYPO.fingerprint]),
+        "/commands",
+        "/quarantine",
+    ]:
+        response = page.goto(url)
+        assert response is not None
+        assert "unsafe" not in response.headers["content-security-policy"]
+        too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        assert page.evaluate(too_wide) is False, url
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(247, 247, 245)", "dark": "rgb(18, 19, 22)"}[scheme]
+    context.close()
+    assert said == []
+
+
+def test_the_theme_switch_is_remembered(page: Page) -> None:
+    switch = page.locator("[data-theme-switch]")
+    for theme in ("light", "dark"):
+        switch.click()
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
+    page.goto("/errors")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    switch.click()
+    expect(page.locator("html")).not_to_have_attribute("data-theme", "dark")
