@@ -105,7 +105,7 @@ def _cut(record: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
     size = _size(record)
     if size <= RECORD_BYTES:
         return record, None
-    share = RECORD_BYTES // (2 * max(1, len(record)))
+    share = max(64, RECORD_BYTES // (2 * max(1, len(record))))
     cut: dict[str, Any] = {}
     for name, value in record.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,262 @@
+"""The journal: an atomic create fences, a replayed log is a snapshot, batch ids are for ever."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from agents import journal as journal_module
+from agents.checkpoint import FileTaken, LocalStorage, Storage, checkpoint_id
+from agents.claim import claim
+from agents.entries import Chunk, Cursor, Entry, Held, Kind
+from agents.journal import FOLDER, Journal, JournalDamaged, Superseded
+from agents.ledger import Ledger
+from controlplane.domain.events import (
+    CommandApplied,
+    Event,
+    EventData,
+    Failure,
+    RecordFailed,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    Run,
+    TaskPaused,
+    TaskResumed,
+)
+from controlplane.domain.states import TaskStatus
+from controlplane.domain.wire import BATCH_MAX_EVENTS
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+CHECKPOINT = "0190-checkpoint"
+FAILURE = Failure(
+    stage="process:check", exception_class="ValueError", message="no", fingerprint="1"
+)
+
+
+def opened(files: Storage) -> Journal:
+    journal = Journal(files, application="flights", pipeline="delays", checkpoint=CHECKPOINT)
+    journal.load()
+    return journal
+
+
+def claimed(files: Storage, instance: UUID | None = None) -> Journal:
+    journal, _ = claim(
+        files,
+        application="flights",
+        pipeline="delays",
+        checkpoint=CHECKPOINT,
+        instance=instance or uuid4(),
+        now=NOW,
+    )
+    return journal
+
+
+def entry(kind: Kind, *data: EventData, seconds: int = 0, epoch: int = 1, **more: object) -> Entry:
+    at = NOW + timedelta(seconds=seconds)
+    run = Run(pipeline="delays", checkpoint=CHECKPOINT, epoch=epoch)
+    events = tuple(Event(occurred_at=at, data=each, run=run) for each in data)
+    return msgspec.structs.replace(
+        Entry(kind=kind, at=at, epoch=epoch, events=events), **dict(more)
+    )
+
+
+def paused(key: str, position: int) -> list[EventData]:
+    return [
+        RecordFailed(task=key, position=position, failure=FAILURE, response=Response.PAUSE),
+        TaskPaused(task=key, position=position, failure=FAILURE),
+    ]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path))
+
+
+def test_the_second_to_take_a_number_is_superseded(files: LocalStorage) -> None:
+    older = claimed(files)
+    older.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+    newer = claimed(files)
+
+    assert newer.ledger.epoch == 2
+    with pytest.raises(Superseded):
+        older.check_owned()
+    with pytest.raises(Superseded):
+        older.append(entry(Kind.STOPPED))
+    newer.check_owned()
+
+
+def test_a_claim_that_loses_the_race_reads_on_and_claims_the_next(files: LocalStorage) -> None:
+    class Racing(LocalStorage):
+        rivals = 1
+
+        def create(self, path: str, content: bytes) -> None:
+            if self.rivals:
+                self.rivals -= 1
+                claimed(files)
+            super().create(path, content)
+
+    journal = claimed(Racing(files.root))
+
+    assert journal.ledger.epoch == 2
+    assert [each.epoch for each in opened(files).kept] == [1, 2]
+
+
+def test_a_new_instance_takes_paused_tasks_up_and_the_same_one_does_not(
+    files: LocalStorage,
+) -> None:
+    first = uuid4()
+    claimed(files, first).append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+
+    same = claimed(files, first).ledger.task("JFK").state
+    other = claimed(files).ledger.task("JFK").state
+
+    assert (same.status, same.position) == (TaskStatus.PAUSED, 7)
+    assert other.status is TaskStatus.RUNNING
+
+
+def test_a_task_paused_by_hand_stays_so(files: LocalStorage) -> None:
+    claimed(files).append(entry(Kind.RESUME, TaskPaused(task="JFK", position=None)))
+
+    assert claimed(files).ledger.task("JFK").state.status is TaskStatus.PAUSED
+
+
+def history(journal: Journal) -> None:
+    """Pause a task, hold rows of two micro-batches, resume it, run one chunk of two."""
+    held = (Held(task="JFK", count=3),)
+    command = uuid4()
+    journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=4, aside="one", held=held, seconds=1))
+    journal.append(entry(Kind.BATCH, batch=5, aside="two", held=held, seconds=2))
+    resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY)
+    applied = CommandApplied(command=command, detail="resumed")
+    journal.append(entry(Kind.RESUME, resumed, applied, seconds=3))
+    chunk = Chunk(
+        task="JFK",
+        start=Cursor(entry=2),
+        end=Cursor(entry=2, position=9),
+        taken=2,
+        after=5,
+    )
+    journal.append(entry(Kind.DRAIN, chunk=chunk, seconds=4))
+    journal.append(entry(Kind.DRAINED, RecordsHeld(task="JFK", held=4), seconds=5))
+
+
+def test_the_fold_of_the_entries_is_what_the_writer_saw(files: LocalStorage) -> None:
+    journal = claimed(files)
+    history(journal)
+
+    assert opened(files).ledger == journal.ledger
+    task = journal.ledger.task("JFK")
+    assert (task.held, task.cursor) == (4, Cursor(entry=2, position=9))
+    assert task.blame is None
+    assert [answer.applied for answer in journal.ledger.answers.values()] == [True]
+
+
+def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
+    files: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "SNAPSHOT_EVERY", 5)
+    older = claimed(files)
+    journal = claimed(files)
+    history(journal)
+    before = journal.ledger
+    journal.compact(is_settled=lambda entry: entry.number <= 5, is_needed=lambda aside: True)
+
+    names = files.names(FOLDER)
+    assert names == [
+        *(f"{number:020d}.json" for number in (1, 2, 6, 7)),
+        f"snapshot-{7:020d}.json",
+    ]
+    again = opened(files)
+    assert again.ledger == before
+    assert [each.number for each in again.kept] == [6, 7]
+    with pytest.raises(Superseded):
+        older.append(entry(Kind.STOPPED))
+
+
+def test_folders_of_rows_go_when_nobody_needs_them(
+    files: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "SNAPSHOT_EVERY", 1)
+    journal = claimed(files)
+    history(journal)
+    for name in ("one", "two"):
+        files.create(f"arrester/held/{name}/part", b"")
+
+    journal.compact(is_settled=lambda entry: False, is_needed=lambda aside: aside.name == "two")
+
+    assert files.names("arrester/held") == ["two"]
+    assert [aside.name for aside in opened(files).ledger.asides] == ["two"]
+
+
+def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalStorage) -> None:
+    journal = claimed(files)
+    many = [RecordsHeld(task="JFK", held=n) for n in range(BATCH_MAX_EVENTS + 1)]
+    journal.append(entry(Kind.BATCH, *many, batch=0))
+
+    told = [batch for each in journal.kept for batch in journal.told(each)]
+    again = [batch for each in opened(files).kept for batch in opened(files).told(each)]
+
+    assert told == again
+    assert [len(events) for _, events in told] == [1, BATCH_MAX_EVENTS, 1]
+    assert len({batch_id for batch_id, _ in told}) == 3
+
+
+def test_numbers_of_the_sink_rise_strictly_and_stay_on_a_replay() -> None:
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
+    numbers, number = [], 0
+
+    def drain(after: int) -> None:
+        nonlocal number
+        number += 1
+        chunk = Chunk(task="a", start=Cursor(entry=0), end=Cursor(entry=0), taken=0, after=after)
+        ledger.apply(entry(Kind.DRAIN, chunk=chunk, number=number))
+        numbers.append(ledger.chunk_number(after))
+        ledger.apply(entry(Kind.DRAINED, number=number))
+
+    drain(-1)
+    for batch in range(3):
+        first = ledger.batch_number(batch)
+        numbers.append(first)
+        drain(batch)
+        drain(batch)
+        assert ledger.batch_number(batch) == first
+    assert numbers == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_entry_that_cannot_be_read_is_named(files: LocalStorage) -> None:
+    claimed(files)
+    files.create(f"{FOLDER}/{2:020d}.json", b"{half")
+
+    with pytest.raises(JournalDamaged, match=r"00002\.json cannot be read"):
+        opened(files)
+
+
+def test_files_are_made_whole_or_not_at_all(files: LocalStorage) -> None:
+    check_storage(files)
+
+
+def check_storage(files: Storage) -> None:
+    """Check what every storage promises."""
+    files.create("a/b/one", b"first")
+    with pytest.raises(FileTaken):
+        files.create("a/b/one", b"second")
+    assert files.read("a/b/one") == b"first"
+    assert files.names("a/b") == ["one"]
+    files.move("a/b", "c/d")
+    files.create("a/b/two", b"")
+    with pytest.raises(FileTaken):
+        files.move("a/b", "c/d")
+    assert (files.exists("a/b/one"), files.exists("c/d/one")) == (False, True)
+    assert (files.read("a/none"), files.names("none")) == (None, [])
+    files.delete("c")
+    files.delete("c")
+    assert not files.exists("c/d/one")
+
+
+def test_a_new_checkpoint_gets_an_id_that_stays(files: LocalStorage) -> None:
+    assert checkpoint_id(files) == checkpoint_id(files)

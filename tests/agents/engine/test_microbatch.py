@@ -1,0 +1,309 @@
+"""Steps over a static micro-batch: each failed record is found, and only the failed ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from agents.checkpoint import HadoopStorage, LocalStorage, storage
+from agents.decisions import Decision, Judge
+from agents.failed import FailedRecord
+from agents.guard import ConnectRefused, require_classic
+from agents.handlers import LogAndContinue
+from agents.microbatch import evaluate
+from agents.pipeline import Pipeline, PipelineBuilder, PipelineInvalid, define
+from agents.shipping import ship, shipped_records
+from agents.worker.columns import FATE
+from controlplane.domain.errors import InvalidValue
+from tests.agents.engine.bench import SCHEMA
+from tests.agents.engine.test_journal import check_storage
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+def nothing(df: DataFrame, number: int) -> None:
+    """Be a sink."""
+
+
+def lines(spark: SparkSession, *values: str) -> DataFrame:
+    rows = [("a", position, value) for position, value in enumerate(values)]
+    return spark.createDataFrame(rows, SCHEMA).repartition(2)
+
+
+def begun(source: DataFrame) -> PipelineBuilder:
+    ship(source.sparkSession.sparkContext)
+    return define("lines", source, task="task", position="position", value="value")
+
+
+def failures(source: DataFrame, pipeline: Pipeline) -> dict[int, FailedRecord]:
+    """Return the failed records by position."""
+    evaluated = evaluate(source, pipeline)
+    handlers = dict.fromkeys(range(len(pipeline.steps) + 1), LogAndContinue())
+    judge = Judge(application="tests", pipeline=pipeline, handlers=handlers, examples_limit=100)
+    decision: Decision = judge.decide(evaluated.frame, [])
+    assert len(decision.examples) == evaluated.failed
+    evaluated.release()
+    return {each.position: each for each in decision.examples if each.position is not None}
+
+
+def by_expression(spark: SparkSession, expression: Column, *values: str) -> dict[int, FailedRecord]:
+    source = lines(spark, *values)
+    return failures(source, begun(source).deserialize("parsed", expression).write(nothing))
+
+
+def test_guards_that_share_a_subexpression_fail_record_by_record(spark: SparkSession) -> None:
+    """A bare TryEval lets Spark hoist the shared cast out of the try, and the job dies."""
+    source = lines(spark, "1", "x", "3")
+    number = F.col("value").cast("int")
+    pipeline = (
+        begun(source)
+        .deserialize("one", number)
+        .deserialize("two", number + 1)
+        .deserialize("three", F.struct(number.alias("p"), (number * number).alias("q")))
+        .write(nothing)
+    )
+
+    assert set(failures(source, pipeline)) == {1}
+    evaluated = evaluate(source, pipeline)
+    passed = evaluated.passed(pipeline).orderBy("position").collect()
+    assert [(row.one, row.two, row.three.q) for row in passed] == [(1, 2, 1), (3, 4, 9)]
+
+
+def test_a_later_step_may_use_an_earlier_one_and_its_failure_is_explained(
+    spark: SparkSession,
+) -> None:
+    source = lines(spark, "8", "0", "x")
+    pipeline = (
+        begun(source)
+        .deserialize("number", F.col("value").cast("int"))
+        .deserialize("share", F.lit(10) / F.col("number"))
+        .write(nothing)
+    )
+
+    found = failures(source, pipeline)
+
+    assert {n: each.problem.condition for n, each in found.items()} == {
+        1: "DIVIDE_BY_ZERO",
+        2: "CAST_INVALID_INPUT",
+    }
+    assert found[2].problem.exception_class == "org.apache.spark.SparkNumberFormatException"
+    assert "DivideByZero" in str(found[1].problem.stack) or found[1].problem.stack
+
+
+def test_from_csv_is_made_to_fail_on_what_it_would_turn_into_null(spark: SparkSession) -> None:
+    found = by_expression(spark, F.from_csv("value", "x INT, y INT"), "1,2", "NA,3", "1", "4,5")
+
+    assert set(found) == {1, 2}
+    assert 'For input string: "NA"' in found[1].problem.message
+
+
+def test_from_json_is_made_to_fail_wherever_it_stands(spark: SparkSession) -> None:
+    expression = F.upper(F.from_json("value", "x STRING")["x"])
+    texts = ['{"x": "a"}', '{"x":', "nope", "[]"]
+    assert set(by_expression(spark, expression, *texts)) == {1, 2, 3}
+    in_sql = F.expr("from_json(value, 'x STRING').x")
+    assert set(by_expression(spark, in_sql, *texts)) == {1, 2, 3}
+
+
+def test_an_explicit_lenient_mode_is_refused(spark: SparkSession) -> None:
+    expression = F.from_csv("value", "x INT", {"Mode": "permissive"})
+    with pytest.raises(InvalidValue, match="mode of from_csv: 'PERMISSIVE' is not allowed"):
+        begun(lines(spark)).deserialize("parsed", expression)
+
+
+@pytest.mark.parametrize("kind", ["udf", "count", "explode", "unknown", "bound"])
+def test_what_a_guard_cannot_hold_is_refused_when_it_is_defined(
+    spark: SparkSession, kind: str
+) -> None:
+    source = lines(spark)
+    expressions: dict[str, Any] = {
+        "udf": lambda: F.udf(lambda text: text, useArrow=False)("value"),
+        "count": lambda: F.count("value"),
+        "explode": lambda: F.explode(F.split("value", ",")),
+        "unknown": lambda: F.col("no_such_column"),
+        "bound": lambda: source["value"],
+    }
+    with pytest.raises((InvalidValue, PipelineInvalid)) as caught:
+        begun(source).deserialize("parsed", expressions[kind]())
+    wanted = {"udf": "use .process(name, fn)", "unknown": "no_such_column"}
+    assert wanted.get(kind, "") in str(caught.value)
+
+
+def by_function(spark: SparkSession, fn: Any, *values: str, schema: str | None = None) -> Any:
+    source = lines(spark, *values)
+    return failures(source, begun(source).process("step", fn, schema=schema).write(nothing))
+
+
+def test_a_float_for_a_long_is_a_failure_that_names_field_and_type(spark: SparkSession) -> None:
+    def half(row: Row) -> Row:
+        return {"n": 1.5 if row["value"] == "half" else 1}
+
+    [failed] = by_function(spark, half, "half", "whole", schema="n BIGINT").values()
+
+    assert failed.problem.exception_class == "WrongType"
+    assert failed.problem.message == "field n is bigint; got float 1.5"
+    assert str(failed.problem.frame).endswith("in half")
+
+
+def test_whatever_a_step_raises_stays_with_its_record(spark: SparkSession) -> None:
+    def raising(row: Row) -> Any:
+        class Unpicklable(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no text")
+
+            def __reduce__(self) -> Any:
+                raise TypeError("never")
+
+        def deeper(n: int) -> int:
+            return deeper(n + 1) + 1
+
+        match row["value"]:
+            case "exit":
+                raise SystemExit(1)
+            case "interrupt":
+                raise KeyboardInterrupt
+            case "close":
+                raise GeneratorExit
+            case "unpicklable":
+                raise Unpicklable
+            case "deep":
+                deeper(0)
+            case "text":
+                return "text"
+            case "list":
+                return [1]
+            case "extra":
+                return {**row, "extra": 1}
+            case "less":
+                del row["task"]
+            case "generator":
+                return ({**row, "position": 1 // n} for n in (1, 0))
+        return row
+
+    kinds = ["exit", "ok", "interrupt", "close", "unpicklable", "deep", "text", "list", "extra"]
+    found = by_function(spark, raising, *kinds, "less", "generator", "ok")
+
+    assert {position: each.problem.exception_class for position, each in found.items()} == {
+        0: "SystemExit",
+        2: "KeyboardInterrupt",
+        3: "GeneratorExit",
+        4: found[4].problem.exception_class,
+        5: "RecursionError",
+        6: "WrongType",
+        7: "WrongType",
+        8: "WrongType",
+        9: "WrongType",
+        10: "ZeroDivisionError",
+    }
+    assert found[4].problem.message == "(no text: its __str__ raised RuntimeError)"
+    assert found[8].problem.message == "field extra is not in the schema; add it by schema="
+    assert found[0].row.value == "exit"
+
+
+def test_values_of_all_kinds_go_through_a_step_unchanged(spark: SparkSession) -> None:
+    source = lines(spark, "1", "2").selectExpr(
+        "*",
+        "timestamp'2026-01-02 03:04:05.678901' as t",
+        "timestamp_ntz'2026-01-02 03:04:05' as n",
+        "date'2026-01-02' as d",
+        "cast(value as decimal(10, 3)) as m",
+        "array(1, null) as xs",
+        "map('a', named_struct('b', 1.5d)) as ms",
+        "cast(value as binary) as b",
+        "cast(1.25 as float) as f",
+    )
+    pipeline = begun(source).process("same", lambda row: row).write(nothing)
+
+    evaluated = evaluate(source, pipeline)
+
+    assert evaluated.failed == 0
+    key = "position"
+    assert evaluated.passed(pipeline).orderBy(key).collect() == source.orderBy(key).collect()
+
+
+def test_blocked_tasks_are_held_unevaluated(spark: SparkSession) -> None:
+    source = lines(spark, "x", "1")
+    pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
+
+    evaluated = evaluate(source, pipeline, blocked=["a", None])
+
+    assert (evaluated.records, evaluated.failed, evaluated.held) == (2, 0, 2)
+    assert evaluated.frame.where(F.col(FATE).isNull()).isEmpty()
+
+
+def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None:
+    from agents.microbatch import task_key
+    from controlplane.domain.names import bounded_key
+
+    keys = ["", "JFK", "a/../b", "🛫" * 128, "🛫" * 129, "x" * 10_000]
+    source = spark.createDataFrame([(key, 1, "") for key in keys], SCHEMA)
+    pipeline = begun(source).write(nothing)
+
+    made = [row[0] for row in source.select(task_key(pipeline)).collect()]
+
+    assert made == [bounded_key(key) for key in keys]
+
+
+def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:
+    source = lines(spark)
+
+    def step(row: Row) -> Row:
+        return row
+
+    with pytest.raises(InvalidValue, match="pipeline: 'No Name'"):
+        define("No Name", source, position="position")
+    with pytest.raises(InvalidValue, match="position: None is not allowed"):
+        define("lines", source)
+    with pytest.raises(InvalidValue, match="an integer column; this is string"):
+        define("lines", source, position="value")
+    with pytest.raises(InvalidValue, match="task: 'airport' is not allowed"):
+        define("lines", source, task="airport", position="position")
+    with pytest.raises(InvalidValue, match="an object with handle"):
+        begun(source).process("step", step, on_error=LogAndContinue)  # type: ignore[arg-type]
+    with pytest.raises(PipelineInvalid, match="'step' is there twice"):
+        begun(source).process("step", step).process("step", step)
+    with pytest.raises(PipelineInvalid, match="come before process"):
+        begun(source).process("step", step).deserialize("late", F.lit(1))
+    with pytest.raises(PipelineInvalid, match="process 'step': schema"):
+        begun(source).process("step", step, schema="no such type!")
+    with pytest.raises(InvalidValue, match="names differ"):
+        define("lines", source.selectExpr("*", "1 as TASK"), position="position")
+    with pytest.raises(InvalidValue, match="a function of a DataFrame and a number"):
+        begun(source).write("parquet")  # type: ignore[arg-type]
+    with pytest.raises(PipelineInvalid, match=r"not made by agent\.pipeline"):
+        begun(source).write(nothing).start("/nowhere")
+
+
+def test_kafka_sources_bring_task_and_position(spark: SparkSession) -> None:
+    source = lines(spark).selectExpr("value", "'t' as topic", "1 as partition", "2L as offset")
+    begun = define("lines", source)
+    assert "partition" in str(begun.task)
+    assert "offset" in str(begun.position)
+
+
+def test_spark_connect_is_refused_in_one_line() -> None:
+    class Connect:
+        """A session without a way to the JVM."""
+
+    with pytest.raises(ConnectRefused, match="classic Spark session") as caught:
+        require_classic(Connect())  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_our_code_is_shipped_once_under_a_name_of_its_own(spark: SparkSession) -> None:
+    ship(spark.sparkContext)
+    before = list(spark.sparkContext._python_includes or ())
+    ship(spark.sparkContext)
+    assert spark.sparkContext._python_includes == before
+    assert shipped_records().__name__ == "_arrester_worker.records"
+
+
+def test_hadoop_file_systems_fence_as_local_disks_do(spark: SparkSession, tmp_path: Any) -> None:
+    check_storage(HadoopStorage(spark, f"file:{tmp_path}/hadoop"))
+    check_storage(storage(spark, f"file:{tmp_path}/local"))
+    assert isinstance(storage(spark, str(tmp_path)), LocalStorage)

@@ -1,0 +1,82 @@
+"""What leaves the driver of a failed record: no secrets, JSON values, at most 16 KB."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from agents.payload import RECORD_BYTES, body, jsonable
+
+RULES = ("password", "secret", "token", "key")
+
+
+def shown(row: dict[str, Any], *rules: str, key: str | None = None) -> dict[str, Any]:
+    record = body(row, stack=None, redact=rules or RULES, shown=key).record
+    assert record is not None
+    return record
+
+
+def test_fields_that_are_named_like_secrets_are_dropped_at_any_depth() -> None:
+    row = {"User_Password": "x", "who": Row(name="ana", api_token="t"), "many": [{"secret": 1}]}
+    told = body(row, stack=None, redact=RULES, shown=None)
+
+    assert told.record == {"who": {"name": "ana"}, "many": [{}]}
+    assert told.redacted == ("User_Password", "who.api_token", "many.secret")
+
+
+def test_the_column_that_the_author_named_as_the_key_stays() -> None:
+    assert shown({"key": "LH 400", "api_key": "x"}, key="key") == {"key": "LH 400"}
+
+
+def test_secrets_inside_texts_that_are_json_are_dropped() -> None:
+    told = shown({"value": '{"name": "ana", "password": "x"}', "plain": "{not json password"})
+
+    assert json.loads(told["value"]) == {"name": "ana"}
+    assert told["plain"] == "{not json password"
+
+
+def test_paths_drop_just_what_they_name() -> None:
+    row = {"card": {"number": "4711", "kind": "visa"}, "number": 3}
+    assert shown(row, "$.card.number") == {"card": {"kind": "visa"}, "number": 3}
+
+
+def test_a_large_record_is_cut_and_says_so() -> None:
+    row = {"position": 7, "value": "é" * 40_000, "rest": ["x" * 100] * 500}
+    told = body(row, stack="trace", redact=RULES, shown=None)
+
+    assert told.record is not None
+    assert told.record["position"] == 7
+    assert told.record["value"].endswith("…[cut]")
+    assert told.cut_from is not None
+    assert told.cut_from > 80_000
+    assert len(json.dumps(told.record, ensure_ascii=False).encode()) <= RECORD_BYTES
+    assert told.stack == "trace"
+
+
+def test_a_row_of_thousands_of_columns_ends_somewhere() -> None:
+    row = {f"column_{n}": "some text" for n in range(5_000)}
+    size = len(json.dumps(shown(row), ensure_ascii=False).encode())
+    assert size <= RECORD_BYTES + 100
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "2026-01-02T00:00:00+00:00"),
+        (datetime.date(2026, 1, 2), "2026-01-02"),
+        (decimal.Decimal("1.20"), "1.20"),
+        (float("nan"), "nan"),
+        (b"text", "text"),
+        (b"\xff\x00", "base64:/wA="),
+        ({1: (2, 3)}, {"1": [2, 3]}),
+        (datetime.timedelta(seconds=1), "datetime.timedelta(seconds=1)"),
+    ],
+)
+def test_values_become_json(value: object, expected: object) -> None:
+    assert jsonable(value) == expected
+    json.dumps(jsonable(value), allow_nan=False)

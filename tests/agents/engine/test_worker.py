@@ -1,0 +1,82 @@
+"""Types are checked value by value: Arrow would turn 1.5 into 1 and bytes into text."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import types as T
+
+from agents.worker.conform import WrongType, struct_check
+
+UTC = datetime.UTC
+NOW = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+def checked(kind: T.DataType, value: Any, *, nullable: bool = True) -> None:
+    schema = T.StructType([T.StructField("x", kind, nullable)])
+    struct_check(schema, whole=True)({"x": value}, "")
+
+
+GOOD = [
+    (T.LongType(), 2**63 - 1),
+    (T.ByteType(), -128),
+    (T.DoubleType(), 1.5),
+    (T.DoubleType(), 3),
+    (T.BooleanType(), True),
+    (T.StringType(), "text"),
+    (T.BinaryType(), b"bytes"),
+    (T.DateType(), datetime.date(2026, 1, 2)),
+    (T.TimestampType(), NOW),
+    (T.TimestampNTZType(), NOW.replace(tzinfo=None)),
+    (T.DecimalType(5, 2), decimal.Decimal("123.45")),
+    (T.ArrayType(T.IntegerType()), [1, None, 3]),
+    (T.MapType(T.StringType(), T.LongType()), {"a": 1}),
+    (T.MapType(T.StringType(), T.LongType()), [("a", 1)]),
+    (T.LongType(), None),
+]
+BAD = [
+    (T.LongType(), 1.5, "field x is bigint; got float 1.5"),
+    (T.LongType(), True, "field x is bigint; got bool True"),
+    (T.LongType(), "7", "field x is bigint; got str '7'"),
+    (T.IntegerType(), 2**31, "field x: 2147483648 does not fit int"),
+    (T.DoubleType(), 2**53 + 1, "field x: 9007199254740993 is not exact as double"),
+    (T.BooleanType(), 1, "field x is boolean; got int 1"),
+    (T.StringType(), b"bytes", "field x is string; got bytes b'bytes'"),
+    (T.BinaryType(), "text", "field x is binary; got str 'text'"),
+    (T.DateType(), NOW, "field x is date; got datetime"),
+    (T.TimestampType(), NOW.replace(tzinfo=None), "has no time zone, timestamp is wanted"),
+    (T.TimestampNTZType(), NOW, "has a time zone, timestamp_ntz is wanted"),
+    (T.DecimalType(5, 2), decimal.Decimal("1.234"), "does not fit decimal"),
+    (T.DecimalType(5, 2), decimal.Decimal("1234"), "does not fit decimal"),
+    (T.ArrayType(T.LongType()), [1, "2"], "field x[1] is bigint; got str '2'"),
+    (T.ArrayType(T.LongType(), False), [None], "field x[0] is None, and it may not be NULL"),
+    (T.MapType(T.StringType(), T.LongType()), {"a": "b"}, "field x['a'] is bigint"),
+    (
+        T.StructType([T.StructField("y", T.LongType())]),
+        {"y": 1, "z": 2},
+        "field x.z is not in the schema",
+    ),
+    (T.StructType([T.StructField("y", T.LongType())]), {}, "field x.y is missing"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), GOOD)
+def test_a_value_of_its_type_passes(kind: T.DataType, value: Any) -> None:
+    checked(kind, value)
+
+
+@pytest.mark.parametrize(("kind", "value", "message"), BAD)
+def test_a_value_of_another_type_names_field_and_type(
+    kind: T.DataType, value: Any, message: str
+) -> None:
+    with pytest.raises(WrongType) as caught:
+        checked(kind, value)
+    assert message in str(caught.value)
+
+
+def test_none_where_null_is_forbidden() -> None:
+    with pytest.raises(WrongType, match="field x is None"):
+        checked(T.LongType(), None, nullable=False)
