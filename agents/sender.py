@@ -118,6 +118,7 @@ class Sender:
         if time.monotonic() < self._next_beat:
             return False
         self._transport.beat(self._heartbeat())
+        self._spool.shrink()
         self._next_beat = time.monotonic() + HEARTBEAT_SECONDS
         return True
 

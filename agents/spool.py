@@ -26,17 +26,21 @@ log = logging.getLogger("arrester.spool")
 REMEMBERED = 10_000
 #: What may wait in memory while the disk refuses to write.
 UNWRITTEN_BYTES = 64 * 2**20
-VACUUM_PAGES = 256
+#: 10 MiB at a time, some milliseconds.
+VACUUM_PAGES = 2560
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS batch (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id BLOB NOT NULL UNIQUE,
-    events BLOB NOT NULL,
     count INTEGER NOT NULL,
-    entry TEXT
+    events BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS batch_unsent ON batch (number) WHERE entry IS NULL;
+-- Apart, so that noting an entry does not write the events again; always the oldest batches.
+CREATE TABLE IF NOT EXISTS sent (
+    number INTEGER PRIMARY KEY,
+    entry TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS confirmed (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id BLOB NOT NULL UNIQUE
@@ -125,7 +129,10 @@ class Spool:
 
     def unsent(self, *, most: int, most_bytes: int) -> list[Batch]:
         """Return the oldest batches that Redis does not have, in order; at least one if any."""
-        query = "SELECT number, id, events FROM batch WHERE entry IS NULL ORDER BY number"
+        query = (
+            "SELECT number, id, events FROM batch"
+            " WHERE number > (SELECT coalesce(max(number), 0) FROM sent) ORDER BY number"
+        )
         batches: list[Batch] = []
         size = 0
         with self._lock, closing(self._database.execute(query)) as rows:
@@ -138,22 +145,21 @@ class Spool:
 
     def last_sent(self) -> Sent | None:
         """Return what must still be in Redis, or be confirmed there, if Redis lost nothing."""
-        query = "SELECT entry, id FROM batch WHERE entry IS NOT NULL ORDER BY number DESC LIMIT 1"
+        query = "SELECT entry, id FROM sent JOIN batch USING (number) ORDER BY number DESC LIMIT 1"
         with self._lock:
             row = self._database.execute(query).fetchone()
         return None if row is None else Sent(entry=row[0], batch=UUID(bytes=row[1]))
 
     def mark_sent(self, batches: Iterable[Batch], entries: Iterable[str]) -> None:
         """Note the stream entries that `batches` became."""
-        rows = [(entry, batch.number) for batch, entry in zip(batches, entries, strict=False)]
+        rows = [(batch.number, entry) for batch, entry in zip(batches, entries, strict=False)]
         with self._lock, self._transaction():
-            self._database.executemany("UPDATE batch SET entry = ? WHERE number = ?", rows)
+            self._database.executemany("INSERT INTO sent (number, entry) VALUES (?, ?)", rows)
 
     def mark_lost(self) -> int:
         """Take back that anything was sent; return how many batches have to be sent again."""
         with self._lock:
-            query = "UPDATE batch SET entry = NULL WHERE entry IS NOT NULL"
-            return self._database.execute(query).rowcount
+            return self._database.execute("DELETE FROM sent").rowcount
 
     def confirm(self, ids: Iterable[UUID]) -> None:
         """Forget the batches that the server has committed, and remember that it has."""
@@ -165,12 +171,19 @@ class Spool:
                     self._bytes -= size
                     self._events -= count
             with self._transaction():
+                self._database.executemany(
+                    "DELETE FROM sent WHERE number = (SELECT number FROM batch WHERE id = ?)", rows
+                )
                 self._database.executemany("DELETE FROM batch WHERE id = ?", rows)
                 self._database.executemany("INSERT OR IGNORE INTO confirmed (id) VALUES (?)", rows)
                 self._database.execute(
                     "DELETE FROM confirmed WHERE number <= (SELECT max(number) FROM confirmed) - ?",
                     (REMEMBERED,),
                 )
+
+    def shrink(self) -> None:
+        """Give a little of what is free in the file back to the disk; a put waits for it."""
+        with self._lock:
             self._database.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
 
     # ── for its owner ────────────────────────────────────────────────────────────────────────

@@ -154,6 +154,23 @@ def test_a_record_that_cannot_be_packed_does_not_break_its_pipeline(tmp_path: Pa
     spool.close()
 
 
+def test_the_file_shrinks_again(tmp_path: Path) -> None:
+    spool = open_at(tmp_path)
+    for number in range(100):
+        spool.put(batch_id(number), [failed(n, text=os.urandom(500).hex()) for n in range(20)])
+    spool.confirm([batch_id(number) for number in range(100)])
+
+    def pages() -> int:
+        (count,) = spool._database.execute("PRAGMA page_count").fetchone()
+        assert isinstance(count, int)
+        return count
+
+    before = pages()
+    spool.shrink()
+    assert pages() < before / 2
+    spool.close()
+
+
 def test_what_the_disk_refuses_waits_in_memory_and_keeps_its_place(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     spool.put(batch_id(0), some_events(0))
