@@ -184,7 +184,8 @@ class Spool:
     def shrink(self) -> None:
         """Give a little of what is free in the file back to the disk; a put waits for it."""
         with self._lock:
-            self._database.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+            # As a script: `execute` would free one page and no more.
+            self._database.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
 
     # ── for its owner ────────────────────────────────────────────────────────────────────────
 
