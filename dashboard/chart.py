@@ -52,11 +52,6 @@ class Chart(NamedTuple):
     end: datetime
 
 
-def first_minute(now: datetime, *, minutes: int) -> datetime:
-    """Return where a chart of `minutes` minutes that ends with the present one begins."""
-    return now.replace(second=0, microsecond=0) - MINUTE * (minutes - 1)
-
-
 Counted = tuple[datetime, str, int]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from asgiref.sync import sync_to_async
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_GET
 
@@ -22,8 +23,12 @@ HUB = Hub()
 @require_GET
 async def live(request: HttpRequest) -> HttpResponseBase:
     """Stream what moves to a page, from the position that it shows."""
-    user = await request.auser()
-    if await sync_to_async(person)(user) is None:
+    try:
+        user = await request.auser()
+        who = await sync_to_async(person)(user)
+    except OperationalError:
+        return HttpResponse(status=503)
+    if who is None:
         return HttpResponse(status=401)
     shown = request.headers.get("Last-Event-ID") or request.GET.get("position", "")
     return StreamingHttpResponse(

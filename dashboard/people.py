@@ -102,7 +102,11 @@ NOT_AN_OPERATOR = "this needs the role operator"
 
 
 def said(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
-    """Answer with a page that only says why there is no other."""
+    """Answer with a page that only says why there is no other; to a refresh, with a banner."""
+    if "HX-Request" in request.headers:
+        answer = render(request, "dashboard/refused.html", {"text": text}, status=status)
+        answer["HX-Reswap"] = "none"
+        return answer
     return render(request, "dashboard/said.html", {"text": text, "status": status}, status=status)
 
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from controlplane.domain.events import Body
+from controlplane.domain.events import Body, StoredEvent
 
 #: Raw bytes beyond this are counted, not shown.
-SHOWN_BYTES = 1024
+SHOWN_BYTES = 512
 _BYTES_PER_LINE = 16
 _PYTHON_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+')
 _JVM_FRAME = re.compile(r"^\s*(at |\.\.\. \d+ more)")
@@ -33,6 +33,16 @@ class Line(NamedTuple):
 
     text: str
     own: bool
+
+
+def shown(stored: StoredEvent | None) -> dict[str, Any]:
+    """Return what the templates show of the body of a RecordFailed; nothing where there is none."""
+    body = stored.event.body if stored else None
+    return {
+        "body": body,
+        "fields": fields(body) if body else [],
+        "trace": trace(body.stack) if body and body.stack else [],
+    }
 
 
 def fields(body: Body) -> list[Field]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
-from dashboard import buttons, chart, listening
+from dashboard import buttons, listening, rates
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, page
 
-CHART_MINUTES = 60
 SHOWN = 6
+#: Of a task grid; the others are a link away.
+CELLS = 240
 
 
 @for_people
@@ -40,9 +39,6 @@ def show(
 ) -> HttpResponse:
     """Answer with the application's page, after an action with what it came to."""
     summary = queries.application(name)
-    now = timezone.now()
-    start = chart.first_minute(now, minutes=CHART_MINUTES)
-    minutes = queries.minutes(name, since=start, until=now + timedelta(minutes=1))
     open_commands = queries.open_commands(name)
     alive = queries.instances(name)
     place = Place(
@@ -57,15 +53,12 @@ def show(
         "buttons": buttons.for_application(who, summary.state, open_commands),
         "under_way": [command for command in open_commands if command.task is None],
         "pipelines": [
-            (each, sum(each.counts.values()) - len(each.tasks)) for each in queries.pipelines(name)
+            (each, sum(each.counts.values()) - len(each.tasks))
+            for each in queries.pipelines(name, limit=CELLS)
         ],
         "listeners": listening.seen(alive, queries.heard(alive)),
         "groups": queries.groups(name, limit=SHOWN).rows,
         "commands": queries.commands(name, limit=SHOWN).rows,
-        "chart": chart.stacked(
-            ((each.minute, name, each.count) for each in minutes),
-            start=start,
-            minutes=CHART_MINUTES,
-        ),
+        "chart": rates.of_application(name, now=timezone.now()),
     }
     return page(request, who, place, context, notice=notice, status=status)

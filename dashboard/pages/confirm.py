@@ -34,10 +34,8 @@ def skip_dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
 def _skip_dialog(request: HttpRequest, digest: str, *, wrong: str = "") -> HttpResponse:
     detail = queries.task(digest)
     alive = queries.instances(detail.state.id.application)
-    body = detail.failure.event.body if detail.failure else None
-    context = {
+    context = record.shown(detail.failure) | {
         "task": detail.state,
-        "fields": record.fields(body) if body else [],
         "expiry_minutes": listening.expiry_minutes(),
         "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
         "wrong": wrong,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
@@ -11,11 +9,10 @@ from controlplane import queries
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import GroupDetail
-from dashboard import chart, record
+from dashboard import rates, record
 from dashboard.people import Person, for_people
 from dashboard.shell import Place, page
 
-CHART_MINUTES = 60
 RECENT = 20
 
 
@@ -51,13 +48,7 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
 def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
     """Show one error group: its newest example or the occurrence that `at` names."""
     group = queries.group(application, fingerprint)
-    now = timezone.now()
-    start = chart.first_minute(now, minutes=CHART_MINUTES)
-    minutes = queries.minutes(
-        application, since=start, until=now + timedelta(minutes=1), fingerprint=fingerprint
-    )
     example = _example(request, group)
-    body = example.event.body if example else None
     place = Place(
         template="dashboard/error.html",
         section="errors",
@@ -65,22 +56,15 @@ def error(request: HttpRequest, who: Person, application: str, fingerprint: str)
         url=request.get_full_path(),
         shows=application,
     )
-    context = {
+    context = record.shown(example) | {
         "group": group.state,
         "stopped": group.stopped,
         "example": example,
         "neighbours": queries.neighbours(example) if example else None,
-        "body": body,
-        "fields": record.fields(body) if body else [],
-        "trace": record.trace(body.stack) if body and body.stack else [],
         "occurrences": queries.group_occurrences(
             application, fingerprint, cursor=request.GET.get("after"), limit=RECENT
         ),
-        "chart": chart.stacked(
-            ((each.minute, application, each.count) for each in minutes),
-            start=start,
-            minutes=CHART_MINUTES,
-        ),
+        "chart": rates.of_application(application, now=timezone.now(), fingerprint=fingerprint),
     }
     return page(request, who, place, context)
 

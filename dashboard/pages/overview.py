@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
-from dashboard import attention, chart
+from dashboard import attention, rates
 from dashboard.people import Person, for_people
 from dashboard.shell import Place, page
 
-CHART_MINUTES = 60
 FEED = 8
 
 
@@ -22,8 +19,6 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the first page."""
     now = timezone.now()
     seen = queries.overview()
-    start = chart.first_minute(now, minutes=CHART_MINUTES)
-    counts = queries.minutes_by_application(since=start, until=now + timedelta(minutes=1))
     place = Place(
         template="dashboard/overview.html",
         section="overview",
@@ -35,11 +30,7 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
         "attention": attention.items(seen, now=now),
         "more": attention.more(seen),
         "tiles": attention.tiles(seen),
-        "chart": chart.stacked(
-            ((each.minute, each.application, each.count) for each in counts),
-            start=start,
-            minutes=CHART_MINUTES,
-        ),
+        "chart": rates.of_everything(now=now),
         "commands": queries.commands(limit=FEED).rows,
     }
     return page(request, who, place, context)

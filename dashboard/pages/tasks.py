@@ -52,7 +52,6 @@ def show(
     """Answer with the task's page, after an action with what it came to."""
     detail = queries.task(digest)
     name = detail.state.id.application
-    body = detail.failure.event.body if detail.failure else None
     alive = queries.instances(name)
     place = Place(
         template="dashboard/task.html",
@@ -61,7 +60,7 @@ def show(
         url=reverse("task", args=[digest]),
         shows=name,
     )
-    context = {
+    context = record.shown(detail.failure) | {
         "detail": detail,
         "task": detail.state,
         "runs": detail.thread is not None and detail.thread.status is ThreadStatus.RUNNING,
@@ -69,9 +68,6 @@ def show(
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
         "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
-        "body": body,
-        "fields": record.fields(body) if body else [],
-        "trace": record.trace(body.stack) if body and body.stack else [],
         "history": queries.task_history(digest, limit=RECENT),
     }
     return page(request, who, place, context, notice=notice, status=status)

@@ -7,9 +7,8 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from redis import Redis
 
+from tests.dashboard.browser import PASSWORD
 from tests.dashboard.story import Story
-
-PASSWORD = "a password for tests"
 
 
 def make_user(name: str, *groups: str) -> User:

@@ -2,80 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Literal
 
 import pytest
 from django.urls import reverse
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from redis import Redis
 
 from controlplane import embedded, queries
 from controlplane.domain.states import CommandStatus
-from tests.dashboard.conftest import PASSWORD, make_user
+from tests.dashboard.browser import chromium, expect_no_reload, log_in, open_live, web, window
+from tests.dashboard.conftest import make_user
 from tests.dashboard.story import NA, TYPO, Story
 
 pytestmark = pytest.mark.e2e
-REPOSITORY = Path(__file__).resolve().parents[2]
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-#: Headless in a container, and no talk with anybody but us.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 SIZES = {"wide": (1280, 800), "phone": (360, 740)}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Run Chromium for the module."""
-    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
-        # Playwright keeps a loop running in this thread; Django would refuse to work beside it.
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
 def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
-    """Run uvicorn on a free port against the test database."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    web = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
-    quiet = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
-    process = subprocess.Popen([*web, *quiet], cwd=REPOSITORY)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        _wait_for(f"{url}/healthz")
+    """Run a web process against the test database."""
+    with web() as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(15)
-
-
-def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=2).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, "the web process does not answer"
-            time.sleep(0.1)
 
 
 @pytest.fixture
@@ -90,45 +46,16 @@ def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Stor
 
 @pytest.fixture
 def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
-    """Ana's window; nothing may be written to its console."""
-    yield from window(browser, server, "ana")
+    """Ana's window."""
+    with window(browser, server, "ana") as page:
+        yield page
 
 
 @pytest.fixture
 def viewers_page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
     """Ben's window."""
-    yield from window(browser, server, "ben")
-
-
-def window(browser: Browser, server: str, name: str) -> Iterator[Page]:
-    said: list[str] = []
-    context = browser.new_context(base_url=server, viewport={"width": 1280, "height": 800})
-    page = context.new_page()
-    page.on("console", lambda line: said.append(line.text) if line.type != "log" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    log_in(page, name)
-    yield page
-    context.close()
-    assert said == []
-
-
-def log_in(page: Page, name: str) -> None:
-    page.goto("/login")
-    page.get_by_label("User name").fill(name)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Overview")).to_be_attached()
-
-
-def open_live(page: Page, url: str) -> None:
-    """Open a page, wait until it is live, and leave a mark that a reload would wipe away."""
-    page.goto(url)
-    expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "on")
-    page.evaluate("window.mark = 'not reloaded'")
-
-
-def expect_no_reload(page: Page) -> None:
-    assert page.evaluate("window.mark") == "not reloaded"
+    with window(browser, server, "ben") as page:
+        yield page
 
 
 def test_a_pause_appears_without_reload(page: Page, story: Story) -> None:
@@ -278,45 +205,46 @@ def test_a_session_that_ends_leads_to_the_login(
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_every_page_fits_in_both_themes(
-    size: str, scheme: str, browser: Browser, server: str, story: Story
-) -> None:
-    task = story.pauses("a-rather-long-key-" * 8, held=1843, record={"field" * 20: "value" * 200})
-    story.skips("EWR", 8255)
-    story.send(b"not a batch")
-    said: list[str] = []
-    width, height = SIZES[size]
-    context = browser.new_context(
-        base_url=server,
-        viewport={"width": width, "height": height},
-        color_scheme="dark" if scheme == "dark" else "light",
-    )
-    page = context.new_page()
-    page.on("console", lambda line: said.append(line.text))
-    log_in(page, "ana")
-    for url in [
+def urls(task: str) -> list[str]:
+    return [
         "/",
         "/applications",
         "/applications/flights",
         "/tasks",
-        reverse("task", args=[task.digest]),
-        reverse("task-history", args=[task.digest]),
+        reverse("task", args=[task]),
+        reverse("task-history", args=[task]),
         "/errors",
         reverse("error", args=["flights", TYPO.fingerprint]),
         "/commands",
         "/quarantine",
-    ]:
-        response = page.goto(url)
-        assert response is not None
-        assert "unsafe" not in response.headers["content-security-policy"]
-        too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-        assert page.evaluate(too_wide) is False, url
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(247, 247, 245)", "dark": "rgb(18, 19, 22)"}[scheme]
-    context.close()
-    assert said == []
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ground"), [("light", "rgb(247, 247, 245)"), ("dark", "rgb(18, 19, 22)")]
+)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_page_fits_in_both_themes(
+    size: str,
+    scheme: Literal["light", "dark"],
+    ground: str,
+    browser: Browser,
+    server: str,
+    story: Story,
+) -> None:
+    record: dict[str, object] = {"field" * 20: "value" * 200}
+    task = story.pauses("a-rather-long-key-" * 8, held=1843, record=record)
+    story.skips("EWR", 8255)
+    story.send(b"not a batch")
+    with window(browser, server, "ana", size=SIZES[size], scheme=scheme) as page:
+        for url in urls(task.digest):
+            response = page.goto(url)
+            assert response is not None
+            assert "unsafe" not in response.headers["content-security-policy"]
+            width = "document.documentElement.scrollWidth"
+            assert page.evaluate(f"{width} - document.documentElement.clientWidth") <= 0, url
+        body = "getComputedStyle(document.body).backgroundColor"
+        assert page.evaluate(body) == ground
 
 
 def test_the_theme_switch_is_remembered(page: Page) -> None:

@@ -1,7 +1,6 @@
 // What a page does by itself: theme, dialogs, ticking times, copying, and what a refresh must not undo.
 
 const THEME = "arrester-theme";
-const RAW = "arrester-raw-trace";
 const root = document.documentElement;
 
 // ── theme ────────────────────────────────────────────────────────────────────────────────────
@@ -64,7 +63,7 @@ function tick() {
 const dialog = document.getElementById("dialog");
 
 document.body.addEventListener("htmx:afterSwap", (event) => {
-  if (event.detail.target.id === "dialog" && !dialog.open) dialog.showModal();
+  if (event.detail.target.id === "dialog" && dialog.childElementCount && !dialog.open) dialog.showModal();
 });
 document.body.addEventListener("arrester:done", () => dialog?.close());
 dialog?.addEventListener("close", () => dialog.replaceChildren());
@@ -120,23 +119,12 @@ function said(button, word) {
 
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(name === "open" && node.matches("details"));
-// What somebody is typing, and a message they are reading in a button.
+// What somebody is typing.
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
   !(node.nodeType === Node.ELEMENT_NODE && node.matches("form.filters"));
 
-document.addEventListener("toggle", (event) => {
-  if (event.target.matches("details[data-raw]")) localStorage.setItem(RAW, event.target.open ? "on" : "off");
-}, true);
-
-function remembered() {
-  for (const details of document.querySelectorAll("details[data-raw]")) {
-    details.open = localStorage.getItem(RAW) === "on";
-  }
-}
-
 document.querySelector(".sections [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 document.body.addEventListener("htmx:afterSettle", tick);
-remembered();
 showTheme();
 tick();
 setInterval(tick, 1000);

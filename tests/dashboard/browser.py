@@ -1,0 +1,117 @@
+"""Chromium, a web process for it, and what a person does first: log in and look."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PASSWORD = "a password for tests"
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+#: Headless in a container, and no talk with anybody but us.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run Chromium."""
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # Playwright keeps a loop running in this thread; Django would refuse to work beside it.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def web() -> Iterator[str]:
+    """Run uvicorn on a free port, on the servers of the environment; give its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application"]
+    options = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
+    process = subprocess.Popen([*command, "--port", str(port), *options], cwd=REPOSITORY)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(f"{url}/healthz")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(15)
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, "the web process does not answer"
+            time.sleep(0.1)
+
+
+@contextmanager
+def window(
+    browser: Browser,
+    url: str,
+    name: str,
+    *,
+    size: tuple[int, int] = (1280, 800),
+    scheme: Literal["light", "dark"] = "light",
+) -> Iterator[Page]:
+    """Open a window, log in, and see that nothing was written to the console in the end."""
+    said: list[str] = []
+    width, height = size
+    context = browser.new_context(
+        base_url=url, viewport={"width": width, "height": height}, color_scheme=scheme
+    )
+    page = context.new_page()
+    page.on("console", lambda line: said.append(line.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    try:
+        log_in(page, name)
+        yield page
+    finally:
+        context.close()
+    assert said == []
+
+
+def log_in(page: Page, name: str) -> None:
+    page.goto("/login")
+    page.get_by_label("User name").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_attached()
+
+
+def open_live(page: Page, url: str) -> None:
+    """Open a page, wait until it is live, and leave a mark that a reload would wipe away."""
+    page.goto(url)
+    expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "on")
+    page.evaluate("window.mark = 'not reloaded'")
+
+
+def expect_no_reload(page: Page) -> None:
+    assert page.evaluate("window.mark") == "not reloaded"
