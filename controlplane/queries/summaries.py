@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, QuerySet, Sum
 
 from controlplane import models, rows
 from controlplane.domain.errors import NotFound
@@ -71,40 +72,40 @@ def application(name: str) -> Summary:
 
 def _summaries(states: Sequence[ApplicationState], lags: Mapping[str, Lag]) -> tuple[Summary, ...]:
     names = [state.name for state in states]
-    instances = {
-        name: (all, lost)
-        for name, all, lost in models.Instance.objects.filter(application__in=names)
-        .exclude(status__in=[status.value for status in ENDED])
-        .values_list("application")
-        .annotate(all=Count("id"), silent=Count("id", filter=Q(lost=True)))
-    }
-    tasks = _tasks(names)
-    groups = Counter(
-        dict(
-            models.ErrorGroup.objects.filter(application__in=names)
-            .values_list("application")
-            .annotate(Count("fingerprint"))
-        )
-    )
-    waiting = Counter(
-        models.Command.objects.filter(application__in=names, open=True).values_list(
-            "application", flat=True
-        )
-    )
+    tasks, instances = _tasks(names), _instances(names)
+    groups = _count(models.ErrorGroup.objects.filter(application__in=names))
+    waiting = _count(models.Command.objects.filter(application__in=names, open=True))
     return tuple(
         Summary(
             state=state,
             paused=tasks[state.name][TaskStatus.PAUSED],
             dead=tasks[state.name][TaskStatus.DEAD],
             held=tasks[state.name]["held"],
-            instances=instances.get(state.name, (0, 0))[0],
-            lost=instances.get(state.name, (0, 0))[1],
+            instances=instances[state.name]["alive"],
+            lost=instances[state.name]["lost"],
             groups=groups[state.name],
             open_commands=waiting[state.name],
             lag=lags[state.name],
         )
         for state in states
     )
+
+
+def _count(found: QuerySet[Any]) -> Counter[str]:
+    """Return the number of rows by application."""
+    return Counter(dict(found.values_list("application").annotate(number=Count("*"))))
+
+
+def _instances(names: Sequence[str]) -> dict[str, Counter[str]]:
+    """Return how many instances have not ended, and how many of them are LOST."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    alive = models.Instance.objects.filter(application__in=names).exclude(
+        status__in=[status.value for status in ENDED]
+    )
+    lines = alive.values_list("application", "lost").annotate(number=Count("id"))
+    for application, lost, number in lines:
+        found[application].update({"alive": number, "lost": number if lost else 0})
+    return found
 
 
 def _tasks(names: Sequence[str]) -> dict[str, Counter[str]]:
