@@ -21,7 +21,7 @@ from controlplane import models, presence, projections, relay, rows, store
 from controlplane.domain import ids
 from controlplane.domain.decide import Wish, decide
 from controlplane.domain.decide import watch as passing_of_time
-from controlplane.domain.errors import CommandRefused, NotFound
+from controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
 from controlplane.domain.events import ApplicationOpened, CommandIssued, CommandKind, Event
 from controlplane.domain.names import TaskId, check_name
 from controlplane.domain.states import (
@@ -75,6 +75,8 @@ def issue_command(application: str, wish: Wish) -> CommandState:
     def rule(state: StreamState) -> list[Event]:
         if wish.command in state.commands:
             return []
+        if rows.COMMANDS.load("id = %s", [wish.command]):
+            raise InvalidValue("command", str(wish.command), "an id that no other command has")
         now = datetime.now(UTC)
         return [
             Event(
@@ -87,6 +89,8 @@ def issue_command(application: str, wish: Wish) -> CommandState:
 
     state = _advance(application, rule, task=wish.task, command=wish.command)
     command = state.commands[wish.command]
+    if (command.kind, command.task) != (wish.kind, wish.task):
+        raise InvalidValue("command", str(wish.command), "an id that no other command has")
     if command.status is CommandStatus.REFUSED:
         raise CommandRefused(
             command.outcome or "refused", state=_status(wish, state), sequence=command.sequence

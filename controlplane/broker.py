@@ -23,7 +23,7 @@ def client() -> Redis:
 def _client(url: str) -> Redis:
     return Redis.from_url(
         url,
-        socket_timeout=10,
+        socket_timeout=5,
         socket_connect_timeout=2,
         health_check_interval=30,
         # A connection that broke while it was idle; whatever else fails is tried again by a sweep.

@@ -145,7 +145,10 @@ def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) ->
         stream, stored = store.append(stream, batches, received_at=now)
         if stored:
             projections.project(application, stored)
-        store.keep_aside([each for entry in fresh for each in entry.aside], received_at=now)
+        aside = [each for entry in fresh for each in entry.aside]
+        if aside:
+            store.keep_aside(aside, received_at=now)
+            store.notify(stream)
         if _order(entries[-1].id) > _order(stream.cursor):
             store.move(stream, cursor=entries[-1].id)
     return stored

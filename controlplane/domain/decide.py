@@ -37,6 +37,8 @@ COMMAND_EXPIRY = timedelta(minutes=15)
 TASK_COMMANDS = (CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD)
 #: Skipping loses a record and shutting down stops work: somebody will ask why.
 NEEDS_REASON = (CommandKind.SKIP_RECORD, CommandKind.SHUT_DOWN_APPLICATION)
+#: For a name and a reason: a person writes it and people read it.
+TEXT_MAX = 2000
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +81,16 @@ def decide(
 def _check(wish: Wish) -> None:
     if wish.kind in TASK_COMMANDS and wish.task is None:
         raise InvalidValue("task", None, "the task that the command is for")
+    for name, text in (("actor", wish.actor), ("reason", wish.reason or "")):
+        if len(text) > TEXT_MAX or not is_text(text):
+            raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
     if wish.kind in NEEDS_REASON and not (wish.reason or "").strip():
         raise InvalidValue("reason", wish.reason, f"a text: {wish.kind} needs a reason")
+
+
+def is_text(text: str) -> bool:
+    """Whether `text` can be written down: half of a surrogate pair, as in some JSON, cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _issued(wish: Wish, state: StreamState, *, expires_at: datetime) -> CommandIssued:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -50,8 +51,13 @@ class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
     @property
     def digest(self) -> str:
         """The opaque name for URLs and tables: 32 hexadecimal digits, the same for ever."""
-        parts = [self.application, self.pipeline, self.checkpoint]
-        parts += [] if self.key is None else [self.key]
-        # Lengths before the texts: no two different lists of parts give the same bytes.
-        whole = "".join(f"{len(part)}:{part}" for part in parts)
-        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+        return _digest(self)
+
+
+@lru_cache(maxsize=10_000)
+def _digest(id: TaskId) -> str:
+    parts = [id.application, id.pipeline, id.checkpoint]
+    parts += [] if id.key is None else [id.key]
+    # Lengths before the texts: no two different lists of parts give the same bytes.
+    whole = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]

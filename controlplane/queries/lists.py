@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from controlplane import broker, rows
+from controlplane import broker, rows, store
 from controlplane.domain import keys
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.states import CommandState, GroupState, InstanceState, TaskState
@@ -25,9 +25,7 @@ _SINCE = "coalesce(since, to_timestamp(0))"
 
 def positions() -> dict[str, int]:
     """Return how long each application's log is."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT application, sequence FROM stream")
-        return dict(cursor.fetchall())
+    return {stream.application: stream.sequence for stream in store.known()}
 
 
 def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:
@@ -67,7 +65,7 @@ def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
 
 
 def minutes_by_application(*, since: datetime, until: datetime) -> tuple[ApplicationMinute, ...]:
-    """Return failed records per minute and application of [since, until); empty minutes left out."""
+    """Return failed records per minute and application of [since, until), empty ones left out."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT minute, application, sum(count) FROM minute_count"
@@ -82,25 +80,9 @@ def minutes_by_application(*, since: datetime, until: datetime) -> tuple[Applica
 
 def neighbours(stored: StoredEvent) -> Neighbours:
     """Return the occurrences of the same group before and after one that was told in full."""
-    failure = getattr(stored.event.data, "failure", None)
-    if failure is None:
-        return Neighbours()
     return Neighbours(
-        older=_next(stored, failure.fingerprint, "<", "DESC"),
-        newer=_next(stored, failure.fingerprint, ">", "ASC"),
+        older=store.read_next(stored, newer=False), newer=store.read_next(stored, newer=True)
     )
-
-
-def _next(stored: StoredEvent, fingerprint: str, than: str, order: str) -> int | None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT sequence FROM event WHERE application = %s AND fingerprint = %s"
-            f" AND count IS NOT NULL AND type = 'RecordFailed' AND (occurred_at, sequence) {than}"
-            f" (%s, %s) ORDER BY occurred_at {order}, sequence {order} LIMIT 1",
-            [stored.application, fingerprint, stored.event.occurred_at, stored.sequence],
-        )
-        found = cursor.fetchone()
-    return found[0] if found else None
 
 
 def heard(instances: Sequence[InstanceState]) -> dict[UUID, datetime]:

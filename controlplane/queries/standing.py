@@ -89,7 +89,7 @@ def groups(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[GroupState]:
-    """Return error groups (whose class or message contains `text`), those that failed last first."""
+    """Return error groups (with `text` in class or message), those that failed last first."""
     before = cursors.unpack(cursor, tuple[datetime, str, str])
     where, parameters = cursors.where(
         {"application": application}, "last_seen, application, fingerprint", before

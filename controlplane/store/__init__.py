@@ -10,9 +10,11 @@ from controlplane.store.log import (
     Failures,
     append,
     ensure_partitions,
+    notify,
     read,
     read_about,
     read_failures,
+    read_next,
     read_one,
 )
 from controlplane.store.quarantine import (
@@ -40,6 +42,6 @@ from controlplane.store.streams import (
 __all__ = [
     "BEGINNING", "Failures", "KeptAside", "Stream", "append", "begin_again", "count_kept_aside",
     "ensure_partitions", "exclusively", "keep_aside", "known", "lock", "look", "mark_requeued",
-    "move", "open_stream", "read", "read_about", "read_failures", "read_kept_aside", "read_one",
-    "remember", "seen", "waiting_kept_aside",
+    "move", "notify", "open_stream", "read", "read_about", "read_failures", "read_kept_aside",
+    "read_next", "read_one", "remember", "seen", "waiting_kept_aside",
 ]  # fmt: skip

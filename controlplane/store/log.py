@@ -61,8 +61,16 @@ def append(
         cursor.execute(
             "UPDATE stream SET sequence = %s WHERE application = %s", [end, stream.application]
         )
-        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, f"{stream.application} {end}"])
-    return replace(stream, sequence=end), stored
+    stream = replace(stream, sequence=end)
+    notify(stream)
+    return stream, stored
+
+
+def notify(stream: Stream) -> None:
+    """Let live pages know, once the transaction is committed, that the application has moved."""
+    with connection.cursor() as cursor:
+        payload = f"{stream.application} {stream.sequence}"
+        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
 
 
 def _numbered(
@@ -179,6 +187,23 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     #: The row that the page before this one ended with: occurred_at, application, sequence.
     before: tuple[datetime, str, int] | None = None
+
+
+def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
+    """Return the next RecordFailed of the same group that is newer, or older, by sequence."""
+    failure = getattr(stored.event.data, "failure", None)
+    if failure is None:
+        return None
+    than, order = (">", "ASC") if newer else ("<", "DESC")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT sequence FROM event WHERE application = %s AND fingerprint = %s"
+            f" AND count IS NOT NULL AND type = 'RecordFailed' AND (occurred_at, sequence) {than}"
+            f" (%s, %s) ORDER BY occurred_at {order}, sequence {order} LIMIT 1",
+            [stored.application, failure.fingerprint, stored.event.occurred_at, stored.sequence],
+        )
+        found = cursor.fetchone()
+    return None if found is None else int(found[0])
 
 
 def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:

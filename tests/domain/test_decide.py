@@ -193,6 +193,9 @@ def test_while_it_is_being_shut_down_nothing_else_happens_to_it(kind: CommandKin
         Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK),
         Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK, reason=" \n"),
         Wish(command=ID, kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana"),
+        Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="\ud83d"),
+        Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="\udc00"),
+        Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="x" * 2001),
     ],
 )
 def test_a_wish_without_what_it_needs_is_none(wish: Wish) -> None:

@@ -185,7 +185,7 @@ ANSWERS: list[EventData] = [
 
 
 @given(histories.histories, st.sampled_from(ANSWERS))
-def test_the_word_of_the_agent_is_final(events: list[Event], answer: EventData) -> None:
+def test_the_agents_word_is_final(events: list[Event], answer: EventData) -> None:
     spoken = histories.event(answer, run=None, instance=INSTANCE)
     gave_up = CommandExpired(command=COMMAND, reason="late")
     state = fold(*events, spoken, histories.event(gave_up, run=None, instance=None))

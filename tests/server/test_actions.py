@@ -101,7 +101,7 @@ def test_a_resume_goes_to_the_instance_and_its_answer_comes_back(paused: Redis) 
     streams.assert_exact()
 
 
-def test_a_forbidden_wish_is_refused_and_in_the_log(paused: Redis) -> None:
+def test_a_running_task_refuses_to_resume(paused: Redis) -> None:
     answer(paused, actions.resume_task(JFK.digest, actor="ana"))
     before = streams.task(JFK.digest)
 
@@ -127,6 +127,17 @@ def test_the_same_command_id_again_answers_alike_and_changes_nothing(paused: Red
         with pytest.raises(CommandRefused, match="already under way"):
             actions.resume_task(JFK.digest, actor="ben", command=other)
     assert types().count("CommandRefused") == 1
+
+
+def test_a_command_id_is_for_one_command(paused: Redis) -> None:
+    id = uuid4()
+    actions.resume_task(JFK.digest, actor="ana", command=id)
+    with pytest.raises(InvalidValue, match="no other command"):
+        actions.shut_down_application(APPLICATION, actor="ana", reason="night", command=id)
+    actions.open_application("other", actor="up")
+    with pytest.raises(InvalidValue, match="no other command"):
+        actions.shut_down_application("other", actor="ana", reason="night", command=id)
+    assert types().count("CommandIssued") == 1
 
 
 def test_a_wish_that_is_none_leaves_no_trace(paused: Redis) -> None:
@@ -174,7 +185,7 @@ def test_shut_down_latches_cancels_and_ends_when_the_instance_has(paused: Redis)
     streams.assert_exact()
 
 
-def test_shut_down_with_no_instance_is_applied_by_latching(redis: Redis) -> None:
+def test_shutdown_without_instances_latches(redis: Redis) -> None:
     actions.open_application(APPLICATION, actor="up")
     command = actions.shut_down_application(APPLICATION, actor="ben", reason="night")
     assert command.status is CommandStatus.APPLIED
@@ -195,7 +206,7 @@ def test_opening_twice_opens_once_and_opens_a_latched_one_again(redis: Redis) ->
     streams.assert_exact()
 
 
-def test_without_redis_a_command_is_committed_and_relayed_by_the_sweep(paused: Redis) -> None:
+def test_an_unrelayed_command_is_relayed_by_the_sweep(paused: Redis) -> None:
     with redis_away():
         command = actions.resume_task(JFK.digest, actor="ana")
         assert not queries.health().redis.up
@@ -206,7 +217,7 @@ def test_without_redis_a_command_is_committed_and_relayed_by_the_sweep(paused: R
     assert [told.command for told in relayed(paused)] == [command.id]
 
 
-def test_a_redis_that_lost_a_command_is_told_again(paused: Redis) -> None:
+def test_a_lost_command_is_relayed_again(paused: Redis) -> None:
     command = actions.resume_task(JFK.digest, actor="ana")
     paused.flushall()
     for _ in range(2):

@@ -100,7 +100,7 @@ def assert_all_once_and_in_order(redis: Redis, spool: Spool) -> None:
     assert projections.live(APPLICATION) == before
 
 
-def test_ten_kills_lose_nothing_and_double_nothing(
+def test_kill_nine_of_workers_folds_exactly_once(
     redis: Redis, fresh_database: embedded.Urls
 ) -> None:
     spool, in_flight = Spool(redis), 0
@@ -118,7 +118,7 @@ def test_ten_kills_lose_nothing_and_double_nothing(
     assert_all_once_and_in_order(redis, spool)
 
 
-def test_two_workers_fight_and_do_no_harm(redis: Redis, fresh_database: embedded.Urls) -> None:
+def test_two_workers_fold_once(redis: Redis, fresh_database: embedded.Urls) -> None:
     spool = Spool(redis)
     with worker(), worker():
         for _ in range(10):
@@ -131,7 +131,7 @@ def test_two_workers_fight_and_do_no_harm(redis: Redis, fresh_database: embedded
     assert_all_once_and_in_order(redis, spool)
 
 
-def test_a_redis_that_is_emptied_in_full_flight_costs_nothing(
+def test_flushall_in_flight_loses_and_doubles_nothing(
     redis: Redis, fresh_database: embedded.Urls
 ) -> None:
     spool = Spool(redis)

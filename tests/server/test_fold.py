@@ -62,7 +62,7 @@ def test_events_arrive_in_the_log_and_in_the_views(redis: Redis) -> None:
     streams.assert_exact()
 
 
-def test_a_batch_sent_twice_counts_once(redis: Redis) -> None:
+def test_a_batch_delivered_twice_counts_once(redis: Redis) -> None:
     batch = streams.send(redis, [histories.failed(1)])
     streams.send(redis, [histories.failed(1)], batch=batch)
     ingest.drain(APPLICATION)

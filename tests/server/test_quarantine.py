@@ -36,9 +36,7 @@ GOOD: dict[str, str | bytes] = {"batch": str(uuid4()), "spool": str(streams.SPOO
     ],
     ids=["foreign", "garbage", "empty", "wrong batch", "no spool", "wrong spool"],
 )
-def test_a_foreign_entry_is_kept_whole_and_the_rest_is_folded(
-    redis: Redis, fields: dict[str, str | bytes]
-) -> None:
+def test_what_is_not_understood_is_kept_aside(redis: Redis, fields: dict[str, str | bytes]) -> None:
     streams.send(redis, [histories.failed(1)])
     streams.put(redis, fields)
     streams.send(redis, [histories.failed(2)])

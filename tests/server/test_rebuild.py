@@ -34,7 +34,7 @@ def run(*words: str) -> str:
     return out.getvalue()
 
 
-def test_rebuild_gives_the_same_rows(before: projections.Derived) -> None:
+def test_rebuild_equals_live(before: projections.Derived) -> None:
     for model in projections.VIEWS:
         model._default_manager.all().delete()
     assert run() == "flights @ 10: derived again\n"

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from controlplane.domain.errors import NotFound
 from controlplane.domain.events import CommandApplied
 from controlplane.domain.states import CommandStatus
 from tests import histories
+from tests import services as running_services
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
 
@@ -33,7 +35,9 @@ pytestmark = pytest.mark.chaos
 
 
 @contextmanager
-def process(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    words: list[str], log: Path, *, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process of the server; let it end cleanly unless it is dead by then."""
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -41,7 +45,7 @@ def process(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
             cwd=REPOSITORY,
             stdout=output,
             stderr=output,
-            env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"} | dict(env or {}),
             start_new_session=True,
         )
     try:
@@ -101,9 +105,7 @@ def test_a_batch_becomes_a_row_and_a_command_is_answered(
     streams.assert_exact()
 
 
-def test_messages_lost_with_the_broker_cost_a_sweep(
-    redis: Redis, server: subprocess.Popen[bytes]
-) -> None:
+def test_the_sweep_repairs_a_lost_wake(redis: Redis, server: subprocess.Popen[bytes]) -> None:
     streams.send(redis, [histories.failed(1)])
     wait_until(folded(1))
     redis.flushall()
@@ -143,6 +145,34 @@ def test_a_postgres_that_cuts_all_connections_costs_a_sweep(
     connection.close()
     wait_until(folded(29))
     streams.assert_exact()
+
+
+def test_postgres_away_delays_and_loses_nothing(
+    redis: Redis, services: embedded.Urls, tmp_path: Path
+) -> None:
+    # A PostgreSQL of its own, which can be stopped without harm to the other tests.
+    with tempfile.TemporaryDirectory(prefix="arrester-away-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        with embedded.servers(Path(folder) / "home", redis=False, durable=False) as servers:
+            (postgres,) = servers.running
+            running_services.make_template(servers.urls)
+            running_services.clone(servers.urls, "arrester")
+            env = {"DATABASE_URL": servers.urls.database}
+            with (
+                process(WAKE, tmp_path / "wake.log", env=env),
+                process(WORKER, tmp_path / "worker.log", env=env),
+            ):
+                first = streams.send(redis, [histories.failed(1)])
+                wait_until(lambda: first in streams.confirmed(redis))
+                postgres.stop()
+                second = streams.send(redis, [histories.failed(2)])
+                wait_until(lambda: b"PostgreSQL is away" in (tmp_path / "wake.log").read_bytes())
+                assert redis.xlen(keys.events(APPLICATION)) == 1
+                postgres.start()
+                wait_until(lambda: second in streams.confirmed(redis))
+            with psycopg.connect(servers.urls.database) as connection:
+                found = connection.execute("SELECT sequence, count FROM event ORDER BY sequence")
+                assert found.fetchall() == [(1, 1), (2, 1)]
 
 
 def test_wake_ends_cleanly_when_it_is_told_to(

@@ -36,7 +36,7 @@ def instance() -> InstanceState:
     return state
 
 
-def test_a_silent_instance_is_lost_and_found_when_it_is_heard(redis: Redis, now: datetime) -> None:
+def test_silence_is_lost_and_hearing_is_found(redis: Redis, now: datetime) -> None:
     watched_since(redis, now - timedelta(seconds=31), last=now - timedelta(seconds=5))
 
     assert actions.watch(now=now) == 1
@@ -61,7 +61,7 @@ def test_an_instance_that_is_heard_is_not_lost(redis: Redis, now: datetime) -> N
     [(29, 5), (3600, 16)],
     ids=["Redis has been there for too short", "nobody looked for a while"],
 )
-def test_silence_proves_nothing_while_redis_was_away(
+def test_nobody_is_lost_while_redis_was_away(
     redis: Redis, now: datetime, since: int, last: int
 ) -> None:
     watched_since(redis, now - timedelta(seconds=since), last=now - timedelta(seconds=last))
@@ -84,7 +84,7 @@ def test_nobody_is_lost_while_events_wait_to_be_folded(redis: Redis, now: dateti
     assert actions.watch(now=later) == 1
 
 
-def test_a_command_that_nobody_applied_expires(redis: Redis, now: datetime) -> None:
+def test_a_command_nobody_fetches_expires(redis: Redis, now: datetime) -> None:
     redis.set(keys.heartbeat(APPLICATION, INSTANCE), b"{}")
     command = actions.resume_task(JFK.digest, actor="ana")
     assert redis.xlen(keys.commands(APPLICATION)) == 1
@@ -98,7 +98,7 @@ def test_a_command_that_nobody_applied_expires(redis: Redis, now: datetime) -> N
     streams.assert_exact()
 
 
-def test_a_command_whose_instance_is_lost_expires_at_once(redis: Redis, now: datetime) -> None:
+def test_a_command_of_a_lost_instance_expires(redis: Redis, now: datetime) -> None:
     command = actions.resume_task(JFK.digest, actor="ana")
     watched_since(redis, now - timedelta(hours=1), last=now)
     actions.watch(now=now)

@@ -1,0 +1,74 @@
+"""What answers, and since when the rest does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from redis import Redis
+
+from controlplane import actions, models, presence, queries
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+EARLIER = datetime(2026, 1, 2, 3, tzinfo=UTC)
+
+
+@pytest.fixture
+def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
+
+
+@pytest.fixture
+def postgres_away(redis: Redis) -> Iterator[None]:
+    """Let new connections go where nobody is."""
+    there = dict(connection.settings_dict)
+    connection.close()
+    connection.settings_dict["HOST"] = "/nowhere"
+    yield
+    connection.settings_dict.update(there)
+
+
+def test_all_is_well_when_everything_was_seen(redis: Redis) -> None:
+    actions.sighted("redis", "wake", "worker")
+    assert queries.health().well
+
+
+def test_a_process_that_was_not_seen_for_a_while_is_away(redis: Redis) -> None:
+    actions.sighted("wake", "worker")
+    models.Sighting.objects.filter(name="worker").update(at=EARLIER)
+    health = queries.health()
+    assert health.wake.up
+    assert (health.worker.up, health.worker.last_seen) == (False, EARLIER)
+    assert not health.well
+
+
+def test_a_redis_that_is_away_was_last_seen_by_postgres(redis_away: None) -> None:
+    models.Sighting.objects.create(name="redis", at=EARLIER)
+    health = queries.health()
+    assert health.postgres.up
+    assert (health.redis.up, health.redis.last_seen) == (False, EARLIER)
+    assert health.redis.detail
+
+
+def test_without_redis_the_lag_is_not_known(redis_away: None) -> None:
+    actions.open_application("flights", actor="up")
+    lag = queries.lag("flights")
+    assert (lag.sequence, lag.waiting, lag.waiting_seconds) == (1, None, None)
+
+
+def test_a_postgres_that_is_away_was_last_seen_by_redis(postgres_away: None) -> None:
+    presence.note_postgres(now=EARLIER + timedelta(seconds=1))
+    health = queries.health()
+    assert health.redis.up
+    assert not health.postgres.up
+    assert health.postgres.last_seen == EARLIER + timedelta(seconds=1)
+    assert not health.wake.up
+
+
+def test_nothing_there_is_said_and_not_raised(postgres_away: None, redis_away: None) -> None:
+    health = queries.health()
+    assert not any(each.up for each in (health.postgres, health.redis, health.wake, health.worker))
+    assert health.postgres.last_seen is None
