@@ -233,7 +233,9 @@ def last_planned(files: Storage) -> int:
 
 def is_committed(files: Storage, batch: int) -> bool:
     """Whether Spark has committed the micro-batch; of very old ones only later ones tell."""
-    return files.exists(f"commits/{batch}") or last_committed(files) >= batch
+    if files.exists(f"commits/{batch}"):
+        return True
+    return not files.exists(f"offsets/{batch}") and last_committed(files) >= batch
 
 
 def _last_number(files: Storage, folder: str) -> int:

@@ -9,6 +9,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from agents.entries import Cursor
 from agents.failed import FailedRecord, bring
 from agents.handlers import (
     ErrorContext,
@@ -19,6 +20,7 @@ from agents.handlers import (
     constant_answer,
     effective,
 )
+from agents.held import cut_of, place
 from agents.pipeline import Pipeline
 from agents.worker.columns import ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
 from controlplane.domain.events import Response
@@ -48,8 +50,8 @@ class Rest:
 class Decision:
     """What is decided about a micro-batch or chunk."""
 
-    #: By task: the position that it pauses at.
-    cuts: Mapping[str, int] = field(default_factory=dict)
+    #: By task: the place that it pauses at.
+    cuts: Mapping[str, Cursor] = field(default_factory=dict)
     #: The first record that was answered FAIL; then nothing else is decided.
     fatal: FailedRecord | None = None
     paused: Sequence[FailedRecord] = ()
@@ -77,7 +79,7 @@ class Judge:
         summary = (
             failed.groupBy(TASK, FATE)
             .agg(
-                F.min(POSITION).alias("first"),
+                F.min(F.when(F.col(POSITION).isNotNull(), place())).alias("first"),
                 F.count_if(F.col(POSITION).isNull()).alias("without"),
             )
             .collect()
@@ -92,23 +94,26 @@ class Judge:
 
     def _by_declaration(
         self, failed: DataFrame, summary: Sequence[Row]
-    ) -> tuple[dict[str, int], FailedRecord | None]:
+    ) -> tuple[dict[str, Cursor], FailedRecord | None]:
         """Decide without asking: every handler declares its only answer."""
-        cuts: dict[str, int] = {}
+        cuts: dict[str, Cursor] = {}
         deadly: list[Coordinates] = []
         for row in summary:
-            answer, task, first = constant_answer(self.handlers[row[FATE]]), row[TASK], row["first"]
+            task, first = row[TASK], _cursor(row["first"])
+            answer = constant_answer(self.handlers[row[FATE]])
             if answer is Response.PAUSE and task is not None and first is not None:
                 cuts[task] = min(first, cuts.get(task, first))
         for row in summary:
-            answer, task, first = constant_answer(self.handlers[row[FATE]]), row[TASK], row["first"]
+            task, first = row[TASK], _cursor(row["first"])
+            answer = constant_answer(self.handlers[row[FATE]])
             if answer is None or answer is Response.CONTINUE:
                 continue
             if row["without"]:
                 deadly.append((task, None))
-            reached = first is not None and (task not in cuts or first < cuts[task])
-            if reached and effective(answer, task=task, position=first) is Response.FAIL:
-                deadly.append((task, first))
+            if first is None or (task in cuts and first > cuts[task]):
+                continue
+            if effective(answer, task=task, position=first.position) is Response.FAIL:
+                deadly.append((task, first.position))
         if not deadly:
             return cuts, None
         first_of_all = min(deadly, key=_order)
@@ -116,23 +121,23 @@ class Judge:
         one = failed.where(_at([first_of_all]) & F.col(FATE).isin(numbers)).limit(1)
         return cuts, bring(self.pipeline, one)[0]
 
-    def _ask_each(self, failed: DataFrame) -> tuple[dict[str, int], FailedRecord | None]:
+    def _ask_each(self, failed: DataFrame) -> tuple[dict[str, Cursor], FailedRecord | None]:
         """Ask the handlers record by record, in (task, position) order, page by page."""
-        cuts: dict[str, int] = {}
-        last: Coordinates | None = None
+        cuts: dict[str, Cursor] = {}
+        last: tuple[str | None, int, int | None] | None = None
         for page in self._pages(failed):
             for each in page:
                 if each.task is not None and each.task in cuts:
                     continue
-                where = (each.task, each.position)
+                where = (each.task, each.entry, each.position)
                 if each.position is not None and where == last:
                     continue  # Two rows at one position are asked about once.
                 last = where
                 answer = self._ask(each)
                 if answer is Response.FAIL:
                     return cuts, each
-                if answer is Response.PAUSE and each.task is not None and each.position is not None:
-                    cuts[each.task] = each.position
+                if answer is Response.PAUSE and each.task is not None:
+                    cuts[each.task] = Cursor(entry=each.entry, position=each.position)
         return cuts, None
 
     def _ask(self, failed: FailedRecord) -> Response:
@@ -157,23 +162,21 @@ class Judge:
         return ask(self.handlers[failed.number], context, record, error)
 
     def _pages(self, failed: DataFrame) -> Iterator[list[FailedRecord]]:
-        order = Window.orderBy(F.col(TASK).asc_nulls_first(), F.col(POSITION).asc_nulls_first())
+        order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
         ranked = failed.withColumn(_RANK, F.row_number().over(order)).localCheckpoint(eager=True)
         for first in range(1, ranked.count() + 1, _PAGE):
             page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
             yield bring(self.pipeline, page.orderBy(_RANK).drop(_RANK))
 
     def _described(
-        self, failed: DataFrame, cuts: Mapping[str, int], blamed: Sequence[Coordinates]
+        self, failed: DataFrame, cuts: Mapping[str, Cursor], blamed: Sequence[Coordinates]
     ) -> Decision:
         """Bring the examples, and count the rest exactly."""
         cut = cut_of(cuts)
-        standing = failed.where(cut.isNull() | F.col(POSITION).isNull() | (F.col(POSITION) <= cut))
+        standing = failed.where(cut.isNull() | (place() <= cut))
         cause = [F.col(FATE), F.col(ERROR)["exception_class"], F.col(ERROR)["frame"]]
-        order = Window.partitionBy(*cause).orderBy(
-            F.col(TASK).asc_nulls_first(), F.col(POSITION).asc_nulls_first()
-        )
-        always = _at(blamed) | F.coalesce(F.col(POSITION) == cut, F.lit(False))
+        order = Window.partitionBy(*cause).orderBy(F.col(TASK).asc_nulls_first(), place().asc())
+        always = _at(blamed) | F.coalesce(place() == cut, F.lit(False))
         is_example = (F.col(_RANK) <= self.examples_limit) | always
         ranked = standing.withColumn(_RANK, F.row_number().over(order)).withColumn(
             _RANK, F.when(is_example, 0).otherwise(1)
@@ -214,21 +217,18 @@ class Judge:
         )
 
 
-def cut_of(cuts: Mapping[str, int]) -> Column:
-    """Return, for each row, the position that its task pauses at, NULL where it does not."""
-    if not cuts:
-        return F.lit(None).cast("long")
-    pairs = [F.lit(part) for cut in cuts.items() for part in cut]
-    return F.try_element_at(F.create_map(*pairs), F.col(TASK)).cast("long")
-
-
 def _may_fail(handler: Handler, where: Coordinates) -> bool:
     answer = constant_answer(handler) or Response.CONTINUE
     return effective(answer, task=where[0], position=where[1]) is Response.FAIL
 
 
-def _is_cut(each: FailedRecord, cuts: Mapping[str, int]) -> bool:
-    return each.task is not None and cuts.get(each.task) == each.position
+def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:
+    where = Cursor(entry=each.entry, position=each.position)
+    return each.task is not None and cuts.get(each.task) == where
+
+
+def _cursor(row: Row | None) -> Cursor | None:
+    return None if row is None else Cursor(entry=row["entry"], position=row["position"])
 
 
 def _at(places: Sequence[Coordinates]) -> Column:

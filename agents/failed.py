@@ -11,10 +11,11 @@ from pyspark.sql import functions as F
 from agents.diagnose import Problem, explain
 from agents.guard import VALUE, guarded
 from agents.pipeline import Deserialize, Pipeline
-from agents.worker.columns import ERROR, FATE, POSITION, ROW, SOURCE, TASK
+from agents.worker.columns import ENTRY, ERROR, FATE, POSITION, ROW, SOURCE, TASK
 
 _KEY = "__arrester_key"
 _VALUE = "__arrester_value"
+_CARRIED = (ROW, TASK, POSITION, ENTRY, FATE, ERROR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class FailedRecord:
 
     task: str | None
     position: int | None
+    #: The journal entry that held it, 0 for a new record.
+    entry: int
     #: Of the step; 0 is the source.
     number: int
     stage: str
@@ -35,10 +38,9 @@ class FailedRecord:
 
 def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
     """Return the records of `failed`, a few rows of an evaluated frame, in their order."""
-    frame = failed.select(ROW, TASK, POSITION, FATE, ERROR, f"{ROW}.*")
-    carried = [F.col(name) for name in (ROW, TASK, POSITION, FATE, ERROR)]
+    frame = failed.select(*_CARRIED, f"{ROW}.*")
     key = _safe(frame, pipeline.key).cast("string").alias(_KEY)
-    small = frame.select(*carried, key, _safe(frame, pipeline.value).alias(_VALUE))
+    small = frame.select(*_CARRIED, key, _safe(frame, pipeline.value).alias(_VALUE))
     small = small.localCheckpoint(eager=True)
     rows = small.collect()
     numbers = [int(row[FATE]) for row in rows]
@@ -48,6 +50,7 @@ def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
         FailedRecord(
             task=row[TASK],
             position=row[POSITION],
+            entry=row[ENTRY],
             number=number,
             stage=stage_of(pipeline, number),
             problem=problems[index] if native[index] else _problem(row),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,11 +14,21 @@ from agents.entries import Chunk, Cursor, Held
 from agents.journal import ASIDE_FOLDER
 from agents.ledger import Aside, Ledger
 from agents.microbatch import MARK
-from agents.worker.columns import DECIDED, FATE, HELD, ORDINAL, POSITION, ROW, SOURCE, TASK
+from agents.worker.columns import (
+    DECIDED,
+    ENTRY,
+    FATE,
+    HELD,
+    ORDINAL,
+    POSITION,
+    ROW,
+    SOURCE,
+    TASK,
+)
 from controlplane.domain.errors import ArresterError
 
-ENTRY = "__arrester_entry"
 _HOLD = "__arrester_hold"
+_PLACE = "struct<entry:int,position:bigint>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +41,29 @@ class Shelf:
     #: Of the source, as it is now.
     schema: T.StructType
 
-    def put(
-        self, frame: DataFrame, cut: Column, *, entry: int, keep_held: bool
-    ) -> tuple[str, list[Held]]:
+    def put(self, frame: DataFrame, cut: Column, *, order: int) -> tuple[str, list[Held]]:
         """Write what does not go to the sink; return the folder's name and the counts held.
 
-        Held are rows whose task is blocked and, where `cut` gives a position, rows from it on.
-        Failed rows before it leave their coordinates, so that a replay skips just them. With
-        `keep_held` false (a chunk: its held rows stay where they are) only those are written.
+        Held are rows whose task is blocked and, where `cut` gives a place, rows from it on, under
+        the entry number `order`. Failed rows before it leave their coordinates, so that a replay
+        skips just them.
         """
         hold = must_hold(cut)
         rows = frame.where((F.col(ORDINAL) == 0) & (hold | (F.col(FATE) >= SOURCE)))
-        if not keep_held:
-            rows = rows.where(~hold)
         row = F.when(hold, F.col(ROW)).alias(ROW)
+        entry = F.when(hold, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
+        return self._write(rows.select(TASK, POSITION, hold.alias(_HOLD), row, entry), order)
+
+    def put_skipped(self, frame: DataFrame, cut: Column, *, order: int) -> str:
+        """Write the coordinates of a chunk's failed rows; held ones stay where they are."""
+        failed = (F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE) & ~must_hold(cut)
+        row = F.when(F.lit(False), F.col(ROW)).alias(ROW)
+        skipped = frame.where(failed).select(TASK, POSITION, F.lit(False).alias(_HOLD), row, ENTRY)
+        return self._write(skipped, order)[0]
+
+    def _write(self, written: DataFrame, order: int) -> tuple[str, list[Held]]:
         # The name is nobody else's: a run that has lost its number may still be writing.
-        name = f"{entry:020d}-{uuid.uuid4().hex[:8]}"
-        written = rows.select(TASK, POSITION, hold.alias(_HOLD), row, F.lit(entry).alias(ENTRY))
+        name = f"{order:020d}-{uuid.uuid4().hex[:8]}"
         written.write.parquet(self._path(name))
         counts = self._read([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
         return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
@@ -57,7 +73,9 @@ class Shelf:
         if not asides:
             return None
         coordinates = self._read([aside.name for aside in asides])
-        return coordinates.select(TASK, POSITION, F.lit(DECIDED).alias(MARK))
+        # In its micro-batch a record that is held now had no entry yet.
+        entry = F.when(F.col(_HOLD), F.lit(0)).otherwise(F.col(ENTRY)).alias(ENTRY)
+        return coordinates.select(TASK, entry, POSITION, F.lit(DECIDED).alias(MARK))
 
     def next_chunk(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
         """Return the next held rows of a task, at least one and about `limit` of them.
@@ -92,13 +110,9 @@ class Shelf:
         found = self._rows(names, chunk.task, chunk.start).where(~_is_from(chunk.end))
         return found.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
 
-    def cut_chunk(self, ledger: Ledger, chunk: Chunk, position: int) -> Chunk:
-        """Return the chunk up to the record at `position`, which is held on with all after it."""
-        rows = self.rows(ledger, chunk)
-        place = rows.where(F.col(POSITION) == position).agg(F.min(ENTRY).alias("entry")).first()
-        assert place is not None
-        end = Cursor(entry=place["entry"], position=position)
-        taken = rows.where(~_is_from(end)).count()
+    def cut_chunk(self, ledger: Ledger, chunk: Chunk, end: Cursor) -> Chunk:
+        """Return the chunk up to the record at `end`, which is held on with all after it."""
+        taken = self.rows(ledger, chunk).where(~_is_from(end)).count()
         return Chunk(task=chunk.task, start=chunk.start, end=end, taken=taken, after=chunk.after)
 
     def _folders(
@@ -145,9 +159,25 @@ class HeldRowsMissing(ArresterError):
     """The journal knows of held rows that are not in their folder; restore it from a backup."""
 
 
+def place() -> Column:
+    """Return where a record stands among those of its task: by entry, then by position."""
+    return F.struct(F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
+
+
+def cut_of(cuts: Mapping[str, Cursor]) -> Column:
+    """Return, for each row, the place that its task pauses at, NULL where it does not."""
+    if not cuts:
+        return F.lit(None).cast(_PLACE)
+    pairs: list[Column] = []
+    for key, cut in cuts.items():
+        entry, position = F.lit(cut.entry).alias("entry"), F.lit(cut.position).alias("position")
+        pairs += [F.lit(key), F.struct(entry, position).cast(_PLACE)]
+    return F.try_element_at(F.create_map(*pairs), F.col(TASK))
+
+
 def must_hold(cut: Column) -> Column:
     """Return whether a row waits: its task is blocked, or pauses at or before it."""
-    behind = F.coalesce(F.col(POSITION) >= cut, F.lit(False))
+    behind = F.coalesce(place() >= cut, F.lit(False))
     decided = F.coalesce(F.col(FATE) == DECIDED, F.lit(False))
     return (F.coalesce(F.col(FATE) == HELD, F.lit(False)) | behind) & ~decided
 

@@ -47,8 +47,10 @@ class Journal:
     def __init__(self, files: Storage, *, application: str, pipeline: str, checkpoint: str) -> None:
         self._files = files
         self.ledger = Ledger(application=application, pipeline=pipeline, checkpoint=checkpoint)
-        #: Entries that may still have to be told to the server, in order.
+        #: Entries that are not settled, in order and without their events: those are bulky.
         self.kept: list[Entry] = []
+        #: Whole entries that were made and not told yet, by number.
+        self._fresh: dict[int, Entry] = {}
         self._snapshot = 0
 
     def load(self) -> None:
@@ -63,7 +65,7 @@ class Journal:
             if number <= self.ledger.settled:
                 continue
             entry = self._decoded(_file_name(number), _entry)
-            self.kept.append(entry)
+            self.kept.append(replace(entry, events=()))
             if number > self._snapshot:
                 self.ledger.apply(entry)
 
@@ -88,12 +90,14 @@ class Journal:
         except FileTaken as exc:
             raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
         self.ledger.apply(entry)
-        self.kept.append(entry)
+        self._fresh[entry.number] = entry
+        self.kept.append(replace(entry, events=()))
         return entry
 
-    def told(self, entry: Entry) -> list[tuple[UUID, list[Event]]]:
-        """Return the events of `entry` as the batches they travel in, the same for ever."""
+    def told(self, number: int) -> list[tuple[UUID, list[Event]]]:
+        """Return the events of an entry as the batches they travel in, the same for ever."""
         ledger = self.ledger
+        entry = self._fresh.pop(number, None) or self._decoded(_file_name(number), _entry)
         return [
             (
                 commit_id(
@@ -109,16 +113,19 @@ class Journal:
             for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
         ]
 
+    @property
+    def compaction_due(self) -> bool:
+        """Whether so many entries were made that a snapshot is worth it."""
+        return self.ledger.number - self._snapshot >= SNAPSHOT_EVERY
+
     def compact(
         self, *, is_settled: Callable[[Entry], bool], is_needed: Callable[[Aside], bool]
     ) -> None:
-        """Make a snapshot when it is due, and delete what it holds and nobody needs.
+        """Make a snapshot, and delete what it holds and nobody needs.
 
         `is_settled` says of an entry that its events are confirmed and its micro-batch is
         committed; `is_needed` of a folder of rows that some of them are still wanted.
         """
-        if self.ledger.number - self._snapshot < SNAPSHOT_EVERY:
-            return
         settled = self.ledger.settled
         for entry in self.kept:
             if not is_settled(entry):

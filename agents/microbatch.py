@@ -14,7 +14,8 @@ from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline, Process
 from agents.shipping import shipped_records
 from agents.worker.columns import (
-    DECIDED,
+    CARRIED,
+    ENTRY,
     ERROR,
     ERROR_TYPE,
     FATE,
@@ -47,9 +48,11 @@ class Evaluated:
         """Whether nothing failed and nothing is to be held."""
         return self.failed == 0 and self.held == 0
 
-    def passed(self, pipeline: Pipeline) -> DataFrame:
-        """Return the rows for the sink when nothing has to be cut."""
-        return self.frame.where(F.col(FATE).isNull()).select(*output_columns(pipeline))
+    def passed(self, pipeline: Pipeline, held: Column | None = None) -> DataFrame:
+        """Return the rows for the sink: what passed all steps, without what is `held`."""
+        rows = self.frame.where(F.col(FATE).isNull())
+        rows = rows if held is None else rows.where(~held)
+        return rows.select(*output_columns(pipeline))
 
     def release(self) -> None:
         """Give the blocks of the local checkpoint back."""
@@ -66,9 +69,10 @@ def evaluate(
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record by itself.
 
+    Held rows have a column ENTRY beside the source's own; the position is unique within an entry.
     Tasks in `blocked` are not evaluated: their records are to be held. `marks` gives fates that
-    are known already, by task and position. A position that is there twice in a task blames all
-    records that have it, whatever the steps made of them.
+    are known already, by task, entry and position. A position that is there twice in a task blames
+    all records that have it, whatever the steps made of them.
     """
     prepared = _prepared(source, pipeline, blocked, marks)
     evaluated = _checkpointed(_processed(_deserialized(prepared, pipeline), pipeline))
@@ -107,11 +111,13 @@ def _prepared(
     marks: DataFrame | None,
 ) -> DataFrame:
     """Put the carried columns beside the source's own."""
+    theirs = [_quoted(name) for name in source.columns if name != ENTRY]
     frame = source.select(
-        F.struct(*[_quoted(name) for name in source.columns]).alias(ROW),
+        F.struct(*theirs).alias(ROW),
         task_key(pipeline).alias(TASK),
         pipeline.position.cast("long").alias(POSITION),
-        *[_quoted(name) for name in source.columns],
+        (F.col(ENTRY) if ENTRY in source.columns else F.lit(0)).alias(ENTRY),
+        *theirs,
     )
     mark = F.lit(None).cast("int")
     if marks is not None:
@@ -122,19 +128,20 @@ def _prepared(
         .when(F.col(POSITION).isNull(), F.lit(SOURCE))
     )
     return frame.select(
-        *[F.col(name) for name in (ROW, TASK, POSITION)],
+        *[F.col(name) for name in CARRIED],
         fate.alias(FATE),
         F.lit(None).cast(ERROR_TYPE).alias(ERROR),
         F.lit(0).alias(ORDINAL),
-        *[_quoted(name) for name in source.columns],
+        *theirs,
     )
 
 
 def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
-    marks = marks.groupBy(TASK, POSITION).agg(F.min(MARK).alias(MARK))
-    right = F.broadcast(marks.withColumnsRenamed({TASK: "_task", POSITION: "_position"}))
-    same = F.col(TASK).eqNullSafe(F.col("_task")) & F.col(POSITION).eqNullSafe(F.col("_position"))
-    return frame.join(right, same, "left").drop("_task", "_position")
+    names = {TASK: "_task", ENTRY: "_entry", POSITION: "_position"}
+    marks = marks.groupBy(*names).agg(F.min(MARK).alias(MARK))
+    same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
+    right = F.broadcast(marks.withColumnsRenamed(names))
+    return frame.join(right, same, "left").drop(*names.values())
 
 
 def _is_one_of(task: Column, keys: Collection[str | None]) -> Column:
@@ -206,19 +213,14 @@ def _positions_twice(frame: DataFrame) -> DataFrame | None:
     )
     parallel = frame.sparkSession.sparkContext.defaultParallelism
     twice = (
-        candidates.select(TASK, POSITION)
-        .repartition(parallel, TASK, POSITION)
-        .groupBy(TASK, POSITION)
+        candidates.select(TASK, ENTRY, POSITION)
+        .repartition(parallel, TASK, ENTRY, POSITION)
+        .groupBy(TASK, ENTRY, POSITION)
         .count()
         .where(F.col("count") > 1)
-        .select(TASK, POSITION, F.lit(SOURCE).alias(MARK))
+        .select(TASK, ENTRY, POSITION, F.lit(SOURCE).alias(MARK))
     )
     return None if twice.isEmpty() else twice.localCheckpoint(eager=True)
-
-
-def decided_marks(coordinates: DataFrame) -> DataFrame:
-    """Return marks that keep the records at `coordinates` from being evaluated again."""
-    return coordinates.select(TASK, POSITION, F.lit(DECIDED).alias(MARK))
 
 
 def _quoted(name: str) -> Column:

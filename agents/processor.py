@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -11,17 +11,17 @@ from pyspark.sql import functions as F
 
 from agents.config import AgentConfig
 from agents.deadletters import DeadLetterFolder, publish
-from agents.decisions import Coordinates, Decision, Judge, cut_of
+from agents.decisions import Coordinates, Decision, Judge
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
 from agents.failed import FailedRecord
 from agents.handlers import Handler, LogAndFail
-from agents.held import Shelf, must_hold
+from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
 from agents.ledger import Ledger
-from agents.microbatch import Evaluated, evaluate, output_columns
+from agents.microbatch import Evaluated, evaluate
 from agents.pipeline import Deserialize, Pipeline
 from agents.telling import Teller
-from agents.worker.columns import FATE, ORDINAL, ROW, SOURCE
+from agents.worker.columns import ENTRY, FATE, ORDINAL, ROW, SOURCE
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
 
@@ -83,6 +83,8 @@ class Processor:
         self._letters = dead_letter_folder(pipeline, journal.ledger, config)
         #: The last Spark micro-batch whose sink has returned.
         self.last_batch = NO_BATCH
+        #: The journal's number when no task had held rows to run.
+        self._idle_at = -1
 
     @property
     def _ledger(self) -> Ledger:
@@ -104,7 +106,7 @@ class Processor:
             marks=self._shelf.marks(before),
         )
         self._check()
-        decision = self._decided(evaluated)
+        decision = self._decided(evaluated, self._dead_before())
         self._check()
         if not evaluated.clean:
             order = before[0].entry if before else self._journal.next_number
@@ -117,8 +119,12 @@ class Processor:
         """Run the next chunk of held records of a task that runs; False where there is none."""
         if self.finish_open_chunk():
             return True
+        # Asked many times a second: with nothing new in the journal the answer is the same.
+        if self._idle_at == self._ledger.number:
+            return False
         task = self._ledger.drainable()
         if task is None:
+            self._idle_at = self._ledger.number
             return False
         self._journal.check_owned()
         chunk = self._shelf.next_chunk(self._ledger, task.state.id.key, limit=self._chunk_records)
@@ -130,19 +136,21 @@ class Processor:
         chunk = self._ledger.open_chunk
         if chunk is None:
             return False
+        self._journal.check_owned()
         self._run_chunk(chunk)
         return True
 
     def _run_chunk(self, chunk: Chunk) -> None:
         """Evaluate, decide, commit, write. A pause in the chunk ends it before that record."""
-        rows = self._shelf.rows(self._ledger, chunk).select(f"{ROW}.*")
+        rows = self._shelf.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY)
         marks = self._shelf.marks(self._ledger.open_asides)
         evaluated = evaluate(rows, self._pipeline, marks=marks)
         self._check()
-        decision = self._decided(evaluated)
+        blame = self._ledger.task(chunk.task).blame
+        decision = self._decided(evaluated, [] if blame is None else [(chunk.task, blame.position)])
         self._check()
-        for position in decision.cuts.values():
-            chunk = self._shelf.cut_chunk(self._ledger, chunk, position)
+        for cut in decision.cuts.values():
+            chunk = self._shelf.cut_chunk(self._ledger, chunk, cut)
         if self._ledger.open_chunk is None or evaluated.failed:
             self._commit(evaluated, decision, chunk=chunk)
         if chunk.taken:
@@ -157,20 +165,20 @@ class Processor:
         epoch = self._teller.run.epoch
         self._journal.append(Entry(kind=Kind.DRAINED, at=at, epoch=epoch, events=(told,)))
 
-    def _decided(self, evaluated: Evaluated) -> Decision:
+    def _decided(self, evaluated: Evaluated, blamed: Sequence[Coordinates]) -> Decision:
         if not evaluated.failed:
             return Decision()
-        decision = self._judge.decide(evaluated.frame, self._blamed())
+        decision = self._judge.decide(evaluated.frame, blamed)
         if decision.fatal is not None:
             raise RecordFatal(decision.fatal)
         return decision
 
-    def _blamed(self) -> list[Coordinates]:
-        """Return the records that were reported before and may fail again."""
+    def _dead_before(self) -> list[Coordinates]:
+        """Return the records that tasks died of: in a micro-batch they may fail again."""
         return [
             (task.state.id.key, task.blame.position)
             for task in self._ledger.tasks.values()
-            if task.blame is not None and task.state.position is None
+            if task.blame is not None and not task.blocked
         ]
 
     def _commit(
@@ -187,10 +195,10 @@ class Processor:
         number = self._journal.next_number
         aside: str | None = None
         held: list[Held] = []
-        if batch is not None or evaluated.failed:
-            aside, held = self._shelf.put(
-                evaluated.frame, cut, entry=order or number, keep_held=chunk is None
-            )
+        if chunk is None:
+            aside, held = self._shelf.put(evaluated.frame, cut, order=order or number)
+        elif evaluated.failed:
+            aside = self._shelf.put_skipped(evaluated.frame, cut, order=number)
         letters, lettered = self._dead_letters(evaluated, decision, at)
         told = self._teller.decided(decision, at, lambda key: self._ledger.task(key).blame)
         told += [self._teller.event(each, at) for each in lettered]
@@ -230,11 +238,10 @@ class Processor:
         return f"{ledger.checkpoint}-{self._journal.next_number:020d}-{self._teller.run.epoch}"
 
     def _write(self, evaluated: Evaluated, decision: Decision, number: int) -> None:
-        passed = evaluated.frame.where(F.col(FATE).isNull())
-        if decision.cuts:
-            passed = passed.where(~must_hold(cut_of(decision.cuts)))
+        held = must_hold(cut_of(decision.cuts)) if decision.cuts else None
+        passed = evaluated.passed(self._pipeline, held)
         try:
-            self._pipeline.sink(passed.select(*output_columns(self._pipeline)), number)
+            self._pipeline.sink(passed, number)
         except BaseException as exc:  # SystemExit would hang the query for ever
             raise SinkFailed(exc) from exc
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from uuid import UUID
+
 from agents.checkpoint import Storage, is_committed, last_committed
 from agents.entries import Entry
 from agents.held import is_needed
 from agents.journal import Journal
 from agents.outbox import Outbox
+
+_log = logging.getLogger("arrester.release")
 
 
 class Release:
@@ -22,37 +27,55 @@ class Release:
         self._outbox = outbox
         #: The last entry put.
         self._through = 0
+        #: The batches that entries were put as, until they are confirmed.
+        self._batches: dict[int, list[UUID]] = {}
+        #: How often the outbox refused; what it did not take is tried again.
+        self.failures = 0
 
     def put_ready(self) -> bool:
-        """Put all entries that may be; return whether one still waits for its commit."""
-        for entry in self._journal.kept:
+        """Put all entries that may be; return whether one still waits."""
+        kept = self._journal.kept
+        if not kept or kept[-1].number <= self._through:
+            return False
+        for entry in kept:
             if entry.number <= self._through:
                 continue
             if entry.batch is not None and not is_committed(self._files, entry.batch):
                 return True
-            self._put(entry)
+            if not self._put(entry.number):
+                return True
             self._through = entry.number
         return False
 
     def put_ending(self, entry: Entry) -> None:
         """Put the entry that ends the run, also ahead of one that waits: it says nothing of it."""
         if self.put_ready():
-            self._put(entry)
+            self._put(entry.number)
 
     def compact(self) -> None:
-        """Delete what is told, confirmed and not needed for a replay."""
+        """Now and then, delete what is told, confirmed and not needed for a replay."""
+        if not self._journal.compaction_due:
+            return
         committed = last_committed(self._files)
-
-        def is_settled(entry: Entry) -> bool:
-            done = entry.number <= self._through
-            told = self._journal.told(entry)
-            return done and all(self._outbox.is_confirmed(batch) for batch, _ in told)
-
         self._journal.compact(
-            is_settled=is_settled,
+            is_settled=self._is_settled,
             is_needed=lambda aside: is_needed(self._journal.ledger, aside, committed=committed),
         )
+        settled = self._journal.ledger.settled
+        self._batches = {number: ids for number, ids in self._batches.items() if number > settled}
 
-    def _put(self, entry: Entry) -> None:
-        for batch_id, events in self._journal.told(entry):
-            self._outbox.put(batch_id, events)
+    def _is_settled(self, entry: Entry) -> bool:
+        put = self._batches.get(entry.number)
+        return put is not None and all(self._outbox.is_confirmed(batch) for batch in put)
+
+    def _put(self, number: int) -> bool:
+        told = self._journal.told(number)
+        try:
+            for batch_id, events in told:
+                self._outbox.put(batch_id, events)
+        except Exception:  # the guest: a full disk must not stop the pipeline
+            self.failures += 1
+            _log.exception("the events of journal entry %s could not be kept; trying again", number)
+            return False
+        self._batches[number] = [batch_id for batch_id, _ in told]
+        return True

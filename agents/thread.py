@@ -26,7 +26,7 @@ from agents.release import Release
 from agents.resume import Outcome, Resumer, Wish
 from agents.shipping import ship
 from agents.telling import Teller
-from controlplane.domain.errors import ArresterError
+from controlplane.domain.errors import ArresterError, InvalidValue
 from controlplane.domain.events import ResumeHow, ThreadDied
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import TaskState, TaskStatus, ThreadStatus
@@ -99,7 +99,10 @@ class PipelineThread:
         return self._teller.run.epoch
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> None:
-        """Claim the checkpoint and start the streaming query; what goes wrong is raised here."""
+        """Claim the checkpoint and start the streaming query.
+
+        What goes wrong is raised here, and not told to `on_death`.
+        """
         spark = self.pipeline.source.sparkSession
         ship(spark.sparkContext)
         files = storage(spark, checkpoint)
@@ -119,16 +122,20 @@ class PipelineThread:
             log=self._config.log_enable,
             log_records=self._config.log_include_messages,
         )
-        self._prepare(files)
-        self.state = ThreadStatus.RUNNING
-        self._query = self._started_query(files.root, trigger)
+        self._release = Release(self._journal, files, self._outbox)
+        try:
+            self._prepare(files)
+            self.state = ThreadStatus.RUNNING
+            self._query = self._started_query(files.root, trigger)
+        except BaseException as exc:
+            self._write_end(exc)
+            raise
         self._loop.start()
 
     def _prepare(self, files: Storage) -> None:
         for entry in self._journal.kept:
             if entry.dead_letters is not None:
                 publish(self.pipeline.source.sparkSession, entry.dead_letters)
-        self._release = Release(self._journal, files, self._outbox)
         self._processor = Processor(
             self.pipeline,
             journal=self._journal,
@@ -154,11 +161,7 @@ class PipelineThread:
         writer = writer.option("checkpointLocation", checkpoint)
         if trigger:
             writer = writer.trigger(**trigger)
-        try:
-            return writer.start()
-        except BaseException as exc:
-            self._end(exc)
-            raise
+        return writer.start()
 
     def stop(self, *, timeout_seconds: float) -> bool:
         """End the run at the next boundary; True when it has ended within the time.
@@ -214,9 +217,15 @@ class PipelineThread:
         with self._lock:
             if self.state is not ThreadStatus.RUNNING or self._stopping.is_set():
                 return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
-            outcome = self._resumer.resume(wish, _now())
-            self._release.put_ready()
-            return outcome
+            try:
+                # Rows of a chunk that is not known to be written are not to be skipped twice.
+                self._processor.finish_open_chunk()
+                return self._resumer.resume(wish, _now())
+            except InvalidValue:
+                raise
+            except BaseException as exc:
+                self._note(exc)
+                return Outcome(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
 
     def is_applied(self, command: UUID) -> Outcome | None:
         """Return what was answered to a command, by this run or one before it; None: never seen."""
@@ -261,7 +270,7 @@ class PipelineThread:
 
     def _tick(self) -> bool:
         """Do a little of what waits; return whether there may be more."""
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(timeout=_TICK_SECONDS):
             return False
         try:
             worked = self._awaited_batch is None and self._processor.drain()
@@ -281,6 +290,12 @@ class PipelineThread:
 
     def _end(self, exc: BaseException | None) -> None:
         """Make the end durable, tell it, and answer for it once."""
+        death = self._write_end(exc)
+        self._ended.set()
+        if exc is not None or death.finished or death.superseded:
+            self._on_death(death)
+
+    def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:
             death = death_of(self.pipeline.name, exc, stopped=self._stopping.is_set())
             try:
@@ -295,9 +310,7 @@ class PipelineThread:
             except Exception:
                 _log.exception("the end of %s could not be written down", self.pipeline.name)
             self.state = ThreadStatus.DEAD
-        self._ended.set()
-        if exc is not None or death.finished or death.superseded:
-            self._on_death(death)
+            return death
 
     def _tell_superseded(self, death: ThreadDeath) -> None:
         """Say it without the journal, which is the newer run's now."""

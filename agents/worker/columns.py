@@ -9,14 +9,16 @@ PREFIX: Final = "__arrester_"
 ROW: Final = "__arrester_row"
 TASK: Final = "__arrester_task"
 POSITION: Final = "__arrester_position"
+#: The journal entry that held the record, 0 for a new one: positions are in order within it.
+ENTRY: Final = "__arrester_entry"
 #: NULL: goes on; 0 and up: the step that failed (0 is the source); below 0: see the fates.
 FATE: Final = "__arrester_fate"
 #: What a Python step raised; NULL for failures of native steps, which are looked at afterwards.
 ERROR: Final = "__arrester_error"
 #: 0 for the first row that a record became, 1 for the second…
 ORDINAL: Final = "__arrester_ordinal"
-CARRIED: Final = (ROW, TASK, POSITION)
-INTERNAL: Final = (ROW, TASK, POSITION, FATE, ERROR, ORDINAL)
+CARRIED: Final = (ROW, TASK, POSITION, ENTRY)
+INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, FATE, ERROR, ORDINAL)
 
 #: The step number of the source itself.
 SOURCE: Final = 0

@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from agents import journal as journal_module
 from agents.checkpoint import FileTaken, LocalStorage, Storage, checkpoint_id
 from agents.claim import claim
 from agents.entries import Chunk, Cursor, Entry, Held, Kind
@@ -157,13 +156,13 @@ def test_the_fold_of_the_entries_is_what_the_writer_saw(files: LocalStorage) -> 
 
 
 def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
-    files: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    files: LocalStorage,
 ) -> None:
-    monkeypatch.setattr(journal_module, "SNAPSHOT_EVERY", 5)
     older = claimed(files)
     journal = claimed(files)
     history(journal)
     before = journal.ledger
+    assert not journal.compaction_due
     journal.compact(is_settled=lambda entry: entry.number <= 5, is_needed=lambda aside: True)
 
     names = files.names(FOLDER)
@@ -179,9 +178,8 @@ def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
 
 
 def test_folders_of_rows_go_when_nobody_needs_them(
-    files: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    files: LocalStorage,
 ) -> None:
-    monkeypatch.setattr(journal_module, "SNAPSHOT_EVERY", 1)
     journal = claimed(files)
     history(journal)
     for name in ("one", "two"):
@@ -198,8 +196,9 @@ def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalSto
     many = [RecordsHeld(task="JFK", held=n) for n in range(BATCH_MAX_EVENTS + 1)]
     journal.append(entry(Kind.BATCH, *many, batch=0))
 
-    told = [batch for each in journal.kept for batch in journal.told(each)]
-    again = [batch for each in opened(files).kept for batch in opened(files).told(each)]
+    told = [batch for each in journal.kept for batch in journal.told(each.number)]
+    other = opened(files)
+    again = [batch for each in other.kept for batch in other.told(each.number)]
 
     assert told == again
     assert [len(events) for _, events in told] == [1, BATCH_MAX_EVENTS, 1]
