@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from django.db import connections
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -35,6 +36,8 @@ FLAGS = [
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Run Chromium."""
+    # Beside a loop Django keeps other connections; those of before would not be closed by anybody.
+    connections.close_all()
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         # Playwright keeps a loop running in this thread; Django would refuse to work beside it.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")

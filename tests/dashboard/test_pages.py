@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -257,6 +257,19 @@ def test_what_does_not_exist_is_said(operator: Client) -> None:
     assert "no task" in text(operator, f"/tasks/{'0' * 32}", status=404)
     assert "no command" in text(operator, f"/commands/{uuid4()}", status=404)
     assert "no error group" in text(operator, "/errors/nowhere/1-abc", status=404)
+
+
+def test_postgresql_away_is_said(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OperationalError("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "cursor", refuse)
+        assert "PostgreSQL does not answer" in text(operator, "/", status=503)
+        refresh = operator.get("/", headers={"HX-Request": "true"})
+        assert operator.get("/api/applications").status_code == 503
+    assert (refresh.status_code, refresh.headers["HX-Reswap"]) == (503, "none")
+    assert b'id="banners"' in refresh.content
 
 
 def test_login_and_logout(db: None, client: Client) -> None:
