@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -12,11 +13,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from controlplane import actions, queries
-from controlplane.domain.events import TaskPaused
+from controlplane.domain.events import RecordFailed, Response, TaskPaused
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story, failure
 
 PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]
+STATIC = Path("dashboard/static/dashboard")
 HOSTILE = ["<script>alert(1)</script>", "a/b", "..", "🛫 é", "", "x" * 10_000, "%2F?#", "\0null"]
 
 
@@ -250,6 +252,21 @@ def test_a_page_asks_a_fixed_number_of_questions(flights: Story, operator: Clien
         )
     assert questions() == before
     assert max(before) <= 30
+
+
+def test_a_page_weighs_less_than_250_kilobytes(flights: Story, operator: Client) -> None:
+    flights.tell(
+        *(
+            RecordFailed(
+                task=f"customer-{number}", position=1, failure=TYPO, response=Response.PAUSE
+            )
+            for number in range(300)
+        )
+    )
+    page = text(operator, reverse("application", args=["flights"]))
+    assert "and 60 more" in page
+    assets = sum(path.stat().st_size for path in STATIC.rglob("*.*") if path.suffix != ".md")
+    assert len(page.encode()) + assets < 250_000
 
 
 def test_what_does_not_exist_is_said(operator: Client) -> None:
