@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,8 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # It tells of each connection, also after pytest has closed the stream it would tell it to.
+    logging.getLogger("py4j").setLevel(logging.ERROR)
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
