@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 #: Up to here two records are implausible: JFK at 7,072 and EWR at 8,239.
 ROWS = 9_000
 ROWS_PER_FILE = 1_000
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 240.0
 
 T = TypeVar("T")
 
@@ -71,22 +71,26 @@ class Stack:
 
     def run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a process whose output goes to `<folder>/<name>.log`."""
-        log = (self.folder / f"{name}.log").open("ab")
         env = os.environ | {"ARRESTER_SPOOL": str(self.folder / "spool")}
-        process = subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            env=env,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=REPOSITORY,
+                env=env,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self._processes[name] = process
         return process
 
     def start_driver(self) -> subprocess.Popen[bytes]:
         """Start a Spark driver over the input; one runs at a time."""
         return self.run("driver", [sys.executable, "-m", "tests.e2e.driver", str(self.folder)])
+
+    def wait_for_driver(self, *, seconds: float) -> int:
+        """Return the code that the driver ends with by itself."""
+        return self._processes["driver"].wait(seconds)
 
     def kill(self, name: str) -> None:
         """Kill a process and all its children with SIGKILL."""
@@ -170,10 +174,11 @@ class Stack:
         status, command = self.post("/api/commands", wish)
         assert status in (201, 202), command
         return eventually(
-            lambda: self._if_final(command["id"]), what=f"{wish['kind']} has an answer"
+            lambda: self.if_final(command["id"]), what=f"{wish['kind']} has an answer"
         )
 
-    def _if_final(self, id: str) -> dict[str, Any] | None:
+    def if_final(self, id: str) -> dict[str, Any] | None:
+        """Return a command once nothing can follow."""
         command: dict[str, Any] = self.get(f"/api/commands/{id}")
         return None if command["status"] in ("ISSUED", "DELIVERED") else command
 

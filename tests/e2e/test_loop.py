@@ -1,0 +1,123 @@
+"""The whole loop in a browser: a record fails, a person looks, acts, and sees what became of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.e2e.conftest import OPERATOR, PASSWORD
+from tests.e2e.stack import Stack, eventually, sink_positions, without_departure
+from tests.e2e.test_faults import check_counts, check_sink, no_held, settled
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
+PATIENCE_MS = 240_000
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+
+@pytest.fixture
+def page(stack: Stack) -> Iterator[Page]:
+    """Return a page on which the operator has logged in; it fails on any error in the console."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM") or None, args=QUIET
+        )
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(f"{stack.url}/login")
+        page.get_by_label("User name").fill(OPERATOR)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        yield page
+        browser.close()
+    assert not problems
+
+
+def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
+    stack.start_driver()
+    eventually(lambda: stack.get("/api/applications"), what="the application is known")
+
+    # A record fails, and its task turns PAUSED on the open page.
+    page.goto(f"{stack.url}/applications/flights")
+    cell = page.get_by_role("link", name="JFK")
+    expect(cell).to_contain_text("PAUSED")
+    cell.click()
+    expect(page.get_by_text("left 1301 minutes late, more than 900").first).to_be_visible()
+    expect(page.get_by_role("cell", name="HA51")).to_be_visible()
+    held_by_jfk(stack)
+
+    # Past this record, with a reason.
+    page.get_by_role("button", name="Resume past this record").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("HA51 really left that late")
+    dialog.get_by_role("button", name="Resume past this record").click()
+    expect(page.get_by_text("Last command")).to_contain_text("APPLIED")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
+    eventually(lambda: stack.task("JFK")["held"] == 0, what="held records have run")
+
+    # Another task: its cause is repaired, and the record itself is tried again.
+    eventually(lambda: stack.is_paused("EWR"), what="EWR is PAUSED")
+    (stack.folder / "repaired").touch()
+    page.goto(f"{stack.url}/tasks/{stack.task('EWR')['id']}")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    expect(page.get_by_text("Last command")).to_contain_text("APPLIED")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
+    eventually(lambda: settled(stack, rows) and no_held(stack), what="all rows are somewhere")
+    assert 8239 in sink_positions(stack.folder, "EWR")
+    assert 7072 not in sink_positions(stack.folder, "JFK")
+    check_sink(stack, rows, without=1)
+    check_counts(stack, rows, implausible=2)
+    check_page_counts(stack, page, failed=without_departure(rows) + 2)
+    check_never_interrupted(stack, "LGA")
+
+    shut_down(stack, page)
+    stack.manage("rebuild", "--verify")
+
+
+def held_by_jfk(stack: Stack) -> None:
+    """Check that what JFK holds is what it has not written, while others go on."""
+    eventually(
+        lambda: len(sink_positions(stack.folder, "LGA")) > 2_000, what="LGA goes on to the end"
+    )
+    assert max(sink_positions(stack.folder, "JFK")) < 7072
+
+
+def check_page_counts(stack: Stack, page: Page, *, failed: int) -> None:
+    """Check that the groups' counts on the page sum up to the failed records."""
+    page.goto(f"{stack.url}/errors")
+    counts = page.locator("tbody td.number").all_inner_texts()
+    assert sum(int(count.removeprefix("about ").replace(",", "")) for count in counts) == failed
+
+
+def check_never_interrupted(stack: Stack, key: str) -> None:
+    """Check that a task no record of which asked for a person has run all the time."""
+    task = stack.task(key)
+    assert (task["status"], task["since"], task["held"]) == ("RUNNING", None, 0)
+
+
+def shut_down(stack: Stack, page: Page) -> None:
+    """Shut the application down, its name typed; every instance ends, and the states are final."""
+    page.goto(f"{stack.url}/applications/flights")
+    page.get_by_role("button", name="Shut down application").click()
+    dialog = page.get_by_role("dialog")
+    confirm = dialog.get_by_role("button", name="Shut down flights")
+    expect(confirm).to_be_disabled()
+    dialog.get_by_label("to confirm").fill("flights")
+    dialog.get_by_label("Reason").fill("the test is over")
+    confirm.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("LATCHED")
+    assert stack.wait_for_driver(seconds=90) == 0
+    command = stack.get("/api/commands?limit=1")["results"][0]
+    command = eventually(lambda: stack.if_final(command["id"]), what="the shutdown is APPLIED")
+    assert command["status"] == "APPLIED"
+    assert [part["status"] for part in command["deliveries"]] == ["APPLIED"]
+    expect(page.get_by_text("No instance runs")).to_be_visible()
+    application = stack.get("/api/applications/flights")
+    assert (application["status"], application["instances"]) == ("LATCHED", 0)
