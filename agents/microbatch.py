@@ -30,6 +30,8 @@ from agents.worker.columns import (
 )
 from controlplane.domain.names import KEY_MAX_BYTES
 
+#: Up to so many records are looked through by one Spark task: a shuffle would cost more.
+_ONE_TASK_RECORDS = 200_000
 #: Beside a mark: the fate that is known before evaluation.
 MARK = "__arrester_mark"
 
@@ -76,7 +78,7 @@ def evaluate(
     """
     prepared = _prepared(source, pipeline, blocked, marks)
     evaluated = _checkpointed(_processed(_deserialized(prepared, pipeline), pipeline))
-    twice = _positions_twice(evaluated.frame)
+    twice = _positions_twice(evaluated)
     if twice is None:
         return evaluated
     evaluated.release()
@@ -203,19 +205,18 @@ def _checkpointed(frame: DataFrame) -> Evaluated:
     )
 
 
-def _positions_twice(frame: DataFrame) -> DataFrame | None:
+def _positions_twice(evaluated: Evaluated) -> DataFrame | None:
     """Return marks for positions that are there more than once among the evaluated, or None."""
     fate = F.col(FATE)
-    candidates = frame.where(
+    coordinates = evaluated.frame.where(
         (F.col(ORDINAL) == 0)
         & F.col(POSITION).isNotNull()
         & (fate.isNull() | (fate == FILTERED) | (fate > SOURCE))
-    )
-    parallel = frame.sparkSession.sparkContext.defaultParallelism
+    ).select(TASK, ENTRY, POSITION)
+    if evaluated.records <= _ONE_TASK_RECORDS:
+        coordinates = coordinates.coalesce(1)
     twice = (
-        candidates.select(TASK, ENTRY, POSITION)
-        .repartition(parallel, TASK, ENTRY, POSITION)
-        .groupBy(TASK, ENTRY, POSITION)
+        coordinates.groupBy(TASK, ENTRY, POSITION)
         .count()
         .where(F.col("count") > 1)
         .select(TASK, ENTRY, POSITION, F.lit(SOURCE).alias(MARK))
