@@ -141,20 +141,10 @@ def respond(
     `answer` is the handler's, or UNASKED, which a constant answer saves; `stopping` says that a
     stop was requested, so that nobody waits.
     """
-    ruling = rule(failure, policy)
-    case = _Case(failure, policy, run, ruling, chance, stopping)
-    if run.failed:
-        return case.failed(Because.ALREADY_FAILED)
-    if ruling.kind is Kind.SELF_HEALING:
-        return NotOurs(ruling.reason)
-    if ruling.kind is Kind.FATAL:
-        return case.failed(Because.FATAL, Saying.FATAL_NOT_ASKED)
-    if ruling.kind is Kind.RETRIABLE and failure.stage in RETRIED_STAGES:
-        again = case.try_again()
-        if again is not None:
-            return again
-    if failure.stage is StageKind.SOURCE:
-        return case.failed(Because.SOURCE)
+    case = _Case(failure, policy, run, rule(failure, policy), chance, stopping)
+    unasked = case.unasked()
+    if unasked is not None:
+        return unasked
     declared = _declared(failure, policy)
     if declared is None and not policy.handled:
         return case.unhandled()
@@ -192,6 +182,20 @@ class _Case:
     ruling: Ruling
     chance: Chance
     stopping: bool
+
+    def unasked(self) -> Outcome | None:
+        """Return what follows without asking anybody, or None: it is time to ask."""
+        if self.run.failed:
+            return self.failed(Because.ALREADY_FAILED)
+        if self.ruling.kind is Kind.SELF_HEALING:
+            return NotOurs(self.ruling.reason)
+        if self.ruling.kind is Kind.FATAL:
+            return self.failed(Because.FATAL, Saying.FATAL_NOT_ASKED)
+        if self.ruling.kind is Kind.RETRIABLE and self.failure.stage in RETRIED_STAGES:
+            again = self.try_again()
+            if again is not None:
+                return again
+        return self.failed(Because.SOURCE) if self.failure.stage is StageKind.SOURCE else None
 
     def try_again(self) -> RetryAfter | Undecided | None:
         """Return the next attempt while there is budget for one."""

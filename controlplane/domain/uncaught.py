@@ -96,19 +96,32 @@ def uncaught(
     if answer is not UncaughtAnswer.REPLACE_THREAD:
         return _shut(answer, replacements)
     recent = _recent(replacements, now_ms=now_ms, policy=policy)
-    refused = (Saying.REPLACEMENT_REFUSED,)
-    if global_task:
-        return _shut(UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.GLOBAL_TASK, refused)
-    if not may_start_thread(instance):
-        return _shut(UncaughtAnswer.SHUTDOWN_THREAD, recent, Because.NOT_RUNNING, refused)
-    if len(recent.at_ms) >= policy.limit:
-        return _shut(UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.BUDGET_SPENT, refused)
+    instead = _instead(instance, recent, policy, global_task=global_task)
+    if instead is not None:
+        return _shut(*instead, said=(Saying.REPLACEMENT_REFUSED,))
     return Consequence(
         answer=answer,
         replacements=Replacements((*recent.at_ms, now_ms)),
         replace_after_ms=backoff_ms(len(recent.at_ms) + 1, policy),
         said=(Saying.THREAD_REPLACED,),
     )
+
+
+def _instead(
+    instance: InstanceStatus,
+    recent: Replacements,
+    policy: ReplacementPolicy,
+    *,
+    global_task: bool,
+) -> tuple[UncaughtAnswer, Replacements, Because] | None:
+    """Return what is done instead of a replacement, and why; None where it is allowed."""
+    if global_task:
+        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.GLOBAL_TASK
+    if not may_start_thread(instance):
+        return UncaughtAnswer.SHUTDOWN_THREAD, recent, Because.NOT_RUNNING
+    if len(recent.at_ms) >= policy.limit:
+        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.BUDGET_SPENT
+    return None
 
 
 def backoff_ms(replacement: int, policy: ReplacementPolicy) -> int:

@@ -38,7 +38,7 @@ SEEN = [case for case in CASES if on_spark(case) is not None]
 
 
 def test_there_are_cases() -> None:
-    assert PURE
+    assert CASES
 
 
 @pytest.mark.parametrize("case", PURE, ids=lambda case: case.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controlplane.domain.error_settings import ErrorSettings
+from controlplane.domain.errors import InvalidConfiguration
 from controlplane.domain.policy import StageKind
 from controlplane.domain.retry import Attempts, deadline_ms
 from tests.conformance.cases import Case, Json
@@ -13,7 +14,11 @@ NEEDS_SPARK: dict[str, str] = {}
 
 def check(case: Case) -> None:
     given, expect = case.given, case.expect
-    if "config_each" in given:
+    if "rejected" in expect:
+        assert [is_rejected(config) for config in given["config_each"]] == expect["rejected"]
+    elif "config" in given:
+        check_defaults(given["config"], expect)
+    elif "config_each" in given:
         assert [read_back(config) for config in given["config_each"]] == expect["read_back"]
     elif "errors.retry.timeout" in given:
         assert [is_infinite(value) for value in given["errors.retry.timeout"]] == expect["infinite"]
@@ -55,6 +60,26 @@ def check_records(given: Json, expect: Json) -> None:
             skipped.append(number)
     assert killed_at == expect["killed_at_record"]
     assert skipped == expect["skipped_records"]
+
+
+def check_defaults(config: Json, expect: Json) -> None:
+    """Without a word nothing is retried, as with a time budget of 0, and nothing is tolerated."""
+    settings = ErrorSettings.read(config)
+    task = Task(settings.policy(StageKind.PROCESS))
+    found = {
+        "errors.retry.timeout": 0 if settings.retry.limit == 0 else settings.retry.timeout_ms,
+        "errors.retry.delay.max.ms": settings.retry.delay_max_ms,
+        "errors.tolerance": "none" if task.operate(["other"]) == "task_killed" else "all",
+    }
+    assert {name: found[name] for name in expect} == expect
+
+
+def is_rejected(config: Json) -> bool:
+    try:
+        ErrorSettings.read(config)
+    except InvalidConfiguration as refused:
+        return all(name in str(refused) for name in config)
+    return False
 
 
 def read_back(config: Json) -> int | str:
