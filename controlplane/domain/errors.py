@@ -17,6 +17,15 @@ class InvalidValue(ArresterError):
         self.allowed = allowed
 
 
+class InvalidConfiguration(InvalidValue):
+    """One or more settings are wrong; `faults` has them all. Correct them and start again."""
+
+    def __init__(self, faults: list[InvalidValue]) -> None:
+        ArresterError.__init__(self, "\n".join(str(fault) for fault in faults))
+        self.name, self.value, self.allowed = faults[0].name, faults[0].value, faults[0].allowed
+        self.faults = faults
+
+
 class MalformedBatch(ArresterError):
     """The bytes are not a batch of events; keep them aside, do not read them again."""
 

@@ -1,0 +1,237 @@
+"""The whole configuration of error handling, read and checked at once, all faults in one message.
+
+Handlers stay what they were given as: whoever runs them imports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from controlplane.domain import error_keys as keys
+from controlplane.domain.classify import DEFAULT_TABLE, Kind, Table
+from controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from controlplane.domain.policy import Policy, Scope, StageKind
+from controlplane.domain.retry import UNLIMITED, RetryPolicy
+from controlplane.domain.setting_keys import Key
+from controlplane.domain.tolerance import Tolerance, Window
+
+T = TypeVar("T")
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """errors.log.*"""
+
+    enable: bool
+    include_configs: bool
+    include_messages: bool
+
+
+class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """errors.dlq.*, and Connect's errors.deadletterqueue.*"""
+
+    enable: bool
+    #: Where to: a Kafka topic, or else a Spark sink of this format.
+    topic: str | None
+    format: str
+    path: str | None
+    options: dict[str, object]
+    partitions: int
+    replication_factor: int
+    producer: dict[str, object]
+    converter: str | None
+    context_headers: bool
+    include_configs: bool
+    include_messages: bool
+
+
+class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was configured about errors; each field names its keys."""
+
+    retry: RetryPolicy
+    tolerance: Tolerance
+    table: Table
+    #: errors.failure.scope
+    scope: Scope
+    #: errors.decisions=always: also a micro-batch without failures leaves its decisions.
+    always_decisions: bool
+    log: LogSettings
+    dead_letters: DeadLetterSettings
+    #: errors.redact, errors.examples.limit
+    redact: tuple[str, ...]
+    examples_limit: int
+    #: held.records.limit, held.bytes.limit: None or negative is no bound.
+    held_records_limit: int | None
+    held_bytes_limit: int | None
+    held_chunk_records: int
+    spool_bytes: int
+    #: error.shutdown.timeout.ms
+    shutdown_timeout_ms: int
+    #: {deserialization,processing,production}.exception.handler: a path, a class or an object.
+    handlers: dict[StageKind, object]
+
+    @classmethod
+    def read(cls, given: Mapping[str, object]) -> ErrorSettings:
+        """Return the settings; raises InvalidConfiguration with every fault in it."""
+        reader = _Reader(given)
+        settings = cls(
+            retry=_retry(reader),
+            tolerance=_tolerance(reader),
+            table=_table(reader),
+            scope=Scope(reader.key(keys.FAILURE_SCOPE)),
+            always_decisions=reader.key(keys.DECISIONS) == "always",
+            log=_log(reader),
+            dead_letters=_dead_letters(reader),
+            redact=reader.key(keys.REDACT),
+            examples_limit=reader.key(keys.EXAMPLES_LIMIT),
+            held_records_limit=reader.key(keys.HELD_RECORDS_LIMIT),
+            held_bytes_limit=reader.key(keys.HELD_BYTES_LIMIT),
+            held_chunk_records=reader.key(keys.HELD_CHUNK_RECORDS),
+            spool_bytes=reader.key(keys.SPOOL_BYTES),
+            shutdown_timeout_ms=reader.key(keys.SHUTDOWN_TIMEOUT_MS),
+            handlers=_handlers(reader),
+        )
+        if reader.faults:
+            raise InvalidConfiguration(reader.faults)
+        return settings
+
+    def policy(self, stage: StageKind) -> Policy:
+        """Return what the configuration alone says of a stage's failures."""
+        return Policy(
+            handled=stage in self.handlers,
+            retry=self.retry,
+            tolerance=self.tolerance,
+            table=self.table,
+            scope=self.scope,
+        )
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads one setting after the other and keeps what is wrong with them."""
+
+    given: Mapping[str, object]
+    faults: list[InvalidValue] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        known = f"one of the keys {', '.join(sorted(keys.KEYS | keys.SPELLINGS))}"
+        prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
+        for name in self.given:
+            if name in keys.KEYS or name in keys.SPELLINGS or name.startswith(prefixes):
+                continue
+            self.faults.append(InvalidValue("errors", name, known))
+
+    def key(self, key: Key[T]) -> T:
+        """Return the key's value under today's name, Connect's, or its old one."""
+        values = {
+            name: self._parse(key, name)
+            for name in (key.name, key.shipped, key.old)
+            if name is not None and name in self.given
+        }
+        if not values:
+            return key.default
+        if key.shipped is not None:
+            self.agree(key.name, key.shipped, same=len(set(values.values())) == 1)
+        return next(iter(values.values()))
+
+    def _parse(self, key: Key[T], name: str) -> T:
+        value = self.given[name]
+        try:
+            return key.parse(value)
+        except (ValueError, TypeError):
+            self.faults.append(InvalidValue(name, value, key.allowed))
+            return key.default
+
+    def rest(self, prefix: str) -> dict[str, object]:
+        """Return what was given under a prefix, without the prefix."""
+        return {
+            name.removeprefix(prefix): value
+            for name, value in self.given.items()
+            if name.startswith(prefix) and name != prefix
+        }
+
+    def agree(self, name: str, other: str, *, same: bool) -> None:
+        """Keep the fault of two keys that were both given and mean different things."""
+        both_read = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
+        if both_read and not same:
+            allowed = f"the meaning of {other}={self.given[other]!r}, or only one of the two keys"
+            self.faults.append(InvalidValue(name, self.given[name], allowed))
+
+
+def _retry(reader: _Reader) -> RetryPolicy:
+    limit, timeout_ms = reader.key(keys.RETRIES_LIMIT), reader.key(keys.RETRY_TIMEOUT)
+    if limit is None:
+        # A time budget alone bounds the retries; without either there are none.
+        limit = 0 if timeout_ms is None else UNLIMITED
+    return RetryPolicy(
+        limit=limit,
+        timeout_ms=UNLIMITED if timeout_ms is None else timeout_ms,
+        delay_max_ms=reader.key(keys.RETRY_DELAY_MAX),
+    )
+
+
+def _tolerance(reader: _Reader) -> Tolerance:
+    shipped, limit = reader.key(keys.TOLERANCE), reader.key(keys.TOLERANCE_LIMIT)
+    rate_limit = reader.key(keys.RATE_LIMIT)
+    window = Window(reader.key(keys.RATE_DURATION))
+    if shipped is None:
+        return Tolerance(limit=limit, rate_limit=rate_limit, window=window)
+    meant = {"all": -1, "none": 0}[shipped]
+    reader.agree(keys.TOLERANCE_LIMIT.name, keys.TOLERANCE.name, same=limit == meant)
+    same_rate = rate_limit in (meant, -1)
+    reader.agree(keys.RATE_LIMIT.name, keys.TOLERANCE.name, same=same_rate)
+    return Tolerance(limit=meant, rate_limit=rate_limit, window=window)
+
+
+def _table(reader: _Reader) -> Table:
+    retriable = DEFAULT_TABLE.extended(Kind.RETRIABLE, reader.key(keys.RETRIABLE_CLASSES))
+    fatal = retriable.extended(Kind.FATAL, reader.key(keys.FATAL_CLASSES))
+    return fatal.extended(Kind.SELF_HEALING, reader.key(keys.SELF_HEALING_CLASSES))
+
+
+def _log(reader: _Reader) -> LogSettings:
+    return LogSettings(
+        enable=reader.key(keys.LOG_ENABLE),
+        include_configs=reader.key(keys.LOG_INCLUDE_CONFIGS),
+        include_messages=reader.key(keys.LOG_INCLUDE_MESSAGES),
+    )
+
+
+def _dead_letters(reader: _Reader) -> DeadLetterSettings:
+    enable, topic = reader.key(keys.DLQ_ENABLE), reader.key(keys.DLQ_TOPIC)
+    shipped = keys.DLQ_TOPIC.shipped or ""
+    # Connect has no switch: naming a topic is the switch.
+    named = topic is not None and bool(reader.given.get(shipped))
+    reader.agree(keys.DLQ_ENABLE.name, shipped, same=enable == named)
+    path, options = reader.key(keys.DLQ_PATH), reader.rest(keys.DLQ_OPTIONS)
+    enable = enable or named
+    placed = topic is not None or path is not None or bool(options)
+    if enable and not placed and keys.DLQ_PATH.name not in {fault.name for fault in reader.faults}:
+        allowed = f"{keys.DLQ_PATH.allowed}, since {keys.DLQ_ENABLE.name} is true"
+        reader.faults.append(InvalidValue(keys.DLQ_PATH.name, None, allowed))
+    return DeadLetterSettings(
+        enable=enable,
+        topic=topic,
+        format=reader.key(keys.DLQ_FORMAT),
+        path=path,
+        options=options,
+        partitions=reader.key(keys.DLQ_PARTITIONS),
+        replication_factor=reader.key(keys.DLQ_REPLICATION),
+        producer=reader.rest(keys.DLQ_PRODUCER),
+        converter=reader.key(keys.DLQ_CONVERTER),
+        context_headers=reader.key(keys.DLQ_HEADERS),
+        include_configs=reader.key(keys.DLQ_INCLUDE_CONFIGS),
+        include_messages=reader.key(keys.DLQ_INCLUDE_MESSAGES),
+    )
+
+
+def _handlers(reader: _Reader) -> dict[StageKind, object]:
+    found = {
+        StageKind.DESERIALIZE: reader.key(keys.DESERIALIZATION_HANDLER),
+        StageKind.PROCESS: reader.key(keys.PROCESSING_HANDLER),
+        StageKind.PRODUCE: reader.key(keys.PRODUCTION_HANDLER),
+    }
+    return {stage: handler for stage, handler in found.items() if handler is not None}

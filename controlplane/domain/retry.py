@@ -1,0 +1,110 @@
+"""Whether a failed operation is tried again, and after what wait (KIP-298). No clock, no chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+UNLIMITED = -1
+FIRST_WAIT_MS = 300
+#: Where a doubling wait stops growing: the largest number of milliseconds a long can hold.
+SATURATED_MS = 2**63 - 1
+
+#: Returns a uniform random integer in [0, n); `random.randrange` is one.
+Chance = Callable[[int], int]
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The two retry budgets, of which the first one spent ends it, and the longest wait.
+
+    A negative number means unlimited. Without a word, nothing is retried.
+    """
+
+    #: errors.retries.limit: retries, not attempts.
+    limit: int = 0
+    #: errors.retry.timeout: from the start of the first attempt.
+    timeout_ms: int = UNLIMITED
+    #: errors.retries.delay.max.ms, at least 1.
+    delay_max_ms: int = 60_000
+
+
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempts at one operation so far, all failed."""
+
+    #: How many, the first one included.
+    made: int = 1
+    #: When the first one began, and when the last one failed; milliseconds since the epoch.
+    started_ms: int = 0
+    now_ms: int = 0
+
+
+class Budget(StrEnum):
+    """Which retry budget is spent."""
+
+    RETRIES = "RETRIES"
+    TIME = "TIME"
+
+
+class RetryAfter(msgspec.Struct, frozen=True, tag=True):
+    """Wait, then try again. A stop request ends the wait and leaves the record undecided."""
+
+    wait_ms: int
+
+
+class Undecided(msgspec.Struct, frozen=True, tag=True):
+    """A stop was requested: nothing is decided or counted, the record is processed again."""
+
+
+class Spent(msgspec.Struct, frozen=True, tag=True):
+    """There is no further attempt."""
+
+    budget: Budget
+
+
+RetryDecision = RetryAfter | Undecided | Spent
+
+
+def next_attempt(
+    policy: RetryPolicy, attempts: Attempts, *, chance: Chance, stopping: bool = False
+) -> RetryDecision:
+    """Return what follows the last failed attempt at an operation that may be retried."""
+    spent = spent_budget(policy, attempts)
+    if spent is not None:
+        return Spent(spent)
+    if stopping:
+        return Undecided()
+    return RetryAfter(wait_ms(policy, attempts, chance=chance))
+
+
+def spent_budget(policy: RetryPolicy, attempts: Attempts) -> Budget | None:
+    """Return the budget that allows no further attempt, or None while there is one left."""
+    if 0 <= policy.limit < attempts.made:
+        return Budget.RETRIES
+    deadline = deadline_ms(policy, attempts)
+    if deadline is not None and attempts.now_ms >= deadline:
+        return Budget.TIME
+    return None
+
+
+def deadline_ms(policy: RetryPolicy, attempts: Attempts) -> int | None:
+    """Return when the time budget ends, or None when it never does."""
+    return None if policy.timeout_ms < 0 else attempts.started_ms + policy.timeout_ms
+
+
+def wait_ms(policy: RetryPolicy, attempts: Attempts, *, chance: Chance) -> int:
+    """Return the wait before the next attempt: never past the deadline, never negative."""
+    wait = raw_wait_ms(attempts.made)
+    if wait > policy.delay_max_ms:
+        # A draw below the maximum, not the maximum with jitter: as Connect has it.
+        wait = chance(policy.delay_max_ms)
+    deadline = deadline_ms(policy, attempts)
+    return wait if deadline is None else max(0, min(wait, deadline - attempts.now_ms))
+
+
+def raw_wait_ms(attempt: int) -> int:
+    """Return 300 ms, doubled with each attempt after the first; it saturates, and never wraps."""
+    if attempt > SATURATED_MS.bit_length():
+        return SATURATED_MS
+    return min(FIRST_WAIT_MS << max(0, attempt - 1), SATURATED_MS)

@@ -1,0 +1,135 @@
+"""How one setting is described and read; which settings there are, `error_keys` says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from controlplane.domain.policy import Answer
+
+T = TypeVar("T")
+K = TypeVar("K", bound="str")
+
+FLAG_RULE = "true or false"
+HANDLER_RULE = "a dotted path to a handler, or an object with handle(context, record, exception)"
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_CONDITION = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key(Generic[T]):
+    """One setting: `parse` raises ValueError for a value outside `allowed`."""
+
+    name: str
+    default: T
+    allowed: str
+    parse: Callable[[object], T]
+    #: Kafka Connect's name for the same thing; both given with different meanings is a fault.
+    shipped: str | None = None
+    #: What it was called before; where both are given, today's name wins.
+    old: str | None = None
+
+
+def flag(value: object) -> bool:
+    """Read true or false, also as text."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
+def whole(least: int, most: int = 2**62) -> Callable[[object], int]:
+    """Return a reader of whole numbers within bounds, also as text."""
+
+    def parse(value: object) -> int:
+        # bool is an int in Python, and never a count.
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(value)
+        number = int(value)
+        if not least <= number <= most:
+            raise ValueError(value)
+        return number
+
+    return parse
+
+
+def any_whole(value: object) -> int:
+    """Read a whole number; every negative one means unlimited."""
+    return max(-1, whole(-(2**63), 2**63 - 1)(value))
+
+
+def text(value: object) -> str:
+    """Read a text that is not empty; a path is one."""
+    if not isinstance(value, str | os.PathLike) or not str(value).strip():
+        raise ValueError(value)
+    return str(value).strip()
+
+
+def text_or_nothing(value: object) -> str | None:
+    """Read a text; the empty one stands for none."""
+    return None if value == "" else text(value)
+
+
+def choice(*names: str) -> Callable[[object], str]:
+    """Return a reader of one of some words."""
+
+    def parse(value: object) -> str:
+        word = text(value).lower()
+        if word not in names:
+            raise ValueError(value)
+        return word
+
+    return parse
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Read names, as a list or separated by commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple | set | frozenset):
+        raise ValueError(value)
+    return tuple(text(part) for part in parts if part != "")
+
+
+def class_names(value: object) -> tuple[str, ...]:
+    """Read dotted names of exception classes, and Spark error conditions."""
+    found = names(value)
+    if not all(_DOTTED.fullmatch(name) or _CONDITION.fullmatch(name) for name in found):
+        raise ValueError(value)
+    return found
+
+
+def handler(value: object) -> object:
+    """Read what stands for a handler: a dotted path, a class, an object; nobody imports it here."""
+    if isinstance(value, str):
+        if _DOTTED.fullmatch(value.strip()) is None:
+            raise ValueError(value)
+        return value.strip()
+    if not callable(getattr(value, "handle", None)):
+        raise ValueError(value)
+    return value
+
+
+def declared_answers(value: object) -> dict[str, Answer]:
+    """Read answers by exception class, `{TimeoutError: Answer.RETRY}`, as names of classes.
+
+    Raises ValueError for what is no class, no dotted name, or no answer.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(value)
+    return {_class_name(cls): _answer(answer) for cls, answer in value.items()}
+
+
+def _class_name(value: object) -> str:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return f"{value.__module__}.{value.__qualname__}"
+    return class_names([value])[0]
+
+
+def _answer(value: object) -> Answer:
+    word = text(value).upper()
+    if word not in Answer.__members__:
+        raise ValueError(value)
+    return Answer[word]

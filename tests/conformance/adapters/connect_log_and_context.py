@@ -1,0 +1,27 @@
+"""What a report of an error contains, and how loud it is."""
+
+from __future__ import annotations
+
+from controlplane.domain.levels import LEVELS, Saying
+from tests.conformance.cases import Case
+
+NEEDS_SPARK = {
+    "sink-record-details": "the line that the agent logs for a record",
+    "context-fields.*": "the context that the agent hands to a handler and to the log",
+}
+SAYINGS = {
+    "error reported": Saying.FAILURE_REPORTED,
+    "each retry": Saying.RETRYING,
+    "backoff sleep": Saying.WAITING,
+    "task killed": Saying.TASK_KILLED,
+    "task fails while stopping": Saying.KILLED_WHILE_STOPPING,
+    "sink put retriable": Saying.SINK_RETRYING,
+    "source poll retriable": Saying.SOURCE_RETRYING,
+    "DLQ write failed": Saying.DEAD_LETTER_FAILED,
+    "DLQ topic missing at start": Saying.DEAD_LETTER_TOPIC_MISSING,
+}
+
+
+def check(case: Case) -> None:
+    levels = {name: LEVELS[SAYINGS[name]].name for name in case.expect}
+    assert levels == {name: level.split()[0] for name, level in case.expect.items()}

@@ -1,0 +1,16 @@
+"""The states of a thread; those of Streams' tasks describe the loading of its state stores."""
+
+from __future__ import annotations
+
+from controlplane.domain.lifecycle import Move, move_thread
+from controlplane.domain.states import ThreadStatus
+from tests.conformance.cases import Case
+
+NEEDS_SPARK: dict[str, str] = {}
+RESULTS = {Move.DONE: "ok", Move.REFUSED: "refused", Move.ILLEGAL: "illegal"}
+
+
+def check(case: Case) -> None:
+    assert case.given["machine"] == "thread"
+    move = move_thread(ThreadStatus(case.given["from"]), ThreadStatus(case.given["to"]))
+    assert RESULTS[move] == case.expect["result"]

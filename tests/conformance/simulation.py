@@ -1,0 +1,172 @@
+"""Records that go through the real rules, with a clock and a handler of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain, repeat
+
+from controlplane.domain import counters as counting
+from controlplane.domain.classify import Cause, describe
+from controlplane.domain.error_settings import ErrorSettings
+from controlplane.domain.events import Response
+from controlplane.domain.policy import Policy, StageKind
+from controlplane.domain.respond import (
+    UNASKED,
+    AskHandler,
+    Decided,
+    FailedAttempt,
+    NotOurs,
+    Outcome,
+    TaskRun,
+    respond,
+)
+from controlplane.domain.retry import Attempts, RetryAfter, Undecided
+from controlplane.domain.states import Counters
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+CAUSES = {
+    "retriable": describe(TimeoutError("later")),
+    "other": describe(ValueError("never")),
+    "fail": describe(TimeoutError("later")),
+    "bad": describe(ValueError("never")),
+}
+#: Connect's stages. A converter that can fail retriably calls out: here that is a `.process`.
+STAGES = {
+    "TASK_POLL": StageKind.SOURCE,
+    "KAFKA_CONSUME": StageKind.SOURCE,
+    "TRANSFORMATION": StageKind.PROCESS,
+    "KEY_CONVERTER": StageKind.PROCESS,
+    "VALUE_CONVERTER": StageKind.PROCESS,
+    "HEADER_CONVERTER": StageKind.PROCESS,
+    "TASK_PUT": StageKind.PRODUCE,
+    "KAFKA_PRODUCE": StageKind.PRODUCE,
+}
+KILL_REASONS = {
+    "TOLERANCE_EXCEEDED": "tolerance_exceeded",
+    "RATE_EXCEEDED": "tolerance_exceeded",
+    "NO_POLICY": "tolerance_exceeded",
+    "NOT_TOLERABLE": "not_tolerable",
+    "SOURCE": "not_tolerable",
+    "FATAL": "not_tolerable",
+}
+
+
+def policy(stage: str = "TRANSFORMATION", **given: object) -> Policy:
+    """Return the stage's policy by the real configuration; `_` in a name stands for a dot."""
+    settings = {name.replace("_", "."): value for name, value in given.items()}
+    return ErrorSettings.read(settings).policy(STAGES[stage])
+
+
+def once(outcomes: Iterable[str]) -> Iterator[str]:
+    """Return the outcomes of attempts, the last one again and again."""
+    whole = list(outcomes)
+    return chain(whole, repeat(whole[-1]))
+
+
+@dataclass(slots=True)
+class Task:
+    """A task of one run: its clock, its memory and what it counted."""
+
+    policy: Policy
+    stage: StageKind = StageKind.PROCESS
+    key: str | None = "0_0"
+    now_ms: int = 0
+    answer: object = UNASKED
+    logged: bool = True
+    stop_during_wait: int | None = None
+    run: TaskRun = field(default_factory=TaskRun)
+    counters: Counters = field(default_factory=Counters)
+    #: Over all records.
+    waits: list[int] = field(default_factory=list)
+    drawn_below: list[int] = field(default_factory=list)
+    asked: int = 0
+    attempts: int = 0
+    errors: int = 0
+    dead_letters: int = 0
+    last: Outcome | None = None
+
+    def operate(self, outcomes: Iterable[str]) -> str:
+        """Run one operation on a record; each item is how the next attempt ends."""
+        started_ms = self.now_ms
+        for made, outcome in enumerate(outcomes, start=1):
+            self.attempts += 1
+            if made > 1:
+                self.counters = counting.retried(self.counters)
+            if outcome == "ok":
+                return "success"
+            self.counters = counting.attempt_failed(self.counters, at=AT)
+            attempts = Attempts(made=made, started_ms=started_ms, now_ms=self.now_ms)
+            fate = self.fail(CAUSES[outcome], attempts)
+            if not isinstance(fate, RetryAfter):
+                return self.ended(fate)
+            self.now_ms += fate.wait_ms
+            self.waits.append(fate.wait_ms)
+            if len(self.waits) == self.stop_during_wait:
+                return self.ended(Undecided())
+        raise AssertionError("the attempts ran out")
+
+    def fail(
+        self, cause: Cause, attempts: Attempts | None = None, *, immediate: bool = False
+    ) -> Outcome:
+        """Ask the real rules, and the handler when they say so."""
+        failure = FailedAttempt(
+            stage=self.stage,
+            cause=cause,
+            attempts=attempts or Attempts(now_ms=self.now_ms),
+            task=self.key,
+            position=2,
+            immediate=immediate,
+        )
+        fate = respond(failure, self.policy, self.run, chance=self.draw)
+        if isinstance(fate, AskHandler):
+            self.asked += 1
+            fate = respond(failure, self.policy, self.run, chance=self.draw, answer=self.answer)
+        self.last = fate
+        return fate
+
+    def ended(self, fate: Outcome) -> str:
+        """Count a fate and return its name."""
+        match fate:
+            case Decided():
+                self.run = fate.run
+                self.errors += fate.decided
+                self.dead_letters += fate.dead_letters
+                self.counters = counting.decided(self.counters, fate, logged=self.logged)
+                return {
+                    Response.CONTINUE: "skipped",
+                    Response.PAUSE: "paused",
+                    Response.FAIL: "task_killed",
+                }[fate.response]
+            case Undecided():
+                return "undecided"
+            case NotOurs():
+                return "not ours"
+            case _:
+                raise AssertionError(fate)
+
+    def draw(self, below: int) -> int:
+        """Stand for chance, and remember what was asked of it."""
+        self.drawn_below.append(below)
+        return 0
+
+    @property
+    def kill_reason(self) -> str | None:
+        """Connect's word for why the task was killed."""
+        if not isinstance(self.last, Decided) or self.last.response is not Response.FAIL:
+            return None
+        return KILL_REASONS[self.last.because]
+
+    def connect_counters(self) -> dict[str, int]:
+        """Return the counters under the names that Connect shipped."""
+        return {
+            "total-record-failures": self.counters.record_failures,
+            "total-record-errors": self.errors,
+            "total-records-skipped": self.counters.records_skipped,
+            "total-retries": self.counters.total_retries,
+            "total-errors-logged": self.counters.failures_logged,
+            "deadletterqueue-produce-requests": self.counters.dlq_records_produced
+            + self.counters.dlq_produce_failures,
+            "deadletterqueue-produce-failures": self.counters.dlq_produce_failures,
+        }

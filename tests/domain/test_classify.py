@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+
+from controlplane.domain import failure_table
+from controlplane.domain.classify import (
+    CHAIN_LIMIT,
+    DEFAULT_TABLE,
+    Cause,
+    Kind,
+    describe,
+    unwrapped,
+)
+
+KAFKA = "org.apache.kafka.common.errors."
+
+
+def kind(exception: BaseException) -> Kind:
+    return DEFAULT_TABLE.classify(describe(exception)).kind
+
+
+@pytest.mark.parametrize(
+    ("exception", "expected"),
+    [
+        (TimeoutError(), Kind.RETRIABLE),
+        (ConnectionResetError(), Kind.RETRIABLE),
+        (BrokenPipeError(), Kind.RETRIABLE),
+        (PermissionError(), Kind.FATAL),
+        (BufferError(), Kind.FATAL),
+        (ModuleNotFoundError(), Kind.FATAL),
+        (ValueError(), Kind.OTHER),
+        (OSError(), Kind.OTHER),
+        (SystemExit(), Kind.OTHER),
+    ],
+)
+def test_a_class_is_found_by_its_nearest_base(exception: BaseException, expected: Kind) -> None:
+    assert kind(exception) is expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("INTERNAL_ERROR", Kind.FATAL),
+        ("INCONSISTENT_BEHAVIOR_CROSS_VERSION.PARSE_DATETIME_BY_NEW_PARSER", Kind.FATAL),
+        ("CONCURRENT_STREAM_LOG_UPDATE", Kind.SELF_HEALING),
+        ("CAST_INVALID_INPUT", Kind.OTHER),
+        ("INTERNAL_ERROR_OF_ANOTHER_NAME", Kind.OTHER),
+    ],
+)
+def test_a_condition_covers_its_sub_conditions(condition: str, expected: Kind) -> None:
+    cause = Cause(names=("pyspark.errors.Any",), condition=condition)
+    assert DEFAULT_TABLE.classify(cause).kind is expected
+
+
+def test_pysparks_condition_is_read_under_both_names() -> None:
+    class New(Exception):
+        def getCondition(self) -> str:
+            return "INTERNAL_ERROR"
+
+    class Old(Exception):
+        def getErrorClass(self) -> str | None:
+            return "INTERNAL_ERROR"
+
+    class Unknown(Exception):
+        def getCondition(self) -> None:
+            return None
+
+    assert [kind(cls()) for cls in (New, Old, Unknown)] == [Kind.FATAL, Kind.FATAL, Kind.OTHER]
+
+
+def test_a_kafka_exception_is_known_by_its_code() -> None:
+    class KafkaError:
+        def name(self) -> str:
+            return "TOPIC_AUTHORIZATION_FAILED"
+
+    assert kind(Exception(KafkaError())) is Kind.FATAL
+    assert kind(Exception("no code")) is Kind.OTHER
+
+
+def test_a_time_out_that_send_itself_raises_is_a_full_buffer() -> None:
+    cause = Cause(names=(KAFKA + "TimeoutException", KAFKA + "RetriableException"))
+    assert DEFAULT_TABLE.classify(cause).kind is Kind.RETRIABLE
+    ruling = DEFAULT_TABLE.classify(cause, immediate=True)
+    assert (ruling.kind, ruling.reason) == (Kind.FATAL, failure_table.FULL_BUFFER)
+
+
+def test_users_extend_and_overrule_the_table() -> None:
+    class Busy(Exception):
+        pass
+
+    name = describe(Busy()).names[0]
+    table = DEFAULT_TABLE.extended(Kind.RETRIABLE, (name, "builtins.PermissionError"))
+    assert table.classify(describe(Busy())).kind is Kind.RETRIABLE
+    assert table.classify(describe(PermissionError())).kind is Kind.RETRIABLE
+    assert DEFAULT_TABLE.classify(describe(PermissionError())).kind is Kind.FATAL
+
+
+def test_wrappers_are_looked_through_and_others_are_not() -> None:
+    wrapper = Cause(names=("org.apache.spark.SparkException",), condition="TASK_WRITE_FAILED")
+    inner = Cause(names=("java.net.ConnectException",))
+    found = unwrapped([wrapper, wrapper, inner, Cause(names=("java.lang.IllegalStateException",))])
+    assert DEFAULT_TABLE.classify(found).kind is Kind.RETRIABLE
+    assert (found.names[0], found.condition) == (inner.names[0], "TASK_WRITE_FAILED")
+    try:
+        raise ValueError from TimeoutError()
+    except ValueError as error:
+        assert kind(error) is Kind.OTHER
+
+
+def test_a_chain_of_causes_that_is_a_loop_ends() -> None:
+    error = ValueError()
+    error.__cause__ = KeyError()
+    error.__cause__.__cause__ = error
+    assert CHAIN_LIMIT > 2
+    assert describe(error).names[0] == "builtins.ValueError"
+
+
+def test_there_are_nine_fatal_reasons_and_no_name_has_two_kinds() -> None:
+    assert len(failure_table.FATAL) == 9
+    rows = (failure_table.FATAL, failure_table.RETRIABLE, failure_table.SELF_HEALING)
+    names = [name for row in rows for listed in row.values() for name in listed]
+    names += failure_table.TIMEOUTS_OF_SEND
+    assert len(names) == len(set(names))

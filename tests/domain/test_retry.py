@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.domain.retry import (
+    SATURATED_MS,
+    Attempts,
+    Budget,
+    RetryAfter,
+    RetryPolicy,
+    Spent,
+    Undecided,
+    next_attempt,
+    raw_wait_ms,
+    wait_ms,
+)
+
+policies = st.builds(
+    RetryPolicy,
+    limit=st.integers(-1, 50),
+    timeout_ms=st.integers(-5, 2**63 - 1),
+    delay_max_ms=st.integers(1, 2**63 - 1),
+)
+moments = st.integers(0, 2**50)
+attempts = st.builds(
+    lambda made, started, took: Attempts(made=made, started_ms=started, now_ms=started + took),
+    st.integers(1, 10_000),
+    moments,
+    moments,
+)
+
+
+def lowest(below: int) -> int:
+    return 0
+
+
+@given(policies, attempts, st.randoms(use_true_random=False))
+def test_a_wait_is_never_negative_never_past_the_deadline_and_never_above_the_maximum(
+    policy: RetryPolicy, made: Attempts, chance: random.Random
+) -> None:
+    wait = wait_ms(policy, made, chance=chance.randrange)
+    assert 0 <= wait <= policy.delay_max_ms
+    if policy.timeout_ms >= 0:
+        assert made.now_ms + wait <= max(made.now_ms, made.started_ms + policy.timeout_ms)
+
+
+@given(policies, attempts, st.booleans())
+def test_the_first_budget_spent_ends_it(
+    policy: RetryPolicy, made: Attempts, stopping: bool
+) -> None:
+    decision = next_attempt(policy, made, chance=lowest, stopping=stopping)
+    no_retries = 0 <= policy.limit <= made.made - 1
+    no_time = 0 <= policy.timeout_ms <= made.now_ms - made.started_ms
+    assert isinstance(decision, Spent) is (no_retries or no_time)
+    if not isinstance(decision, Spent):
+        assert isinstance(decision, Undecided) is stopping
+
+
+@given(st.integers(1, 10_000))
+def test_the_wait_doubles_until_it_saturates(attempt: int) -> None:
+    assert raw_wait_ms(1) == 300
+    assert raw_wait_ms(attempt + 1) == min(2 * raw_wait_ms(attempt), SATURATED_MS)
+
+
+def test_a_wait_equal_to_the_maximum_is_no_draw() -> None:
+    policy = RetryPolicy(limit=-1, delay_max_ms=600)
+    assert wait_ms(policy, Attempts(made=2), chance=lowest) == 600
+    assert wait_ms(policy, Attempts(made=3), chance=lowest) == 0
+
+
+def test_nothing_is_retried_without_a_word() -> None:
+    assert next_attempt(RetryPolicy(), Attempts(), chance=lowest) == Spent(Budget.RETRIES)
+
+
+@pytest.mark.parametrize(
+    ("limit", "timeout_ms", "spent"),
+    [(3, 1000, Budget.TIME), (1, 1000, Budget.RETRIES), (-1, 0, Budget.TIME)],
+)
+def test_the_budget_that_is_spent_is_named(limit: int, timeout_ms: int, spent: Budget) -> None:
+    policy = RetryPolicy(limit=limit, timeout_ms=timeout_ms)
+    assert next_attempt(policy, Attempts(made=2, now_ms=1000), chance=lowest) == Spent(spent)
+
+
+def test_a_stop_request_leaves_the_record_undecided_only_where_it_would_wait() -> None:
+    policy = RetryPolicy(limit=1)
+    assert next_attempt(policy, Attempts(), chance=lowest, stopping=True) == Undecided()
+    assert next_attempt(policy, Attempts(), chance=lowest) == RetryAfter(300)
+    spent = next_attempt(policy, Attempts(made=2), chance=lowest, stopping=True)
+    assert spent == Spent(Budget.RETRIES)
