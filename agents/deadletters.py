@@ -14,18 +14,20 @@ from agents.checkpoint import FileTaken, storage
 from agents.entries import DeadLetters
 from agents.failed import FailedRecord, is_native
 from agents.pipeline import Pipeline
-from agents.worker.columns import ERROR, FATE, POSITION, ROW, SOURCE, TASK
+from agents.worker.columns import ERROR, FATE, POSITION, PREFIX, ROW, SOURCE, TASK
 from controlplane.domain.events import RecordsDeadLettered
 
 _PENDING = "_pending"
+#: Before the columns that the driver adds; an author's own never begin so.
+_SAID = f"{PREFIX}said_"
 _KNOWN = T.StructType(
     [
-        T.StructField("_task", T.StringType()),
-        T.StructField("_position", T.LongType()),
-        T.StructField("_exception", T.StringType()),
-        T.StructField("_condition", T.StringType()),
-        T.StructField("_message", T.StringType()),
-        T.StructField("_stack", T.StringType()),
+        T.StructField(f"{_SAID}task", T.StringType()),
+        T.StructField(f"{_SAID}position", T.LongType()),
+        T.StructField(f"{_SAID}exception", T.StringType()),
+        T.StructField(f"{_SAID}condition", T.StringType()),
+        T.StructField(f"{_SAID}message", T.StringType()),
+        T.StructField(f"{_SAID}stack", T.StringType()),
     ]
 )
 
@@ -117,10 +119,12 @@ class DeadLetterFolder:
             F.col(TASK).alias("task"),
             F.col(POSITION).alias("position"),
             self._stage().alias("stage"),
-            F.coalesce(error["exception_class"], found["_exception"]).alias("exception_class"),
-            F.coalesce(F.lit(said.condition), found["_condition"]).alias("condition"),
-            F.coalesce(error["message"], found["_message"]).alias("message"),
-            F.coalesce(error["stack"], found["_stack"]).alias("stack"),
+            F.coalesce(error["exception_class"], found[f"{_SAID}exception"]).alias(
+                "exception_class"
+            ),
+            F.coalesce(F.lit(said.condition), found[f"{_SAID}condition"]).alias("condition"),
+            F.coalesce(error["message"], found[f"{_SAID}message"]).alias("message"),
+            F.coalesce(error["stack"], found[f"{_SAID}stack"]).alias("stack"),
             F.to_json(F.col(ROW), {"ignoreNullFields": "false"}).alias("row"),
             F.lit(said.reason).cast("string").alias("reason"),
             F.lit(said.actor).cast("string").alias("actor"),
@@ -147,8 +151,8 @@ class DeadLetterFolder:
             nothing = F.lit(None).cast("string")
             return frame, dict.fromkeys(_KNOWN.names, nothing)
         right = F.broadcast(self.spark.createDataFrame(list(rows.values()), _KNOWN))
-        same = F.col(TASK).eqNullSafe(F.col("_task")) & F.col(POSITION).eqNullSafe(
-            F.col("_position")
+        same = F.col(TASK).eqNullSafe(F.col(f"{_SAID}task")) & F.col(POSITION).eqNullSafe(
+            F.col(f"{_SAID}position")
         )
         return frame.join(right, same, "left"), {name: F.col(name) for name in _KNOWN.names}
 

@@ -187,34 +187,38 @@ class Judge:
         fatal = next((each for each in brought if each.problem.fatal), None)
         if fatal is not None:
             return Decision(fatal=fatal)
-        counted = (
-            ranked.where(F.col(_RANK) == 1)
-            .groupBy(TASK, *[each.alias(f"cause{n}") for n, each in enumerate(cause)])
-            .agg(
-                F.count(F.lit(1)).alias("n"),
-                F.min(POSITION).alias("first"),
-                F.max(POSITION).alias("last"),
-            )
-            .collect()
-        )
         paused = [each for each in brought if _is_cut(each, cuts)]
         return Decision(
             cuts=cuts,
             paused=paused,
             examples=[each for each in brought if not _is_cut(each, cuts)],
-            rest=[
-                Rest(
-                    task=row[TASK],
-                    number=row["cause0"],
-                    exception_class=row["cause1"],
-                    frame=row["cause2"],
-                    count=row["n"],
-                    first=row["first"],
-                    last=row["last"],
-                )
-                for row in counted
-            ],
+            rest=_counted(ranked.where(F.col(_RANK) == 1), cause),
         )
+
+
+def _counted(failed: DataFrame, cause: Sequence[Column]) -> list[Rest]:
+    """Count failed records by task and cause, exactly."""
+    rows = (
+        failed.groupBy(TASK, *[each.alias(f"cause{n}") for n, each in enumerate(cause)])
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            F.min(POSITION).alias("first"),
+            F.max(POSITION).alias("last"),
+        )
+        .collect()
+    )
+    return [
+        Rest(
+            task=row[TASK],
+            number=row["cause0"],
+            exception_class=row["cause1"],
+            frame=row["cause2"],
+            count=row["n"],
+            first=row["first"],
+            last=row["last"],
+        )
+        for row in rows
+    ]
 
 
 def _may_fail(handler: Handler, where: Coordinates) -> bool:

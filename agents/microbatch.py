@@ -139,7 +139,7 @@ def _prepared(
 
 
 def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
-    names = {TASK: "_task", ENTRY: "_entry", POSITION: "_position"}
+    names = {name: f"{name}_marked" for name in (TASK, ENTRY, POSITION)}
     marks = marks.groupBy(*names).agg(F.min(MARK).alias(MARK))
     same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
     right = F.broadcast(marks.withColumnsRenamed(names))

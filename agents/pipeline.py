@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,6 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.utils import (
+    require_minimum_pandas_version,
+    require_minimum_pyarrow_version,
+)
 
 from agents.guard import failfast, require_classic
 from agents.handlers import Handler, check_handler
@@ -166,6 +170,7 @@ class PipelineBuilder:
         self._check_step(name, on_error)
         if not callable(fn):
             raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
+        _require_arrow(name)
         returned = self._columns() if schema is None else _parsed(name, schema)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error)
         return replace(self, steps=(*self.steps, step))
@@ -234,7 +239,7 @@ def define(
     """
     check_name("pipeline", name)
     require_classic(source.sparkSession)
-    _check_columns(source)
+    _check_columns("source", source.columns)
     if {"topic", "partition", "offset"} <= set(source.columns):
         task = "partition" if task is None else task
         position = "offset" if position is None else position
@@ -263,13 +268,13 @@ def define(
     )
 
 
-def _check_columns(source: DataFrame) -> None:
+def _check_columns(kind: str, columns: Sequence[str]) -> None:
     seen: set[str] = set()
-    for column in source.columns:
+    for column in columns:
         if column.lower() in seen:
-            raise InvalidValue("source", column, "columns whose names differ, also without case")
+            raise InvalidValue(kind, column, "columns whose names differ, also without case")
         if column.startswith(PREFIX):
-            raise InvalidValue("source", column, f"columns that do not begin with {PREFIX}")
+            raise InvalidValue(kind, column, f"columns that do not begin with {PREFIX}")
         seen.add(column.lower())
 
 
@@ -299,15 +304,24 @@ def _some(column: Column | None) -> Column:
 
 
 def _parsed(name: str, schema: str | T.StructType) -> T.StructType:
-    if isinstance(schema, T.StructType):
-        return schema
     try:
-        parsed = T.StructType.fromDDL(schema)
+        parsed = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(schema)
     except PySparkException as exc:
         raise PipelineInvalid(f"process {name!r}: schema: {_first_line(exc)}") from exc
     if not isinstance(parsed, T.StructType):
         raise InvalidValue(f"process {name!r}: schema", schema, "columns: 'a INT, b STRING'")
+    _check_columns(f"process {name!r}: schema", parsed.names)
     return parsed
+
+
+def _require_arrow(name: str) -> None:
+    """Raise PipelineInvalid now, not in the first micro-batch, where PySpark's own needs lack."""
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+    except ImportError as exc:
+        needs = "PySpark runs Python steps only with pandas and pyarrow on the driver"
+        raise PipelineInvalid(f"process {name!r}: {_first_line(exc)} ({needs})") from exc
 
 
 def _first_line(exc: BaseException) -> str:

@@ -191,14 +191,8 @@ class Processor:
         chunk: Chunk | None = None,
     ) -> None:
         """Put aside what does not go to the sink, and make the decision one durable entry."""
-        at, cut = self._clock(), cut_of(decision.cuts)
-        number = self._journal.next_number
-        aside: str | None = None
-        held: list[Held] = []
-        if chunk is None:
-            aside, held = self._shelf.put(evaluated.frame, cut, order=order or number)
-        elif evaluated.failed:
-            aside = self._shelf.put_skipped(evaluated.frame, cut, order=number)
+        at = self._clock()
+        aside, held = self._put_aside(evaluated, decision, order=order)
         letters, lettered = self._dead_letters(evaluated, decision, at)
         told = self._teller.decided(decision, at, lambda key: self._ledger.task(key).blame)
         told += [self._teller.event(each, at) for each in lettered]
@@ -221,6 +215,18 @@ class Processor:
         )
         if letters is not None:
             publish(self._spark, letters)
+
+    def _put_aside(
+        self, evaluated: Evaluated, decision: Decision, *, order: int | None
+    ) -> tuple[str | None, list[Held]]:
+        """Write what does not go to the sink; `order` is None for a chunk."""
+        cut = cut_of(decision.cuts)
+        if order is not None:
+            return self._shelf.put(evaluated.frame, cut, order=order)
+        if not evaluated.failed:
+            return None, []
+        number = self._journal.next_number
+        return self._shelf.put_skipped(evaluated.frame, cut, order=number), []
 
     def _dead_letters(
         self, evaluated: Evaluated, decision: Decision, at: datetime

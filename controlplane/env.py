@@ -40,9 +40,6 @@ class Environment:
     log_level: str
     lost_after_seconds: int
     command_expiry_seconds: int
-    shutdown_timeout_seconds: int
-    retention_days: int
-    bucket_days: int
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Environment:
@@ -61,9 +58,6 @@ class Environment:
             log_level=_choice(variables, "ARRESTER_LOG_LEVEL", "INFO", LOG_LEVELS),
             lost_after_seconds=_whole(variables, "ARRESTER_LOST_AFTER_SECONDS", 30),
             command_expiry_seconds=_whole(variables, "ARRESTER_COMMAND_EXPIRY_SECONDS", 900),
-            shutdown_timeout_seconds=_whole(variables, "ARRESTER_SHUTDOWN_TIMEOUT_SECONDS", 60),
-            retention_days=_whole(variables, "ARRESTER_RETENTION_DAYS", 30),
-            bucket_days=_whole(variables, "ARRESTER_BUCKET_DAYS", 400),
         )
 
 

@@ -43,7 +43,7 @@ def plausible(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run until stopped; return 0 when a command or a signal ended it on purpose."""
+    """Run until stopped; return 0 when a command ended it, and raise what made it fail."""
     options = _options()
     folder: Path = options.folder.resolve()
     files = flights_data.prepare(folder / "input", rows_per_file=options.rows_per_second)
@@ -81,6 +81,8 @@ def main() -> int:
             checkpoint=str(folder / "checkpoint"), trigger={"processingTime": "1 second"}
         )
         agent.await_termination()
+    if agent.exception is not None:
+        raise agent.exception
     return 0
 
 

@@ -6,11 +6,9 @@ so nothing ever appears behind a reader.
 
 from __future__ import annotations
 
+from controlplane.store.appending import append, ensure_partitions, notify
 from controlplane.store.log import (
     Failures,
-    append,
-    ensure_partitions,
-    notify,
     read,
     read_about,
     read_failures,

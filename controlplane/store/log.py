@@ -1,139 +1,33 @@
-"""The log itself: appending to it, and every way of reading it."""
+"""Every way of reading the log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
-from typing import Any, get_args
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from django.db import connection
 from msgspec.structs import replace
 
-from controlplane.columns import MOST, fit, saturated
+from controlplane.columns import MOST
 from controlplane.domain import wire
 from controlplane.domain.errors import NotFound
 from controlplane.domain.events import (
-    CommandIssued,
     Event,
-    FailuresCounted,
-    RecordFailed,
     Run,
     StoredEvent,
-    TaskEvent,
 )
-from controlplane.domain.names import TaskId
-from controlplane.store.streams import Stream, copy_in
 
 #: What a stored event is made of again; the other columns are only searched by.
-_STORED = (
+STORED = (
     "application, sequence, received_at, occurred_at, schema_version, batch, instance,"
     " pipeline, checkpoint, epoch, caused_by, data"
 )
-_SEARCHED = (
-    "day, type, task, stage, exception_class, fingerprint, count, position, response, command"
-)
-_TASK_EVENTS = get_args(TaskEvent)
-CHANNEL = "arrester"
 #: What a row of the database is before it is a StoredEvent, and what a statement is given.
 Row = tuple[Any, ...]
 Parameter = Any
-
-
-def append(
-    stream: Stream, batches: Sequence[tuple[UUID, Sequence[Event]]], *, received_at: datetime
-) -> tuple[Stream, list[StoredEvent]]:
-    """Append batches to a locked stream; return it with its new length, and what was stored."""
-    stored = list(_numbered(stream, batches, received_at))
-    if not stored:
-        return stream, []
-    day = received_at.astimezone(UTC).date()
-    copy_in(f"event ({_STORED}, {_SEARCHED})", [_row(each, day) for each in stored])
-    bodies = [
-        (each.application, each.sequence, day, wire.encode_body(each.event.body))
-        for each in stored
-        if each.event.body is not None
-    ]
-    copy_in("event_body (application, sequence, day, body)", bodies)
-    end = stored[-1].sequence
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE stream SET sequence = %s WHERE application = %s", [end, stream.application]
-        )
-    stream = replace(stream, sequence=end)
-    notify(stream)
-    return stream, stored
-
-
-def notify(stream: Stream) -> None:
-    """Let live pages know, once the transaction is committed, that the application has moved."""
-    with connection.cursor() as cursor:
-        payload = f"{stream.application} {stream.sequence}"
-        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
-
-
-def _numbered(
-    stream: Stream, batches: Sequence[tuple[UUID, Sequence[Event]]], received_at: datetime
-) -> Iterator[StoredEvent]:
-    sequence = stream.sequence
-    for batch, events in batches:
-        for event in events:
-            sequence += 1
-            yield StoredEvent(
-                application=stream.application,
-                sequence=sequence,
-                received_at=received_at,
-                batch=batch,
-                event=event,
-            )
-
-
-def _row(stored: StoredEvent, day: date) -> tuple[object, ...]:
-    event, run = stored.event, stored.event.run
-    return (
-        stored.application,
-        stored.sequence,
-        stored.received_at,
-        event.occurred_at,
-        event.schema_version,
-        stored.batch,
-        event.instance,
-        *((None, None, None) if run is None else (run.pipeline, run.checkpoint, run.epoch)),
-        event.caused_by,
-        wire.encode_data(event.data),
-        day,
-        event.type,
-        _task_digest(stored),
-        *_failure_columns(event),
-        getattr(event.data, "position", None),
-        None if (response := getattr(event.data, "response", None)) is None else str(response),
-        getattr(event.data, "command", None),
-    )
-
-
-def _failure_columns(event: Event) -> tuple[str | int | None, ...]:
-    data = event.data
-    failure = getattr(data, "failure", None)
-    if failure is None:
-        return (None, None, None, None)
-    count = saturated(data.count) if isinstance(data, RecordFailed | FailuresCounted) else None
-    return (fit(failure.stage), fit(failure.exception_class), failure.fingerprint, count)
-
-
-def _task_digest(stored: StoredEvent) -> UUID | None:
-    """Return the task that an event, or a command, is about."""
-    data, run = stored.event.data, stored.event.run
-    if isinstance(data, _TASK_EVENTS) and run is not None:
-        pipeline, checkpoint = run.pipeline, run.checkpoint
-    elif isinstance(data, CommandIssued) and data.pipeline and data.checkpoint:
-        pipeline, checkpoint = data.pipeline, data.checkpoint
-    else:
-        return None
-    task = TaskId(
-        application=stored.application, pipeline=pipeline, checkpoint=checkpoint, key=data.task
-    )
-    return UUID(task.digest)
 
 
 def read(application: str, *, after: int = 0, chunk: int = 2000) -> Iterator[StoredEvent]:
@@ -228,23 +122,15 @@ def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
     # One short index scan for each application, whatever the others' size.
     statement = (
         "SELECT found.* FROM unnest(%s::text[]) AS name CROSS JOIN LATERAL ("
-        f"SELECT {_STORED} FROM event WHERE {' AND '.join(conditions)}"
+        f"SELECT {STORED} FROM event WHERE {' AND '.join(conditions)}"
         " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS found"
         " ORDER BY occurred_at DESC, application DESC, sequence DESC LIMIT %s"
     )
     return _fetch(statement, [*parameters, limit, limit])
 
 
-def ensure_partitions(first: date, *, days: int) -> int:
-    """Make the partitions of `days` days; return how many were missing."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT arrester_ensure_partitions(%s, %s)", [first, days])
-        (made,) = cursor.fetchone()
-        return int(made)
-
-
 def _select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
-    return _fetch(f"SELECT {_STORED} FROM event {where}", parameters)
+    return _fetch(f"SELECT {STORED} FROM event {where}", parameters)
 
 
 def _fetch(statement: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:

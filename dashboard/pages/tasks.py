@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from controlplane import queries
 from controlplane.domain.states import TaskStatus, ThreadStatus
 from dashboard import buttons, listening, record
+from dashboard.history import brief
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, page
 
-RECENT = 15
+#: How much of the history its page shows, and how much is read for that.
+RECENT, READ = 15, 200
 
 
 @for_people
@@ -68,7 +72,7 @@ def show(
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
         "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
-        "history": queries.task_history(digest, limit=RECENT),
+        "recent": list(islice(brief(queries.task_history(digest, limit=READ).rows), RECENT)),
     }
     return page(request, who, place, context, notice=notice, status=status)
 

@@ -173,14 +173,16 @@ class Stack:
         """Issue a command and return it when its status is final."""
         status, command = self.post("/api/commands", wish)
         assert status in (201, 202), command
-        return eventually(
-            lambda: self.if_final(command["id"]), what=f"{wish['kind']} has an answer"
-        )
+        return self.answer(command["id"])
 
-    def if_final(self, id: str) -> dict[str, Any] | None:
+    def answer(self, id: str) -> dict[str, Any]:
         """Return a command once nothing can follow."""
-        command: dict[str, Any] = self.get(f"/api/commands/{id}")
-        return None if command["status"] in ("ISSUED", "DELIVERED") else command
+
+        def final() -> dict[str, Any]:
+            command: dict[str, Any] = self.get(f"/api/commands/{id}")
+            return {} if command["status"] in ("ISSUED", "DELIVERED") else command
+
+        return eventually(final, what=f"command {id} has an answer")
 
     def _answers(self) -> bool:
         try:

@@ -13,9 +13,10 @@ import pytest
 from django.core.management import call_command
 from redis import Redis
 
-from controlplane import ingest, queries, store
+from controlplane import ingest, queries
 from controlplane.domain import keys, wire
 from controlplane.domain.events import ApplicationOpened, Event, StoredEvent
+from controlplane.store import appending
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -108,11 +109,11 @@ def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
             raise ValueError("two")
         return row(stored, day)
 
-    row = store.log._row
+    row = appending._row
     for position in (1, 2, 3):
         streams.send(redis, [histories.failed(position)])
     with monkeypatch.context() as patch:
-        patch.setattr(store.log, "_row", break_on_two)
+        patch.setattr(appending, "_row", break_on_two)
         ingest.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed

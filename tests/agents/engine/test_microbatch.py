@@ -272,6 +272,8 @@ def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:
     with pytest.raises(PipelineInvalid, match="process 'step': schema"):
         begun(source).process("step", step, schema="no such type!")
     with pytest.raises(InvalidValue, match="names differ"):
+        begun(source).process("step", step, schema="a INT, A INT")
+    with pytest.raises(InvalidValue, match="names differ"):
         define("lines", source.selectExpr("*", "1 as TASK"), position="position")
     with pytest.raises(InvalidValue, match="a function of a DataFrame and a number"):
         begun(source).write("parquet")  # type: ignore[arg-type]

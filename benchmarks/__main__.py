@@ -1,0 +1,128 @@
+"""`make bench ARGS=…`: measure, and print the ratios."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import median
+
+from benchmarks import servers
+from benchmarks.table import Ratio, Rounds, rates, ratios, rounds_of
+from controlplane import embedded
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what was asked for."""
+    options = _options(arguments)
+    parts = [_machine()]
+    logging.disable(logging.INFO)
+    with servers.running() as urls:
+        # Django's settings and Spark's agents look for the servers when they are imported.
+        if options.only in (None, "fold"):
+            parts += _fold(options, urls)
+        if options.only in (None, "agent"):
+            parts += _agent(options)
+    report = "\n\n".join(parts) + "\n"
+    print(f"\n{report}", end="")
+    if options.markdown is not None:
+        options.markdown.write_text(report)
+    return 0
+
+
+def _fold(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    import django
+
+    django.setup()
+    from benchmarks import fold
+
+    measurements = fold.measurements(events=options.events, toy_events=options.toy_events)
+    bound = {name: partial(measure, urls) for name, measure in measurements.items()}
+    rounds = rounds_of(bound, rounds=options.rounds, random=Random(), say=_say)
+    wanted = [
+        Ratio(figure=fold.WHOLE_TWO, yardstick=fold.CEILING, goal="≥ 0.6"),
+        Ratio(figure=fold.WHOLE_TWO, yardstick=fold.LIMIT, goal="≥ 1.5"),
+        Ratio(figure=fold.WHOLE_TWO, yardstick=fold.TOY, goal="≥ 250"),
+        Ratio(figure=fold.WHOLE_TWO, yardstick=fold.WHOLE_ONE, goal=""),
+    ]
+    title = f"## Fold, {options.events:,} events for each application"
+    return [_titled(title, options.rounds), rates(rounds, "events/s"), ratios(rounds, wanted)]
+
+
+def _agent(options: argparse.Namespace) -> list[str]:
+    from benchmarks import pipelines, spooling
+
+    each = [
+        spooling.microseconds_per_event(events=options.toy_events) for _ in range(options.rounds)
+    ]
+    spooled = f"Encode and spool, on the pipeline's thread: {median(each):.1f} µs for each event"
+    rounds = _pipelines(options)
+    wanted = [
+        Ratio(figure=pipelines.GUARDED_NATIVE, yardstick=pipelines.PLAIN_NATIVE, goal=""),
+        Ratio(figure=pipelines.GUARDED_PYTHON, yardstick=pipelines.PLAIN_PYTHON, goal=""),
+    ]
+    title = f"## Agent, {options.rows:,} rows without a failure"
+    return [
+        *(_titled(title, options.rounds), rates(rounds, "rows/s"), ratios(rounds, wanted)),
+        f"{spooled} (goal: ≤ 20 µs).",
+    ]
+
+
+def _pipelines(options: argparse.Namespace) -> Rounds:
+    from benchmarks import pipelines
+
+    with tempfile.TemporaryDirectory(prefix="arrester-bench-") as name:
+        folder, spark = Path(name), pipelines.session()
+        try:
+            (folder / "warm").mkdir()
+            (folder / "real").mkdir()
+            warm = pipelines.measurements(spark, folder / "warm", rows=options.rows // 20)
+            rounds_of(warm, rounds=1, random=Random(), say=lambda line: None)
+            real = pipelines.measurements(spark, folder / "real", rows=options.rows)
+            return rounds_of(real, rounds=options.rounds, random=Random(), say=_say)
+        finally:
+            spark.stop()
+
+
+def _titled(title: str, rounds: int) -> str:
+    return f"{title}\n\nRounds: {rounds}; medians, and the median of the ratios within each round."
+
+
+def _machine() -> str:
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()},"
+        f" Python {platform.python_version()}."
+    )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one small round, about a minute")
+    parser.add_argument("--only", choices=["fold", "agent"], help="leave the other part out")
+    parser.add_argument("--rounds", type=int, help="rounds of each part (5)")
+    parser.add_argument("--events", type=int, help="events for each application (100,000)")
+    parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
+    parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
+    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
+    options = parser.parse_args(arguments)
+    quick = {"rounds": 1, "events": 20_000, "toy_events": 1_000, "rows": 50_000}
+    usual = {"rounds": 5, "events": 100_000, "toy_events": 3_000, "rows": 1_000_000}
+    for name, value in (quick if options.quick else usual).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

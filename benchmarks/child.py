@@ -1,0 +1,100 @@
+"""One process of a measurement: prepares, says `ready`, waits for a line, works, says `done`."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+
+import django
+
+django.setup()
+
+import psycopg  # noqa: E402  # Django has to be ready first
+from django.conf import settings  # noqa: E402
+from django.db import connection, transaction  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
+
+from benchmarks.events import EVENTS_PER_BATCH, batches  # noqa: E402
+from controlplane import ingest, store  # noqa: E402
+from controlplane.domain import wire  # noqa: E402
+from controlplane.store.appending import Layout, copy, lay_out, numbered  # noqa: E402
+
+ROWS_PER_COMMIT = ingest.EVENTS_PER_READ
+Work = Callable[[], None]
+
+
+def drain(application: str, count: int) -> Work:
+    """The product: fold all that waits in the stream."""
+    connection.ensure_connection()
+
+    def work() -> None:
+        folded = 0
+        while (done := ingest.drain(application)).more:
+            folded += done.events
+        assert folded + done.events == count, f"{folded + done.events} of {count} events"
+
+    return work
+
+
+def jsonb(application: str, count: int) -> Work:
+    """The jsonb limit: binary COPY of the events as JSON into a table with only a primary key."""
+    events = [event for _, some in batches(application, count) for event in some]
+    rows = [
+        (application, sequence, b"\x01" + wire.to_json(event))
+        for sequence, event in enumerate(events, 1)
+    ]
+    database = psycopg.connect(settings.DATABASE_URL)
+
+    def work() -> None:
+        for begin in range(0, len(rows), ROWS_PER_COMMIT):
+            statement = "COPY jsonb_event FROM STDIN (FORMAT BINARY)"
+            with database.cursor() as cursor, cursor.copy(statement) as into:
+                # Bytes that are jsonb's binary form already: the client does as little as it can.
+                into.set_types(["text", "int8", "bytea"])
+                for row in rows[begin : begin + ROWS_PER_COMMIT]:
+                    into.write_row(row)
+            database.commit()
+
+    return work
+
+
+def ceiling(application: str, count: int) -> Work:
+    """Our own ceiling: COPY alone, of rows that are ready in memory, into our very tables."""
+    store.open_stream(application)
+    layouts = list(_layouts(application, count))
+
+    def work() -> None:
+        for layout in layouts:
+            with transaction.atomic(durable=True):
+                copy(layout)
+
+    return work
+
+
+def _layouts(application: str, count: int) -> Iterator[Layout]:
+    stream, now = store.look(application), datetime.now(UTC)
+    found = batches(application, count)
+    while some := list(islice(found, ROWS_PER_COMMIT // EVENTS_PER_BATCH)):
+        stored = list(numbered(stream, some, received_at=now))
+        stream = replace(stream, sequence=stored[-1].sequence)
+        yield lay_out(stored)
+
+
+WORKS: dict[str, Callable[[str, int], Work]] = {"drain": drain, "jsonb": jsonb, "ceiling": ceiling}
+
+
+def main(kind: str, application: str, count: str) -> None:
+    """Get ready, and work when told."""
+    work = WORKS[kind](application, int(count))
+    gc.collect()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    work()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,72 @@
+"""The fold, the whole way from an entry in Redis to committed and folded, beside its yardsticks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+from redis import Redis
+
+from benchmarks import servers, toy
+from benchmarks.children import timed
+from benchmarks.events import batches
+from controlplane import embedded
+from controlplane.domain import keys, wire
+
+APPLICATIONS = ("flights", "trains")
+_SPOOL = UUID(int=1)
+Measurement = Callable[[embedded.Urls], float]
+
+LIMIT = "`jsonb` limit, 1 process"
+CEILING = "own ceiling, 2 processes"
+TOY = "toy, 2 Celery workers"
+WHOLE_ONE = "fold, 1 application, 1 process"
+WHOLE_TWO = "fold, 2 applications, 2 processes"
+
+
+def measurements(*, events: int, toy_events: int) -> dict[str, Measurement]:
+    """Return what there is to measure, by name: each gives events per second."""
+    return {
+        LIMIT: partial(_copied, "jsonb", "jsonb_event", APPLICATIONS[:1], events),
+        CEILING: partial(_copied, "ceiling", "event", APPLICATIONS, events),
+        WHOLE_ONE: partial(_folded, APPLICATIONS[:1], events),
+        WHOLE_TWO: partial(_folded, APPLICATIONS, events),
+        TOY: partial(toy.measure, events=toy_events),
+    }
+
+
+def _copied(
+    kind: str, table: str, applications: tuple[str, ...], events: int, urls: embedded.Urls
+) -> float:
+    servers.freshen(urls)
+    seconds = timed(*((kind, application, str(events)) for application in applications))
+    return _rate(urls, table, events * len(applications), seconds)
+
+
+def _folded(applications: tuple[str, ...], events: int, urls: embedded.Urls) -> float:
+    servers.freshen(urls)
+    with Redis.from_url(urls.redis) as redis:
+        for application in applications:
+            _fill(redis, application, events)
+    seconds = timed(*(("drain", application, str(events)) for application in applications))
+    return _rate(urls, "event", events * len(applications), seconds)
+
+
+def _fill(redis: Redis, application: str, count: int) -> None:
+    with redis.pipeline(transaction=False) as pipeline:
+        for batch, events in batches(application, count):
+            packed = wire.encode_batch(events)
+            pipeline.xadd(
+                keys.events(application),
+                {"batch": str(batch), "spool": str(_SPOOL), "events": packed},
+            )
+        pipeline.execute()
+
+
+def _rate(urls: embedded.Urls, table: str, expected: int, seconds: float) -> float:
+    """Return rows per second, after a look whether they are all there."""
+    found = servers.count(urls, table)
+    if found != expected:
+        raise RuntimeError(f"{found} rows in {table}, {expected} were to be there")
+    return expected / seconds
