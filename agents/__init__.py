@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agents.agent import Agent
-from agents.config import InvalidConfiguration
 from agents.handlers import (
     ErrorContext,
     Handler,
@@ -14,7 +13,7 @@ from agents.handlers import (
     RecordError,
 )
 from agents.lifecycle import Ending
-from controlplane.domain.errors import ApplicationLatched
+from controlplane.domain.errors import ApplicationLatched, InvalidConfiguration
 from controlplane.domain.events import Response, ResumeHow
 
 __all__ = [

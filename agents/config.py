@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
-from agents import config_keys as keys
-from agents.handlers import Handler
-from controlplane.domain.errors import ArresterError, InvalidValue
+from agents.handlers import Handler, check_handler
+from controlplane.domain import error_keys as keys
+from controlplane.domain.error_settings import ErrorSettings
+from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.names import check_name
-
-T = TypeVar("T")
+from controlplane.domain.policy import StageKind
+from controlplane.domain.setting_keys import HANDLER_RULE, Key
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
-
-
-class InvalidConfiguration(InvalidValue):
-    """One or more settings are wrong; `faults` has them all. Correct them and start again."""
-
-    def __init__(self, faults: list[InvalidValue]) -> None:
-        ArresterError.__init__(self, "\n".join(str(fault) for fault in faults))
-        self.name, self.value, self.allowed = faults[0].name, faults[0].value, faults[0].allowed
-        self.faults = faults
+#: What stands for a handler, by its key.
+_HANDLERS = {
+    StageKind.DESERIALIZE: keys.DESERIALIZATION_HANDLER,
+    StageKind.PROCESS: keys.PROCESSING_HANDLER,
+}
+#: Settings that this agent does not carry out: it says so, where it would else say nothing.
+_NOT_CARRIED_OUT = (
+    keys.FAILURE_SCOPE,
+    keys.DECISIONS,
+    keys.LOG_INCLUDE_CONFIGS,
+    keys.DLQ_FORMAT,
+    keys.DLQ_TOPIC,
+    keys.DLQ_PARTITIONS,
+    keys.DLQ_REPLICATION,
+    keys.DLQ_HEADERS,
+    keys.DLQ_CONVERTER,
+    keys.DLQ_INCLUDE_CONFIGS,
+    keys.DLQ_INCLUDE_MESSAGES,
+    keys.HELD_RECORDS_LIMIT,
+    keys.HELD_BYTES_LIMIT,
+    keys.PRODUCTION_HANDLER,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,30 +53,10 @@ class AgentConfig:
     redis_url: str | None
     #: ARRESTER_SPOOL, a folder on a local disk, made when it is missing.
     spool_folder: Path
-    #: spool.bytes.limit: above it failures are counted instead of described.
-    spool_bytes: int
-    #: errors.log.enable
-    log_enable: bool
-    #: errors.log.include.messages: whether a log line shows the record itself.
-    log_include_messages: bool
-    #: errors.dlq.enable
-    dlq_enable: bool
-    #: errors.dlq.format
-    dlq_format: str
-    #: errors.dlq.path, on any Hadoop file system; set whenever dead letters are on.
-    dlq_path: str | None
-    #: errors.redact: names and JSON paths of fields that never leave the driver.
-    redact: tuple[str, ...]
-    #: errors.examples.limit: failures described in full, per micro-batch and group.
-    examples_limit: int
-    #: held.chunk.records: how many held rows of a task run at a time after a resume.
-    held_chunk_records: int
-    #: error.shutdown.timeout.ms, in seconds: bounds any shutdown.
-    shutdown_timeout_seconds: float
-    #: deserialization.exception.handler; None means FAIL.
-    deserialization_handler: Handler | None
-    #: processing.exception.handler; None means FAIL.
-    processing_handler: Handler | None
+    #: The settings of the error handling.
+    errors: ErrorSettings
+    #: {deserialization,processing}.exception.handler, imported.
+    handlers: Mapping[StageKind, Handler]
 
     @classmethod
     def read(
@@ -72,48 +67,51 @@ class AgentConfig:
         environment: Mapping[str, str] = os.environ,
     ) -> AgentConfig:
         """Return the configuration; raises InvalidConfiguration with every fault in it."""
-        reader = _Reader(faults=_unknown(errors), values=_current_spellings(errors))
+        reader = _Reader()
+        settings = reader.errors(errors)
         config = cls(
             application=reader.application(application),
             redis_url=reader.redis_url(environment.get("REDIS_URL", "").strip()),
             spool_folder=reader.spool_folder(environment.get("ARRESTER_SPOOL", "").strip()),
-            spool_bytes=reader.key(keys.SPOOL_BYTES),
-            log_enable=reader.key(keys.LOG_ENABLE),
-            log_include_messages=reader.key(keys.LOG_INCLUDE_MESSAGES),
-            dlq_enable=reader.key(keys.DLQ_ENABLE),
-            dlq_format=reader.key(keys.DLQ_FORMAT),
-            dlq_path=reader.key(keys.DLQ_PATH),
-            redact=reader.key(keys.REDACT),
-            examples_limit=reader.key(keys.EXAMPLES_LIMIT),
-            held_chunk_records=reader.key(keys.HELD_CHUNK_RECORDS),
-            shutdown_timeout_seconds=reader.key(keys.SHUTDOWN_TIMEOUT_MS) / 1000,
-            deserialization_handler=reader.key(keys.DESERIALIZATION_HANDLER),
-            processing_handler=reader.key(keys.PROCESSING_HANDLER),
+            errors=settings,
+            handlers=reader.handlers(settings),
         )
-        if config.dlq_enable and keys.DLQ_PATH.name not in reader.values:
-            allowed = f"{keys.DLQ_PATH.allowed}, since {keys.DLQ_ENABLE.name} is true"
-            reader.faults.append(InvalidValue(keys.DLQ_PATH.name, None, allowed))
         if reader.faults:
             raise InvalidConfiguration(reader.faults)
         return config
+
+    @property
+    def shutdown_timeout_seconds(self) -> float:
+        """error.shutdown.timeout.ms: bounds any shutdown."""
+        return self.errors.shutdown_timeout_ms / 1000
 
 
 @dataclass(slots=True)
 class _Reader:
     """Reads one value after the other and keeps what is wrong with them."""
 
-    faults: list[InvalidValue]
-    values: Mapping[str, object] = field(default_factory=dict)
+    faults: list[InvalidValue] = field(default_factory=list)
 
-    def key(self, key: keys.Key[T]) -> T:
-        if key.name not in self.values:
-            return key.default
-        value = self.values[key.name]
+    def errors(self, given: Mapping[str, object]) -> ErrorSettings:
         try:
-            return key.parse(value)
-        except ValueError:
-            self.faults.append(InvalidValue(key.name, value, key.allowed))
-            return key.default
+            settings = ErrorSettings.read(given)
+        except InvalidConfiguration as exc:
+            self.faults += exc.faults
+            settings = ErrorSettings.read({})
+        known = {fault.name for fault in self.faults}
+        self.faults += [fault for fault in _not_carried_out(given) if fault.name not in known]
+        return settings
+
+    def handlers(self, settings: ErrorSettings) -> dict[StageKind, Handler]:
+        found: dict[StageKind, Handler] = {}
+        for stage, key in _HANDLERS.items():
+            given = settings.handlers.get(stage)
+            try:
+                if given is not None:
+                    found[stage] = check_handler(key.name, loaded(given))
+            except (ImportError, AttributeError, TypeError, InvalidValue):
+                self.faults.append(InvalidValue(key.name, given, HANDLER_RULE))
+        return found
 
     def application(self, name: str) -> str:
         try:
@@ -147,19 +145,36 @@ class _Reader:
         return candidates[-1]
 
 
-def _unknown(errors: Mapping[str, object]) -> list[InvalidValue]:
-    known = f"one of the keys {', '.join(sorted(keys.KEYS))}"
-    return [
-        InvalidValue("errors", name, known)
-        for name in errors
-        if name not in keys.KEYS and name not in keys.OLD_SPELLINGS
+def loaded(given: object) -> object:
+    """Return what a dotted path names; an object of it where that is a class."""
+    if isinstance(given, str):
+        module, _, name = given.rpartition(".")
+        given = getattr(importlib.import_module(module), name)
+    return given() if isinstance(given, type) else given
+
+
+def _not_carried_out(given: Mapping[str, object]) -> list[InvalidValue]:
+    """Return a fault for each setting that would change nothing, unless it says the default."""
+    faults = []
+    for key in _NOT_CARRIED_OUT:
+        for name in (key.name, key.shipped, key.old):
+            if name in given and not _is_default(key, given[name]):
+                allowed = f"{key.default!r} only: nothing else is available yet"
+                faults.append(InvalidValue(name, given[name], allowed))
+    prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
+    faults += [
+        InvalidValue("errors", name, "a key without this prefix: it is not available yet")
+        for name in given
+        if name.startswith(prefixes)
     ]
+    return faults
 
 
-def _current_spellings(errors: Mapping[str, object]) -> dict[str, object]:
-    """Return `errors` with old spellings renamed; where both are given, today's wins."""
-    renamed = {keys.OLD_SPELLINGS.get(name, name): value for name, value in errors.items()}
-    return renamed | {name: value for name, value in errors.items() if name in keys.KEYS}
+def _is_default(key: Key[Any], value: object) -> bool:
+    try:
+        return bool(key.parse(value) == key.default)
+    except (ValueError, TypeError):
+        return False
 
 
 def _default_spool_folders() -> list[Path]:

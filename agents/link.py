@@ -35,7 +35,7 @@ class Link:
         self._own = open_spool(
             config.spool_folder,
             config.application,
-            limit_bytes=config.spool_bytes,
+            limit_bytes=config.errors.spool_bytes,
             now=datetime.now(UTC),
         )
         self._application = config.application

@@ -105,7 +105,6 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             retry=self.retry,
             tolerance=self.tolerance,
             table=self.table,
-            scope=self.scope,
         )
 
 

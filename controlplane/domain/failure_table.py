@@ -6,8 +6,9 @@ sub-conditions), and the error codes of confluent_kafka. A subclass is found by 
 
 from __future__ import annotations
 
+from controlplane.domain.causes import CONFLUENT
+
 KAFKA = "org.apache.kafka.common.errors."
-CONFLUENT = "confluent_kafka.KafkaError."
 FULL_BUFFER = "immediate time-out on a full buffer"
 
 #: Not our business: the platform repairs it by itself.

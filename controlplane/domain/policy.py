@@ -1,17 +1,14 @@
-"""What was said about failures of a stage: the words for it, and whose word counts."""
+"""What was said about failures of a stage, and the words for it."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeVar
 
 import msgspec
 
 from controlplane.domain.classify import DEFAULT_TABLE, Table
 from controlplane.domain.retry import RetryPolicy
 from controlplane.domain.tolerance import Tolerance
-
-T = TypeVar("T")
 
 
 class StageKind(StrEnum):
@@ -45,36 +42,11 @@ class Scope(StrEnum):
     TASK = "task"
 
 
-class PolicySource(StrEnum):
-    """Who set the policy in force; the first one that did wins."""
-
-    COMMAND = "COMMAND"
-    ON_ERROR = "ON_ERROR"
-    CONFIGURATION = "CONFIGURATION"
-    DEFAULT = "DEFAULT"
-
-
-def in_force(
-    *, command: T | None = None, on_error: T | None = None, configured: T | None = None
-) -> tuple[T | None, PolicySource]:
-    """Return the policy in force and who set it; None by DEFAULT means FAIL."""
-    if command is not None:
-        return command, PolicySource.COMMAND
-    if on_error is not None:
-        return on_error, PolicySource.ON_ERROR
-    if configured is not None:
-        return configured, PolicySource.CONFIGURATION
-    return None, PolicySource.DEFAULT
-
-
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What was said about failures of one stage."""
 
     #: Whether there is a handler to ask.
     handled: bool = False
-    #: Answers by the name of an exception class, for which no handler is asked.
-    on: dict[str, Answer] = {}
     retry: RetryPolicy = RetryPolicy()
     tolerance: Tolerance = Tolerance()
     table: Table = DEFAULT_TABLE
-    scope: Scope = Scope.THREAD

@@ -14,10 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from controlplane.domain import tolerance as tolerances
-from controlplane.domain.classify import Cause, Kind, Ruling
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import Kind, Ruling
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
-from controlplane.domain.policy import Answer, Policy, Scope, StageKind
+from controlplane.domain.policy import Answer, Policy, StageKind
 from controlplane.domain.retry import (
     Attempts,
     Chance,
@@ -106,8 +107,6 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     #: Records left out. When `response` is CONTINUE, all of them; else the next one gets it.
     continued: int = 0
     said: tuple[Saying, ...] = ()
-    #: Whether FAIL goes on to the uncaught exception handler, or ends at the task.
-    kills_thread: bool = False
 
     @property
     def decided(self) -> int:
@@ -141,35 +140,21 @@ def respond(
     `answer` is the handler's, or UNASKED, which a constant answer saves; `stopping` says that a
     stop was requested, so that nobody waits.
     """
-    case = _Case(failure, policy, run, rule(failure, policy), chance, stopping)
+    ruling = policy.table.classify(failure.cause, immediate=failure.immediate)
+    case = _Case(failure, policy, run, ruling, chance, stopping)
     unasked = case.unasked()
     if unasked is not None:
         return unasked
-    declared = _declared(failure, policy)
-    if declared is None and not policy.handled:
+    if not policy.handled:
         return case.unhandled()
-    if declared is None and answer is UNASKED:
+    if answer is UNASKED:
         return AskHandler()
-    return case.answered(as_answer(answer) if declared is None else declared)
-
-
-def rule(failure: FailedAttempt, policy: Policy) -> Ruling:
-    """Return the table's ruling; a class declared to RETRY is retriable here, unless fatal."""
-    ruling = policy.table.classify(failure.cause, immediate=failure.immediate)
-    if ruling.kind is Kind.OTHER and _declared(failure, policy) is Answer.RETRY:
-        return Ruling(kind=Kind.RETRIABLE, reason="declared")
-    return ruling
+    return case.answered(as_answer(answer))
 
 
 def as_answer(answer: object) -> Answer | None:
     """Return what a handler answered, or None for what is no answer."""
     return Answer(answer.value) if isinstance(answer, Answer | Response) else None
-
-
-def _declared(failure: FailedAttempt, policy: Policy) -> Answer | None:
-    """Return the answer declared for the exception's class, or else for its nearest base."""
-    declared = (policy.on[name] for name in failure.cause.names if name in policy.on)
-    return next(declared, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +273,4 @@ class _Case:
             because=because,
             run=replace(self.run, failed=True),
             said=(*said, killed) if because is not Because.ALREADY_FAILED else (),
-            kills_thread=self.failure.stage is StageKind.SOURCE
-            or self.policy.scope is Scope.THREAD,
         )

@@ -1,11 +1,13 @@
-"""Whether a failed operation is tried again, and after what wait (KIP-298). No clock, no chance."""
+"""Whether a failed operation is tried again, and after what wait (KIP-298). No clock, no chance.
+
+The executors run this very file, so it needs the standard library and nothing else of ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
-
-import msgspec
 
 UNLIMITED = -1
 FIRST_WAIT_MS = 300
@@ -16,7 +18,8 @@ SATURATED_MS = 2**63 - 1
 Chance = Callable[[int], int]
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
     """The two retry budgets, of which the first one spent ends it, and the longest wait.
 
     A negative number means unlimited. Without a word, nothing is retried.
@@ -29,8 +32,15 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     #: errors.retries.delay.max.ms, at least 1.
     delay_max_ms: int = 60_000
 
+    def wait_after(self, made: int, *, started_ms: int, now_ms: int, chance: Chance) -> int | None:
+        """Return the wait after `made` failed attempts, None when no further one is allowed."""
+        attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
+        decision = next_attempt(self, attempts, chance=chance)
+        return decision.wait_ms if isinstance(decision, RetryAfter) else None
 
-class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
     """The attempts at one operation so far, all failed."""
 
     #: How many, the first one included.
@@ -47,17 +57,20 @@ class Budget(StrEnum):
     TIME = "TIME"
 
 
-class RetryAfter(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class RetryAfter:
     """Wait, then try again. A stop request ends the wait and leaves the record undecided."""
 
     wait_ms: int
 
 
-class Undecided(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Undecided:
     """A stop was requested: nothing is decided or counted, the record is processed again."""
 
 
-class Spent(msgspec.Struct, frozen=True, tag=True):
+@dataclass(frozen=True, slots=True)
+class Spent:
     """There is no further attempt."""
 
     budget: Budget

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from controlplane.domain.policy import Answer
-
 T = TypeVar("T")
 K = TypeVar("K", bound="str")
 
@@ -110,26 +108,3 @@ def handler(value: object) -> object:
     if not callable(getattr(value, "handle", None)):
         raise ValueError(value)
     return value
-
-
-def declared_answers(value: object) -> dict[str, Answer]:
-    """Read answers by exception class, `{TimeoutError: Answer.RETRY}`, as names of classes.
-
-    Raises ValueError for what is no class, no dotted name, or no answer.
-    """
-    if not isinstance(value, dict):
-        raise ValueError(value)
-    return {_class_name(cls): _answer(answer) for cls, answer in value.items()}
-
-
-def _class_name(value: object) -> str:
-    if isinstance(value, type) and issubclass(value, BaseException):
-        return f"{value.__module__}.{value.__qualname__}"
-    return class_names([value])[0]
-
-
-def _answer(value: object) -> Answer:
-    word = text(value).upper()
-    if word not in Answer.__members__:
-        raise ValueError(value)
-    return Answer[word]

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agents.handlers import LogAndContinue, LogAndPause
+from agents.config_keys import KEYS, OLD_SPELLINGS
 
 from agents.config import AgentConfig, InvalidConfiguration
-from agents.config_keys import KEYS, OLD_SPELLINGS
+from agents.handlers import LogAndContinue, LogAndPause
 
 
 def read(

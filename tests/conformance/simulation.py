@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from itertools import chain, repeat
 
 from controlplane.domain import counters as counting
-from controlplane.domain.classify import Cause, describe
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import describe
 from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.events import Response
 from controlplane.domain.policy import Policy, StageKind

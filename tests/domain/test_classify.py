@@ -3,14 +3,8 @@ from __future__ import annotations
 import pytest
 
 from controlplane.domain import failure_table
-from controlplane.domain.classify import (
-    CHAIN_LIMIT,
-    DEFAULT_TABLE,
-    Cause,
-    Kind,
-    describe,
-    unwrapped,
-)
+from controlplane.domain.causes import CHAIN_LIMIT, Cause
+from controlplane.domain.classify import DEFAULT_TABLE, Kind, describe, unwrapped
 
 KAFKA = "org.apache.kafka.common.errors."
 

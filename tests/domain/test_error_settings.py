@@ -12,7 +12,6 @@ from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.errors import InvalidConfiguration
 from controlplane.domain.policy import Answer, Scope, StageKind
 from controlplane.domain.retry import RetryPolicy
-from controlplane.domain.setting_keys import declared_answers
 from controlplane.domain.tolerance import Tolerance, Window
 
 DOCS = Path(__file__).parents[2] / "docs" / "semantics.md"
@@ -196,17 +195,6 @@ def test_users_extend_the_table_by_configuration() -> None:
     )
     assert settings.table.classify(describe(ValueError())).kind is Kind.RETRIABLE
     assert settings.table.rulings["X"].kind is Kind.FATAL
-
-
-def test_answers_are_declared_by_class_or_name() -> None:
-    declared = declared_answers({TimeoutError: Answer.RETRY, "my.Broken": "resume"})
-    assert declared == {"builtins.TimeoutError": Answer.RETRY, "my.Broken": Answer.CONTINUE}
-
-
-@pytest.mark.parametrize("value", [{int: "FAIL"}, {"Short": "FAIL"}, {ValueError: "SKIP"}, []])
-def test_what_declares_nothing_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r".*"):
-        declared_answers(value)
 
 
 def test_every_configured_stage_has_a_handler_key() -> None:

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.classify import Cause, describe
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import describe
 from controlplane.domain.events import Response
 from controlplane.domain.levels import LEVELS, Saying
-from controlplane.domain.policy import Answer, Policy, PolicySource, Scope, StageKind, in_force
+from controlplane.domain.policy import Answer, Policy, StageKind
 from controlplane.domain.respond import (
     UNASKED,
     AskHandler,
@@ -70,7 +71,6 @@ any_policy = st.builds(
     handled=st.booleans(),
     retry=st.builds(RetryPolicy, limit=st.integers(-1, 3), timeout_ms=st.integers(-1, 500)),
     tolerance=st.builds(Tolerance, limit=st.none() | st.integers(-1, 3)),
-    scope=st.sampled_from(list(Scope)),
 )
 any_failure = st.builds(
     failure,
@@ -205,11 +205,11 @@ def test_output_without_a_handler_is_only_given_up_for_retriable_failures() -> N
 
 
 def test_a_source_blames_no_record() -> None:
-    policy = Policy(handled=True, tolerance=Tolerance(limit=-1), scope=Scope.TASK)
+    policy = Policy(handled=True, tolerance=Tolerance(limit=-1))
     outcome = fate(failure(stage=StageKind.SOURCE), policy, answer=Answer.CONTINUE)
     assert decided(outcome) == (Response.FAIL, Because.SOURCE)
     assert isinstance(outcome, Decided)
-    assert (outcome.dead_letters, outcome.kills_thread) == (0, True)
+    assert outcome.dead_letters == 0
     again = fate(failure(LATER, stage=StageKind.SOURCE), RETRYING)
     assert again == RetryAfter(300)
 
@@ -222,51 +222,10 @@ def test_a_million_records_are_one_decision() -> None:
     assert outcome.run == TaskRun(tally=Tally(total=101, in_window=101), failed=True)
 
 
-def test_answers_by_class_go_before_the_handler_and_the_nearest_class_wins() -> None:
-    on = {"builtins.ValueError": Answer.PAUSE, "builtins.Exception": Answer.CONTINUE}
-    policy = Policy(handled=True, on=on)
-    assert decided(fate(failure(), policy)) == (Response.PAUSE, Because.HANDLER)
-    key = failure(describe(KeyError()))
-    assert decided(fate(key, policy)) == (Response.CONTINUE, Because.HANDLER)
-
-
-def test_a_class_declared_to_retry_is_retriable_but_never_a_fatal_one() -> None:
-    on = {"builtins.ValueError": Answer.RETRY, "builtins.PermissionError": Answer.RETRY}
-    policy = Policy(on=on, retry=RetryPolicy(limit=1))
-    assert fate(failure(), policy) == RetryAfter(300)
-    assert decided(fate(failure(made=2), policy)) == (Response.FAIL, Because.RETRIES_SPENT)
-    assert decided(fate(failure(DENIED), policy)) == (Response.FAIL, Because.FATAL)
-
-
-def test_the_scope_says_how_far_fail_goes() -> None:
-    for scope in Scope:
-        outcome = fate(failure(), Policy(scope=scope))
-        assert isinstance(outcome, Decided)
-        assert outcome.kills_thread is (scope is Scope.THREAD)
-
-
 def test_failing_while_stopping_is_said_less_loudly() -> None:
     outcome = fate(failure(), Policy(), stopping=True)
     assert isinstance(outcome, Decided)
     assert outcome.said == (Saying.KILLED_WHILE_STOPPING,)
-
-
-@pytest.mark.parametrize(
-    ("command", "on_error", "configured", "expected"),
-    [
-        ("c", "o", "k", ("c", PolicySource.COMMAND)),
-        (None, "o", "k", ("o", PolicySource.ON_ERROR)),
-        (None, None, "k", ("k", PolicySource.CONFIGURATION)),
-        (None, None, None, (None, PolicySource.DEFAULT)),
-    ],
-)
-def test_whose_word_counts(
-    command: str | None,
-    on_error: str | None,
-    configured: str | None,
-    expected: tuple[str | None, PolicySource],
-) -> None:
-    assert in_force(command=command, on_error=on_error, configured=configured) == expected
 
 
 def test_a_stage_is_known_by_its_name() -> None:

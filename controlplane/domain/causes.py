@@ -1,0 +1,92 @@
+"""What an exception is known by: names of classes, a condition, an error code. No imports.
+
+The executors run this very file, so it needs the standard library and nothing else of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+#: A chain of causes longer than this is a loop.
+CHAIN_LIMIT = 20
+CONFLUENT = "confluent_kafka.KafkaError."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What is known of an exception: full names, of its class first and then of the bases."""
+
+    names: tuple[str, ...]
+    #: Spark's error condition, where there is one.
+    condition: str | None = None
+
+
+def known_as(cause: Cause, known: Container[str]) -> str | None:
+    """Return the most specific of the `known` names: condition, class, nearest base."""
+    names = (*_conditions(cause.condition), *cause.names)
+    return next((name for name in names if name in known), None)
+
+
+def _conditions(condition: str | None) -> Iterator[str]:
+    """Yield the condition, then what it is a sub-condition of: A.B is an A."""
+    while condition:
+        yield condition
+        condition = condition.rpartition(".")[0]
+
+
+def describe(exception: BaseException, wrappers: Container[str] = ()) -> Cause:
+    """Return what can be known of an exception without importing where it comes from.
+
+    A Kafka client's exception is named by its error code first: it says more than the class. An
+    exception of the JVM is known by its chain of causes, which needs the JVM: see `unwrapped`.
+    """
+    chain: list[Cause] = []
+    link: BaseException | None = exception
+    while link is not None and len(chain) < CHAIN_LIMIT:
+        chain.append(Cause(names=tuple(_names(link)), condition=_condition(link)))
+        link = link.__cause__
+    return unwrapped(chain, wrappers)
+
+
+def unwrapped(chain: Sequence[Cause], wrappers: Container[str]) -> Cause:
+    """Return what a chain of causes, the outermost first, is: wrappers are looked through.
+
+    What is wrapped decides; a wrapper's own condition and class are asked when that is unknown.
+    """
+    opened = 1
+    while opened < len(chain) and chain[opened - 1].names[0] in wrappers:
+        opened += 1
+    inner = chain[:opened][::-1]
+    names = dict.fromkeys(name for cause in inner for name in cause.names)
+    conditions = [cause.condition for cause in inner if cause.condition is not None]
+    return Cause(names=tuple(names), condition=conditions[0] if conditions else None)
+
+
+def _names(exception: BaseException) -> Iterator[str]:
+    yield from _kafka_codes(exception)
+    for base in type(exception).__mro__:
+        if base is not object:
+            yield _name(base)
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _kafka_codes(exception: BaseException) -> Iterator[str]:
+    """Yield the name of the error that a confluent_kafka.KafkaException carries."""
+    error = exception.args[0] if exception.args else None
+    name = getattr(error, "name", None)
+    if error is not None and type(error).__name__ == "KafkaError" and callable(name):
+        yield f"{CONFLUENT}{name()}"
+
+
+def _condition(exception: BaseException) -> str | None:
+    """Return the error condition of a PySpark exception, whose newest versions call it so."""
+    for method in ("getCondition", "getErrorClass"):
+        ask = getattr(exception, method, None)
+        if callable(ask):
+            found = ask()
+            return found if isinstance(found, str) else None
+    return None
