@@ -14,7 +14,9 @@ from agents.handlers import (
 )
 from agents.lifecycle import Ending
 from controlplane.domain.errors import ApplicationLatched, InvalidConfiguration
-from controlplane.domain.events import Response, ResumeHow
+from controlplane.domain.events import ResumeHow
+from controlplane.domain.policy import Answer as Response
+from controlplane.domain.uncaught import UncaughtAnswer
 
 __all__ = [
     "Agent",
@@ -30,4 +32,5 @@ __all__ = [
     "RecordError",
     "Response",
     "ResumeHow",
+    "UncaughtAnswer",
 ]

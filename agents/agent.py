@@ -15,6 +15,7 @@ from agents.handlers import Handler
 from agents.lifecycle import Ending
 from agents.runtime import Runtime
 from agents.signals import ending_the_block
+from agents.uncaught import uncaught_handler
 from controlplane.domain.events import ResumeHow
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import Counters, InstanceStatus, TaskState, TaskStatus
@@ -48,8 +49,13 @@ class Agent:
         *,
         application: str,
         errors: Mapping[str, object] | None = None,
+        on_uncaught: object = None,
     ) -> None:
         """Check everything; nothing runs and nothing is written yet.
+
+        `on_uncaught` says what follows when a thread dies of an exception (KIP-671): an
+        UncaughtAnswer, a function of the exception that returns one, an object with
+        `handle(exception)`, or a dotted path to one of these. The default is SHUTDOWN_CLIENT.
 
         Raises InvalidConfiguration with every fault of the name, of `errors` (keys as in Kafka
         Connect and Kafka Streams) and of the environment (REDIS_URL, ARRESTER_SPOOL); and
@@ -60,7 +66,8 @@ class Agent:
 
         require_classic(spark)
         config = AgentConfig.read(application, errors or {})
-        self._runtime = Runtime(config, versions=_versions(spark))
+        handler = uncaught_handler(on_uncaught)
+        self._runtime = Runtime(config, versions=_versions(spark), on_uncaught=handler)
         self._block = ExitStack()
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────
@@ -138,9 +145,10 @@ class Agent:
     def await_termination(self, timeout_seconds: float | None = None) -> Ending | None:
         """Wait until the work is over and return how it ended; None when the time is over first.
 
-        A failure is not raised from here: it has ended the instance (SHUTDOWN_CLIENT of KIP-671,
-        the default), the answer is FAILED, and `exception` is what was raised. A script that
-        shall fail with it says `if agent.exception: raise agent.exception`.
+        What follows a failure, `on_uncaught` says. By default (SHUTDOWN_CLIENT) it has ended the
+        instance and is not raised from here: the answer is FAILED, and `exception` is what was
+        raised. A script that shall fail with it says `if agent.exception: raise agent.exception`,
+        or answers DEFAULT: then it is raised from here.
         """
         return self._runtime.await_ending(timeout_seconds)
 
@@ -169,7 +177,7 @@ class Agent:
 
     @property
     def exception(self) -> BaseException | None:
-        """The exception that ended the instance, as it was raised; None while nothing has."""
+        """What the first thread to fail died of, as it was raised; None while none has."""
         return self._runtime.exception
 
     @property

@@ -14,7 +14,7 @@ from controlplane.domain.events import (
     Run,
 )
 
-_Group = tuple[Run | None, str | None, str, Response]
+_Group = tuple[Run | None, str | None, str, Response, bool]
 
 
 def told_briefly(events: Sequence[Event]) -> list[Event]:
@@ -31,7 +31,7 @@ def told_briefly(events: Sequence[Event]) -> list[Event]:
         if not isinstance(data, RecordFailed) or not _only_counts(data):
             brief.append(replace(event, body=None))
             continue
-        group = (event.run, data.task, data.failure.fingerprint, data.response)
+        group = (event.run, data.task, data.failure.fingerprint, data.response, data.logged)
         if group in places:
             place = places[group]
             brief[place] = _with_one_more(brief[place], data)
@@ -53,6 +53,7 @@ def _counted(data: RecordFailed) -> FailuresCounted:
         count=1,
         first_position=data.position,
         last_position=data.position,
+        logged=data.logged,
     )
 
 

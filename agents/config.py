@@ -158,7 +158,7 @@ def _not_carried_out(given: Mapping[str, object]) -> list[InvalidValue]:
     faults = []
     for key in _NOT_CARRIED_OUT:
         for name in (key.name, key.shipped, key.old):
-            if name in given and not _is_default(key, given[name]):
+            if name is not None and name in given and not _is_default(key, given[name]):
                 allowed = f"{key.default!r} only: nothing else is available yet"
                 faults.append(InvalidValue(name, given[name], allowed))
     prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from agents.again import Again, Cured
+from agents.alike import Counting
 from agents.entries import Cursor
 from agents.failed import FailedRecord, bring
-from agents.handlers import (
-    ErrorContext,
-    Handler,
-    Record,
-    RecordError,
-    ask,
-    constant_answer,
-    effective,
-)
+from agents.fates import Fates
 from agents.held import cut_of, place
-from agents.pipeline import Pipeline
+from agents.saying import say
 from agents.worker.columns import ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
 from controlplane.domain.events import Response
+from controlplane.domain.levels import Saying
 
 #: How many failed records are brought to the driver at a time when a handler must be asked.
 _PAGE = 200
@@ -41,6 +37,8 @@ class Rest:
     number: int
     exception_class: str | None
     frame: str | None
+    #: Of each of them.
+    attempts: int
     count: int
     first: int | None
     last: int | None
@@ -57,16 +55,32 @@ class Decision:
     paused: Sequence[FailedRecord] = ()
     examples: Sequence[FailedRecord] = ()
     rest: Sequence[Rest] = ()
+    #: Records that failed, were tried again because a handler said so, and passed.
+    cured: Sequence[Cured] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """What the handlers, or their declarations, came to."""
+
+    cuts: dict[str, Cursor] = field(default_factory=dict)
+    fatal: FailedRecord | None = None
+    cured: list[Cured] = field(default_factory=list)
+    #: Of records that took more attempts than their rows know of.
+    attempts: dict[Coordinates, int] = field(default_factory=dict)
+
+    def with_attempts(self, each: FailedRecord) -> FailedRecord:
+        """Return the record with all of its attempts."""
+        attempts = self.attempts.get((each.task, each.position), each.problem.attempts)
+        return replace(each, problem=replace(each.problem, attempts=attempts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Decides about failed records by the handlers of a pipeline's steps."""
+    """Decides about the failed records of a micro-batch or chunk."""
 
-    application: str
-    pipeline: Pipeline
-    #: By step number; 0 is the source.
-    handlers: Mapping[int, Handler]
+    fates: Fates
+    again: Again
     examples_limit: int
 
     def decide(self, frame: DataFrame, blamed: Sequence[Coordinates]) -> Decision:
@@ -76,115 +90,68 @@ class Judge:
         nobody counts them twice.
         """
         failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE))
-        summary = (
-            failed.groupBy(TASK, FATE)
-            .agg(
-                F.min(F.when(F.col(POSITION).isNotNull(), place())).alias("first"),
-                F.count_if(F.col(POSITION).isNull()).alias("without"),
-            )
-            .collect()
-        )
-        if any(constant_answer(self.handlers[row[FATE]]) is None for row in summary):
-            cuts, fatal = self._ask_each(failed)
+        steps = [row[FATE] for row in failed.select(FATE).distinct().collect()]
+        if any(self.fates.stages[number].asks for number in steps):
+            asked = self._ask_each(failed)
         else:
-            cuts, fatal = self._by_declaration(failed, summary)
-        if fatal is not None:
-            return Decision(fatal=fatal)
-        return self._described(failed, cuts, blamed)
+            cuts, fatal = Counting(failed=failed, fates=self.fates).decide()
+            asked = _Asked(cuts=cuts, fatal=fatal)
+        if asked.fatal is not None:
+            return Decision(fatal=asked.fatal)
+        for each in asked.cured:
+            failed = failed.where(~each.is_at())
+        decision = self._described(failed, asked, blamed)
+        _say(decision)
+        return decision
 
-    def _by_declaration(
-        self, failed: DataFrame, summary: Sequence[Row]
-    ) -> tuple[dict[str, Cursor], FailedRecord | None]:
-        """Decide without asking: every handler declares its only answer."""
-        cuts: dict[str, Cursor] = {}
-        deadly: list[Coordinates] = []
-        for row in summary:
-            task, first = row[TASK], _cursor(row["first"])
-            answer = constant_answer(self.handlers[row[FATE]])
-            if answer is Response.PAUSE and task is not None and first is not None:
-                cuts[task] = min(first, cuts.get(task, first))
-        for row in summary:
-            task, first = row[TASK], _cursor(row["first"])
-            answer = constant_answer(self.handlers[row[FATE]])
-            if answer is None or answer is Response.CONTINUE:
-                continue
-            if row["without"]:
-                deadly.append((task, None))
-            if first is None or (task in cuts and first > cuts[task]):
-                continue
-            if effective(answer, task=task, position=first.position) is Response.FAIL:
-                deadly.append((task, first.position))
-        if not deadly:
-            return cuts, None
-        first_of_all = min(deadly, key=_order)
-        numbers = [n for n, each in self.handlers.items() if _may_fail(each, first_of_all)]
-        one = failed.where(_at([first_of_all]) & F.col(FATE).isin(numbers)).limit(1)
-        return cuts, bring(self.pipeline, one)[0]
-
-    def _ask_each(self, failed: DataFrame) -> tuple[dict[str, Cursor], FailedRecord | None]:
+    def _ask_each(self, failed: DataFrame) -> _Asked:
         """Ask the handlers record by record, in (task, position) order, page by page."""
-        cuts: dict[str, Cursor] = {}
-        last: tuple[str | None, int, int | None] | None = None
+        asked = _Asked()
+        now_ms = self.fates.now_ms()
         for page in self._pages(failed):
             for each in page:
-                if each.task is not None and each.task in cuts:
+                if each.task is not None and each.task in asked.cuts:
                     continue
-                where = (each.task, each.entry, each.position)
-                if each.position is not None and where == last:
-                    continue  # Two rows at one position are asked about once.
-                last = where
-                answer = self._ask(each)
-                if answer is Response.FAIL:
-                    return cuts, each
-                if answer is Response.PAUSE and each.task is not None:
-                    cuts[each.task] = Cursor(entry=each.entry, position=each.position)
-        return cuts, None
-
-    def _ask(self, failed: FailedRecord) -> Response:
-        if failed.problem.fatal:
-            return Response.FAIL
-        context = ErrorContext(
-            application=self.application,
-            pipeline=self.pipeline.name,
-            stage=failed.stage,
-            task=failed.task,
-            position=failed.position,
-        )
-        row = failed.row.asDict(recursive=True)
-        record = Record(key=failed.key, value=failed.value, row=row)
-        problem = failed.problem
-        error = RecordError(
-            problem.exception_class,
-            problem.message,
-            condition=problem.condition,
-            stack=problem.stack,
-        )
-        return ask(self.handlers[failed.number], context, record, error)
+                last = self.again.until_decided(each, failed, now_ms=now_ms)
+                if isinstance(last, Cured):
+                    asked.cured.append(last)
+                    continue
+                if last[0].problem.attempts != each.problem.attempts:
+                    asked.attempts[each.task, each.position] = last[0].problem.attempts
+                if last[1] is Response.FAIL:
+                    asked.fatal = last[0]
+                    return asked
+                if last[1] is Response.PAUSE and each.task is not None:
+                    asked.cuts[each.task] = Cursor(entry=each.entry, position=each.position)
+        return asked
 
     def _pages(self, failed: DataFrame) -> Iterator[list[FailedRecord]]:
         order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
         ranked = failed.withColumn(_RANK, F.row_number().over(order)).localCheckpoint(eager=True)
         for first in range(1, ranked.count() + 1, _PAGE):
             page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
-            yield bring(self.pipeline, page.orderBy(_RANK).drop(_RANK))
+            yield bring(self.fates.pipeline, page.orderBy(_RANK).drop(_RANK))
 
     def _described(
-        self, failed: DataFrame, cuts: Mapping[str, Cursor], blamed: Sequence[Coordinates]
+        self, failed: DataFrame, asked: _Asked, blamed: Sequence[Coordinates]
     ) -> Decision:
         """Bring the examples, and count the rest exactly."""
+        cuts = asked.cuts
         cut = cut_of(cuts)
         standing = failed.where(cut.isNull() | (place() <= cut))
-        cause = [F.col(FATE), F.col(ERROR)["exception_class"], F.col(ERROR)["frame"]]
+        attempts = F.coalesce(F.col(ERROR)["attempts"], F.lit(1))
+        cause = [F.col(FATE), F.col(ERROR)["exception_class"], F.col(ERROR)["frame"], attempts]
         order = Window.partitionBy(*cause).orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-        always = _at(blamed) | F.coalesce(place() == cut, F.lit(False))
+        always = _at([*blamed, *asked.attempts]) | F.coalesce(place() == cut, F.lit(False))
         is_example = (F.col(_RANK) <= self.examples_limit) | always
         ranked = standing.withColumn(_RANK, F.row_number().over(order)).withColumn(
             _RANK, F.when(is_example, 0).otherwise(1)
         )
         ranked = ranked.localCheckpoint(eager=True)
-        brought = bring(self.pipeline, ranked.where(F.col(_RANK) == 0).drop(_RANK))
+        brought = bring(self.fates.pipeline, ranked.where(F.col(_RANK) == 0).drop(_RANK))
+        brought = [asked.with_attempts(each) for each in brought]
         brought.sort(key=lambda each: _order((each.task, each.position)))
-        fatal = next((each for each in brought if each.problem.fatal), None)
+        fatal = next((each for each in brought if self.fates.is_fatal(each)), None)
         if fatal is not None:
             return Decision(fatal=fatal)
         paused = [each for each in brought if _is_cut(each, cuts)]
@@ -193,6 +160,7 @@ class Judge:
             paused=paused,
             examples=[each for each in brought if not _is_cut(each, cuts)],
             rest=_counted(ranked.where(F.col(_RANK) == 1), cause),
+            cured=asked.cured,
         )
 
 
@@ -213,6 +181,7 @@ def _counted(failed: DataFrame, cause: Sequence[Column]) -> list[Rest]:
             number=row["cause0"],
             exception_class=row["cause1"],
             frame=row["cause2"],
+            attempts=row["cause3"],
             count=row["n"],
             first=row["first"],
             last=row["last"],
@@ -221,18 +190,20 @@ def _counted(failed: DataFrame, cause: Sequence[Column]) -> list[Rest]:
     ]
 
 
-def _may_fail(handler: Handler, where: Coordinates) -> bool:
-    answer = constant_answer(handler) or Response.CONTINUE
-    return effective(answer, task=where[0], position=where[1]) is Response.FAIL
+def _say(decision: Decision) -> None:
+    """Say once per task what was left out."""
+    left_out = Counter({each.task: 0 for each in decision.examples})
+    for each in decision.examples:
+        left_out[each.task] += 1
+    for rest in decision.rest:
+        left_out[rest.task] += rest.count
+    for task, number in left_out.items():
+        say(Saying.RECORD_SKIPPED, f"{number} failed records of task {task!r} are")
 
 
 def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:
     where = Cursor(entry=each.entry, position=each.position)
     return each.task is not None and cuts.get(each.task) == where
-
-
-def _cursor(row: Row | None) -> Cursor | None:
-    return None if row is None else Cursor(entry=row["entry"], position=row["position"])
 
 
 def _at(places: Sequence[Coordinates]) -> Column:

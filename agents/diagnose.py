@@ -12,12 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from agents.guard import as_column, failfast
 from agents.pipeline import Pipeline
 from agents.worker.columns import ROW, SOURCE
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import unwrapped
 
 _MESSAGE_CHARACTERS = 4_000
 _STACK_CHARACTERS = 16_000
 _CAUSES = 10
-#: Not the record's fault: Spark asks for another setting, and every record would fail.
-_FATAL = ("org.apache.spark.SparkUpgradeException",)
+
+
+#: Of what no table knows.
+UNKNOWN = Cause(names=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +33,9 @@ class Problem:
     condition: str | None = None
     stack: str | None = None
     frame: str | None = None
-    #: Will hit every record: FAIL, whatever the handler says.
-    fatal: bool = False
+    #: What the tables know it by.
+    cause: Cause = UNKNOWN
+    attempts: int = 1
 
 
 NOT_REPEATED = Problem(
@@ -104,14 +109,24 @@ def _problem(spark: SparkSession, thrown: Any) -> Problem:
     messages = [str(each.getMessage() or "").strip() for each in chain]
     causes = [f"caused by {name}: {text}" for name, text in zip(names, messages, strict=True)]
     stack = str(jvm.org.apache.spark.util.Utils.exceptionString(chain[0]))
-    is_error = jvm.java.lang.Class.forName("java.lang.Error").isInstance(chain[0])
     return Problem(
         exception_class=names[0],
         message="\n".join([messages[0], *causes[1:]])[:_MESSAGE_CHARACTERS],
         condition=_condition(jvm, chain[0]),
         stack=stack[:_STACK_CHARACTERS],
-        fatal=bool(is_error) or any(name in _FATAL for name in names),
+        cause=unwrapped(
+            [Cause(names=_names(each), condition=_condition(jvm, each)) for each in chain]
+        ),
     )
+
+
+def _names(thrown: Any) -> tuple[str, ...]:
+    """Return the names of an exception's class and of those that it extends."""
+    names, cls = [], thrown.getClass()
+    while cls is not None and cls.getName() != "java.lang.Throwable":
+        names.append(str(cls.getName()))
+        cls = cls.getSuperclass()
+    return tuple(names)
 
 
 def _condition(jvm: Any, thrown: Any) -> str | None:

@@ -12,6 +12,7 @@ from agents.diagnose import Problem, explain
 from agents.guard import VALUE, guarded
 from agents.pipeline import Deserialize, Pipeline
 from agents.worker.columns import ENTRY, ERROR, FATE, POSITION, ROW, SOURCE, TASK
+from controlplane.domain.causes import Cause
 
 _KEY = "__arrester_key"
 _VALUE = "__arrester_value"
@@ -88,6 +89,9 @@ def _problem(row: Row) -> Problem:
         message=error["message"],
         stack=error["stack"],
         frame=error["frame"],
+        condition=error["condition"],
+        cause=Cause(names=tuple(error["names"]), condition=error["condition"]),
+        attempts=error["attempts"],
     )
 
 

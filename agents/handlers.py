@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from controlplane.domain.errors import ArresterError, InvalidValue
 from controlplane.domain.events import Response
+from controlplane.domain.policy import Answer
+from controlplane.domain.respond import HandlerRaised, as_answer
 
 _log = logging.getLogger("arrester.handlers")
 
@@ -42,6 +44,8 @@ class ErrorContext:
     task: str | None
     #: None only where the record has no usable position (stage `source`).
     position: int | None
+    #: How many times the operation was tried.
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +61,18 @@ class Handler(Protocol):
     """Decides what becomes of a record that failed.
 
     It is asked on the driver, once per failed record, in (task, position) order. One that raises,
-    or answers anything but a Response, means FAIL. A handler with an attribute `answer` declares
+    or answers what is no answer, means FAIL. A handler with an attribute `answer` declares
     that it always gives this answer, and need not be asked: a million failed records then cost no
     round through Python.
     """
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
-        """Return CONTINUE (leave the record out), PAUSE (hold its task) or FAIL."""
+    def handle(
+        self, context: ErrorContext, record: Record, exception: RecordError
+    ) -> Answer | Response:
+        """Return CONTINUE (leave the record out), RETRY, PAUSE (hold its task) or FAIL.
+
+        RETRY is valid for a retriable failure while there is budget; else it is FAIL.
+        """
         ...
 
 
@@ -72,7 +81,7 @@ class ConstantHandler(Protocol):
     """A handler that declares its only answer."""
 
     @property
-    def answer(self) -> Response:
+    def answer(self) -> Answer | Response:
         """The answer to every record."""
         ...
 
@@ -81,9 +90,9 @@ class ConstantHandler(Protocol):
 class LogAndFail:
     """FAIL at the first failed record: nothing is skipped, the thread ends (the default)."""
 
-    answer: Response = Response.FAIL
+    answer: Answer = Answer.FAIL
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
         """Return FAIL."""
         return self.answer
 
@@ -92,9 +101,9 @@ class LogAndFail:
 class LogAndContinue:
     """CONTINUE: leave the failed record out, as a dead letter where those are enabled."""
 
-    answer: Response = Response.CONTINUE
+    answer: Answer = Answer.CONTINUE
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
         """Return CONTINUE."""
         return self.answer
 
@@ -103,22 +112,26 @@ class LogAndContinue:
 class LogAndPause:
     """PAUSE: hold the failed record and all later ones of its task (KIP-990)."""
 
-    answer: Response = Response.PAUSE
+    answer: Answer = Answer.PAUSE
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
         """Return PAUSE."""
         return self.answer
 
 
-def constant_answer(handler: Handler) -> Response | None:
-    """Return the only answer of `handler` when it declares one, else None: it must be asked."""
-    return handler.answer if isinstance(handler, ConstantHandler) else None
+def constant_answer(handler: Handler | None) -> Answer | None:
+    """Return the only answer of `handler` when it declares one, else None: it must be asked.
+
+    What RETRY comes to depends on the record, so a handler that declares it is asked too.
+    """
+    declared = as_answer(handler.answer) if isinstance(handler, ConstantHandler) else None
+    return None if declared is Answer.RETRY else declared
 
 
 def check_handler(name: str, handler: Any) -> Handler:
     """Return `handler` when it is one, else raise InvalidValue naming the argument `name`."""
     answer = getattr(handler, "answer", None)
-    declares_nonsense = answer is not None and not isinstance(answer, Response)
+    declares_nonsense = answer is not None and as_answer(answer) is None
     if not callable(getattr(handler, "handle", None)) or declares_nonsense:
         allowed = "an object with handle(context, record, exception) -> Response, not a class"
         raise InvalidValue(name, handler, allowed)
@@ -126,28 +139,10 @@ def check_handler(name: str, handler: Any) -> Handler:
     return checked
 
 
-def ask(
-    handler: Handler, context: ErrorContext, record: Record, exception: RecordError
-) -> Response:
-    """Return the handler's answer; a handler that raises or answers nonsense means FAIL.
-
-    PAUSE becomes FAIL where nothing can be held: on the global task, and on a record that has no
-    position to hold at.
-    """
-    answer: Any
+def ask(handler: Handler, context: ErrorContext, record: Record, exception: RecordError) -> object:
+    """Return what the handler answers, or HandlerRaised: whether it is an answer, the rules say."""
     try:
-        answer = handler.handle(context, record, exception)
-    except BaseException:  # SystemExit in a handler must not hang the query
-        _log.exception("%s raised on %s: FAIL", type(handler).__name__, context)
-        return Response.FAIL
-    if not isinstance(answer, Response):
-        _log.warning("%s answered %r on %s: FAIL", type(handler).__name__, answer, context)
-        return Response.FAIL
-    return effective(answer, task=context.task, position=context.position)
-
-
-def effective(answer: Response, *, task: str | None, position: int | None) -> Response:
-    """Return what `answer` comes to for a task and position: PAUSE needs both, else it is FAIL."""
-    if answer is Response.PAUSE and (task is None or position is None):
-        return Response.FAIL
-    return answer
+        return handler.handle(context, record, exception)
+    except BaseException as exc:  # SystemExit in a handler must not hang the query
+        _log.exception("%s raised on %s", type(handler).__name__, context)
+        return HandlerRaised(type(exc).__name__)

@@ -28,7 +28,8 @@ class Ending(StrEnum):
     SHUT_DOWN = "SHUT_DOWN"
     #: A failure ended a thread and with it the instance; `Agent.exception` has it.
     FAILED = "FAILED"
-    #: No pipeline is left: each query ended by itself, or a newer run took its checkpoint over.
+    #: No pipeline is left: each query ended by itself, or by SHUTDOWN_THREAD, or a newer run took
+    #: its checkpoint over.
     FINISHED = "FINISHED"
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline, Process
-from agents.shipping import shipped_records
+from agents.shipping import shipped, shipped_rules
 from agents.worker.columns import (
     CARRIED,
     ENTRY,
@@ -24,11 +24,13 @@ from agents.worker.columns import (
     INTERNAL,
     ORDINAL,
     POSITION,
+    RETRIES,
     ROW,
     SOURCE,
     TASK,
 )
 from controlplane.domain.names import KEY_MAX_BYTES
+from controlplane.domain.policy import Policy
 
 #: Up to so many records are looked through by one Spark task: a shuffle would cost more.
 _ONE_TASK_RECORDS = 200_000
@@ -44,6 +46,10 @@ class Evaluated:
     records: int
     failed: int
     held: int
+    #: Attempts after the first that its records took, of those that passed too.
+    retries: int
+    #: Local checkpoints to give back; None: `frame` is the only one.
+    blocks: tuple[DataFrame, ...] | None = None
 
     @property
     def clean(self) -> bool:
@@ -58,8 +64,9 @@ class Evaluated:
 
     def release(self) -> None:
         """Give the blocks of the local checkpoint back."""
-        plan: Any = self.frame._jdf.queryExecution().analyzed()
-        plan.rdd().unpersist(False)
+        for frame in self.blocks or (self.frame,):
+            plan: Any = frame._jdf.queryExecution().analyzed()
+            plan.rdd().unpersist(False)
 
 
 def evaluate(
@@ -68,6 +75,7 @@ def evaluate(
     *,
     blocked: Collection[str | None] = (),
     marks: DataFrame | None = None,
+    policy: Policy = Policy(),  # noqa: B008 (frozen)
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record by itself.
 
@@ -77,14 +85,14 @@ def evaluate(
     all records that have it, whatever the steps made of them.
     """
     prepared = _prepared(source, pipeline, blocked, marks)
-    evaluated = _checkpointed(_processed(_deserialized(prepared, pipeline), pipeline))
+    evaluated = _checkpointed(_processed(_deserialized(prepared, pipeline), pipeline, policy))
     twice = _positions_twice(evaluated)
     if twice is None:
         return evaluated
     evaluated.release()
     known = twice if marks is None else marks.unionByName(twice)
     again = _prepared(source, pipeline, blocked, known)
-    return _checkpointed(_processed(_deserialized(again, pipeline), pipeline))
+    return _checkpointed(_processed(_deserialized(again, pipeline), pipeline, policy))
 
 
 def output_columns(pipeline: Pipeline) -> list[Column]:
@@ -134,6 +142,7 @@ def _prepared(
         fate.alias(FATE),
         F.lit(None).cast(ERROR_TYPE).alias(ERROR),
         F.lit(0).alias(ORDINAL),
+        F.lit(0).cast("long").alias(RETRIES),
         *theirs,
     )
 
@@ -167,11 +176,11 @@ def _deserialized(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
     return frame
 
 
-def _processed(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+def _processed(frame: DataFrame, pipeline: Pipeline, policy: Policy) -> DataFrame:
     """Run all Python steps in one pass over Arrow batches."""
     if not pipeline.processors:
         return frame
-    worker = shipped_records()
+    worker = shipped("records")
     steps = [
         worker.Step(number=number, function=step.function, schema_json=step.schema.json())
         for number, step in enumerate(pipeline.steps, start=SOURCE + 1)
@@ -183,7 +192,7 @@ def _processed(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
         T.StructField(field.name, field.dataType, True)
         for field in pipeline.processors[-1].schema.fields
     ]
-    guarded_steps = worker.GuardedSteps(steps, timezone=timezone)
+    guarded_steps = worker.GuardedSteps(steps, timezone=timezone, rules=shipped_rules(policy))
     return frame.mapInArrow(guarded_steps, T.StructType([*carried, *made]))
 
 
@@ -195,6 +204,7 @@ def _checkpointed(frame: DataFrame) -> Evaluated:
         F.count_if(first).alias("records"),
         F.count_if(first & (fate >= SOURCE)).alias("failed"),
         F.count_if(first & (fate == HELD)).alias("held"),
+        F.sum(F.when(first, F.col(RETRIES)).otherwise(0)).alias("retries"),
     ).localCheckpoint(eager=True)
     counts = seen.get
     return Evaluated(
@@ -202,6 +212,7 @@ def _checkpointed(frame: DataFrame) -> Evaluated:
         records=int(counts["records"]),
         failed=int(counts["failed"]),
         held=int(counts["held"]),
+        retries=int(counts["retries"] or 0),
     )
 
 

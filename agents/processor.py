@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from uuid import uuid4
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from agents.again import Again, with_cured
 from agents.config import AgentConfig
 from agents.deadletters import DeadLetterFolder, publish
 from agents.decisions import Coordinates, Decision, Judge
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
 from agents.failed import FailedRecord
-from agents.handlers import Handler, LogAndFail
+from agents.fates import Fates, stage_policies
 from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
 from agents.ledger import Ledger
 from agents.microbatch import Evaluated, evaluate
-from agents.pipeline import Deserialize, Pipeline
+from agents.pipeline import Pipeline
 from agents.telling import Teller
-from agents.worker.columns import ENTRY, FATE, ORDINAL, ROW, SOURCE
+from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, RETRIES, ROW, SOURCE, TASK
 from controlplane.domain.errors import ArresterError
-from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
+from controlplane.domain.events import RecordsDeadLettered, RecordsHeld, RetriesCounted
+from controlplane.domain.policy import StageKind
 
 Clock = Callable[[], datetime]
 
@@ -65,6 +69,7 @@ class Processor:
         root: str,
         clock: Clock,
         check: Callable[[], None],
+        wait: Callable[[int], None],
     ) -> None:
         self._pipeline = pipeline
         self._spark = pipeline.source.sparkSession
@@ -72,13 +77,21 @@ class Processor:
         self._teller = teller
         self._clock = clock
         self._check = check
-        self._chunk_records = config.held_chunk_records
+        self._chunk_records = config.errors.held_chunk_records
         self._shelf = Shelf(spark=self._spark, root=root, schema=pipeline.source.schema)
-        self._judge = Judge(
+        self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
+        #: What the executors go by.
+        self._policy = config.errors.policy(StageKind.PROCESS)
+        fates = Fates(
             application=config.application,
             pipeline=pipeline,
-            handlers=handlers_of(pipeline, config),
-            examples_limit=config.examples_limit,
+            stages=stage_policies(pipeline, config),
+            clock=clock,
+        )
+        self._judge = Judge(
+            fates=fates,
+            again=Again(fates=fates, policy=self._policy, wait=wait),
+            examples_limit=config.errors.examples_limit,
         )
         self._letters = dead_letter_folder(pipeline, journal.ledger, config)
         #: The last Spark micro-batch whose sink has returned.
@@ -99,21 +112,36 @@ class Processor:
         self._journal.check_owned()
         self.finish_open_chunk()
         before = self._ledger.asides_of_batch(batch)
-        evaluated = evaluate(
-            source,
-            self._pipeline,
-            blocked=() if before else self._ledger.blocked(),
-            marks=self._shelf.marks(before),
-        )
+        with self._given_up_on_stop():
+            evaluated = evaluate(
+                source,
+                self._pipeline,
+                blocked=() if before else self._ledger.blocked(),
+                marks=self._shelf.marks(before),
+                policy=self._policy,
+            )
         self._check()
         decision = self._decided(evaluated, self._dead_before())
+        evaluated = with_cured(evaluated, decision.cured)
         self._check()
-        if not evaluated.clean:
+        if not evaluated.clean or evaluated.retries:
             order = before[0].entry if before else self._journal.next_number
             self._commit(evaluated, decision, batch=batch, order=order)
         self._write(evaluated, decision, self._ledger.batch_number(batch))
         evaluated.release()
         self.last_batch = max(batch, self.last_batch)
+
+    def give_up(self) -> None:
+        """End an evaluation that is at work: nothing is decided yet, and attempts may wait long."""
+        self._spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    @contextmanager
+    def _given_up_on_stop(self) -> Iterator[None]:
+        self._spark.sparkContext.addJobTag(self._tag)
+        try:
+            yield
+        finally:
+            self._spark.sparkContext.removeJobTag(self._tag)
 
     def drain(self) -> bool:
         """Run the next chunk of held records of a task that runs; False where there is none."""
@@ -144,14 +172,16 @@ class Processor:
         """Evaluate, decide, commit, write. A pause in the chunk ends it before that record."""
         rows = self._shelf.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY)
         marks = self._shelf.marks(self._ledger.open_asides)
-        evaluated = evaluate(rows, self._pipeline, marks=marks)
+        with self._given_up_on_stop():
+            evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
         self._check()
         blame = self._ledger.task(chunk.task).blame
         decision = self._decided(evaluated, [] if blame is None else [(chunk.task, blame.position)])
+        evaluated = with_cured(evaluated, decision.cured)
         self._check()
         for cut in decision.cuts.values():
             chunk = self._shelf.cut_chunk(self._ledger, chunk, cut)
-        if self._ledger.open_chunk is None or evaluated.failed:
+        if self._ledger.open_chunk is None or evaluated.failed or evaluated.retries:
             self._commit(evaluated, decision, chunk=chunk)
         if chunk.taken:
             self._write(evaluated, decision, self._ledger.chunk_number(chunk.after))
@@ -196,6 +226,7 @@ class Processor:
         letters, lettered = self._dead_letters(evaluated, decision, at)
         told = self._teller.decided(decision, at, lambda key: self._ledger.task(key).blame)
         told += [self._teller.event(each, at) for each in lettered]
+        told += [self._teller.event(each, at) for each in helpful_retries(evaluated, decision)]
         for each in held:
             count = self._ledger.task(each.task).held + each.count
             told.append(self._teller.event(RecordsHeld(task=each.task, held=count), at))
@@ -221,6 +252,8 @@ class Processor:
     ) -> tuple[str | None, list[Held]]:
         """Write what does not go to the sink; `order` is None for a chunk."""
         cut = cut_of(decision.cuts)
+        if evaluated.clean and not decision.cuts:
+            return None, []
         if order is not None:
             return self._shelf.put(evaluated.frame, cut, order=order)
         if not evaluated.failed:
@@ -262,26 +295,28 @@ class Processor:
         return self._letters
 
 
-def handlers_of(pipeline: Pipeline, config: AgentConfig) -> dict[int, Handler]:
-    """Return the handler of each step: the author's, else the configuration's, else FAIL."""
-    native = config.deserialization_handler or LogAndFail()
-    python = config.processing_handler or LogAndFail()
-    handlers: dict[int, Handler] = {SOURCE: pipeline.on_error or native}
-    for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
-        default = native if isinstance(step, Deserialize) else python
-        handlers[number] = step.on_error or default
-    return handlers
+def helpful_retries(evaluated: Evaluated, decision: Decision) -> list[RetriesCounted]:
+    """Return how many attempts failed and were repeated besides those of failed records."""
+    if not evaluated.retries:
+        return []
+    # A failed record tells of the attempts at the step that it failed in.
+    told = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
+    first = (F.col(ORDINAL) == 0) & ~must_hold(cut_of(decision.cuts))
+    helpful = F.sum(F.col(RETRIES) - told).alias("retries")
+    rows = evaluated.frame.where(first).groupBy(TASK).agg(helpful).where("retries > 0").collect()
+    return [RetriesCounted(task=row[TASK], retries=row["retries"]) for row in rows]
 
 
 def dead_letter_folder(
     pipeline: Pipeline, ledger: Ledger, config: AgentConfig
 ) -> DeadLetterFolder | None:
     """Return where dead letters go, None when they are not enabled."""
-    if not config.dlq_enable or config.dlq_path is None:
+    letters = config.errors.dead_letters
+    if not letters.enable or letters.path is None:
         return None
     return DeadLetterFolder(
         spark=pipeline.source.sparkSession,
-        path=config.dlq_path,
+        path=letters.path,
         application=config.application,
         pipeline=pipeline,
         checkpoint=ledger.checkpoint,

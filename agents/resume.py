@@ -138,6 +138,10 @@ class Resumer:
             F.lit(failure.message).alias("message"),
             F.lit(stack).alias("stack"),
             F.lit(failure.frame).alias("frame"),
+            F.lit(None).cast("array<string>").alias("names"),
+            F.lit(failure.condition).alias("condition"),
+            F.lit(None).cast("string").alias("kind"),
+            F.lit(failure.attempts).alias("attempts"),
         )
         return rows.select(
             ROW,

@@ -13,9 +13,13 @@ from types import ModuleType
 from pyspark import SparkContext
 
 from agents import worker
+from controlplane.domain import causes, retry
+from controlplane.domain.policy import Policy
 
 #: A cluster may have another package called `agents`; our zip would come before it.
 SHIPPED = "_arrester_worker"
+#: Rules that the executors follow too: the very files, which need the standard library only.
+_RULES = (causes, retry)
 
 
 def ship(context: SparkContext) -> None:
@@ -30,14 +34,32 @@ def ship(context: SparkContext) -> None:
     importlib.invalidate_caches()
 
 
-def shipped_records() -> ModuleType:
-    """Return the module whose classes unpickle on executors; `ship` must have run."""
-    return importlib.import_module(f"{SHIPPED}.records")
+def shipped(name: str) -> ModuleType:
+    """Return a module whose classes unpickle on executors; `ship` must have run."""
+    return importlib.import_module(f"{SHIPPED}.{name}")
+
+
+def shipped_rules(policy: Policy) -> object:
+    """Return what the worker's `Rules` say of a policy, made of what unpickles on executors."""
+    retry, causes = shipped("retry"), shipped("causes")
+    allowed = retry.RetryPolicy(
+        limit=policy.retry.limit,
+        timeout_ms=policy.retry.timeout_ms,
+        delay_max_ms=policy.retry.delay_max_ms,
+    )
+    return shipped("attempts").Rules(
+        wait_after=allowed.wait_after,
+        describe=causes.describe,
+        known_as=causes.known_as,
+        kinds={name: ruling.kind.value for name, ruling in policy.table.rulings.items()},
+        retries=policy.retry.limit != 0,
+    )
 
 
 def _archive() -> Path:
     """Write the zip, named by its content: other code is another file."""
-    sources = sorted(Path(worker.__path__[0]).glob("*.py"))
+    own = Path(worker.__path__[0]).glob("*.py")
+    sources = sorted([*own, *(Path(str(module.__file__)) for module in _RULES)])
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     archive = Path(tempfile.mkdtemp(prefix="arrester-")) / f"arrester_worker_{digest}.zip"
     with zipfile.ZipFile(archive, "w") as target:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from agents.decisions import Decision, Rest
 from agents.diagnose import Problem
@@ -15,6 +16,7 @@ from agents.failed import FailedRecord, is_native, stage_of
 from agents.ledger import Blame
 from agents.payload import body
 from agents.pipeline import Pipeline
+from agents.saying import say
 from controlplane.domain.events import (
     Body,
     Event,
@@ -27,8 +29,7 @@ from controlplane.domain.events import (
     TaskPaused,
 )
 from controlplane.domain.fingerprint import fingerprint
-
-_log = logging.getLogger("arrester.failures")
+from controlplane.domain.levels import Saying
 
 #: Finds the record that a task was last held or died at.
 BlameOf = Callable[[str | None], Blame | None]
@@ -70,7 +71,10 @@ class Teller:
             self.failed(each, Response.CONTINUE, at, blame_of(each.task))
             for each in decision.examples
         ]
-        told += [self.event(each, at) for each in self._counted(decision)]
+        for counted in self._counted(decision):
+            more = f"{counted.count} more up to position {counted.last_position}"
+            self._log(counted, more)
+            told.append(self.event(counted, at))
         halted: set[str | None] = set()
         for each in decision.paused:
             told.append(self.failed(each, Response.PAUSE, at, blame_of(each.task)))
@@ -93,25 +97,20 @@ class Teller:
             response=response,
             key=each.key,
             recurrence=blame is not None and blame.position == each.position,
+            logged=self.log,
         )
         told = self._body(each)
-        self._logged(data, told)
+        self._log(data, f"position {data.position}", f" {told.record}" if self.log_records else "")
         return self.event(data, at, body=told)
 
-    def _logged(self, data: RecordFailed, told: Body) -> None:
+    def _log(self, data: RecordFailed | FailuresCounted, where: str, record: str = "") -> None:
+        """Report a failure in the log (errors.log.enable); each one that is told, once."""
         if not self.log:
             return
-        _log.warning(
-            "%s: %s failed at task %r, position %s: %s: %s: %s%s",
-            self.pipeline.name,
-            data.failure.stage,
-            data.task,
-            data.position,
-            data.failure.exception_class,
-            first_line(data.failure.message),
-            data.response,
-            f" {told.record}" if self.log_records else "",
-        )
+        cause = f"{data.failure.exception_class}: {first_line(data.failure.message)}"
+        line = f"{self.pipeline.name}: {data.failure.stage} failed at task {data.task!r}, {where}"
+        attempts = f" (attempt {data.failure.attempts})" if data.failure.attempts > 1 else ""
+        say(Saying.FAILURE_REPORTED, f"{line}{attempts}: {cause}: {data.response}{record}")
 
     def _body(self, each: FailedRecord) -> Body:
         return body(
@@ -137,6 +136,7 @@ class Teller:
                 first_position=rest.first,
                 last_position=rest.last,
                 estimated=is_native(self.pipeline, rest.number),
+                logged=self.log,
             )
             for rest in decision.rest
             for cause, count in self._causes(rest, told)
@@ -150,6 +150,8 @@ class Teller:
             for each in told
             if each.number == rest.number and (native or _is_alike(each.problem, rest))
         ]
+        # What was tried more often is told with its own number of attempts.
+        examples = [replace(each, attempts=rest.attempts) for each in examples]
         if not examples:
             stage = stage_of(self.pipeline, rest.number)
             return [(_unseen(stage, rest), rest.count)]
@@ -171,6 +173,7 @@ def failure(stage: str, problem: Problem) -> Failure:
         condition=problem.condition,
         message=problem.message,
         frame=problem.frame,
+        attempts=problem.attempts,
         fingerprint=fingerprint(
             stage=stage,
             exception_class=problem.exception_class,
@@ -201,6 +204,7 @@ def _unseen(stage: str, rest: Rest) -> Failure:
         exception_class=rest.exception_class or "NotEvaluated",
         message="",
         frame=rest.frame,
+        attempts=rest.attempts,
     )
     return failure(stage, problem)
 

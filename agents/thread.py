@@ -35,6 +35,8 @@ _log = logging.getLogger("arrester.thread")
 
 #: How often held records and unsent entries are looked after.
 _TICK_SECONDS = 0.05
+#: How often a stop looks whether an evaluation is to be given up.
+_STOP_TICK_SECONDS = 0.2
 #: Between two chunks of held records, so that a waiting micro-batch gets the lock.
 _BREATH_SECONDS = 0.01
 
@@ -94,6 +96,11 @@ class PipelineThread:
         return self._journal.ledger.checkpoint
 
     @property
+    def is_global(self) -> bool:
+        """Whether the pipeline has one task only, the global one."""
+        return self.pipeline.task is None
+
+    @property
     def epoch(self) -> int:
         """The number of this run at its checkpoint."""
         return self._teller.run.epoch
@@ -118,9 +125,9 @@ class PipelineThread:
             pipeline=self.pipeline,
             instance=self._instance,
             run=run,
-            redact=self._config.redact,
-            log=self._config.log_enable,
-            log_records=self._config.log_include_messages,
+            redact=self._config.errors.redact,
+            log=self._config.errors.log.enable,
+            log_records=self._config.errors.log.include_messages,
         )
         self._release = Release(self._journal, files, self._outbox)
         try:
@@ -144,6 +151,7 @@ class PipelineThread:
             root=files.root,
             clock=_now,
             check=self._check_stop,
+            wait=self._wait,
         )
         self._resumer = Resumer(
             pipeline=self.pipeline,
@@ -174,7 +182,11 @@ class PipelineThread:
         if not self._loop.is_alive():
             return True
         # Half the time for the sink, half for Spark.
-        if self._lock.acquire(timeout=timeout_seconds / 2):
+        while not self._lock.acquire(timeout=_STOP_TICK_SECONDS):
+            if time.monotonic() > deadline - timeout_seconds / 2:
+                break
+            self._processor.give_up()
+        else:
             self._lock.release()
         stopper = threading.Thread(target=self._stop_query, name="arrester-stop", daemon=True)
         stopper.start()
@@ -247,6 +259,11 @@ class PipelineThread:
     def _check_stop(self) -> None:
         if self._stopping.is_set() or self._raised is not None:
             raise StopRequested(f"{self.pipeline.name} is to end")
+
+    def _wait(self, wait_ms: int) -> None:
+        """Wait before another attempt; a stop ends it at once, and then nothing is decided."""
+        self._stopping.wait(min(wait_ms / 1000, threading.TIMEOUT_MAX))
+        self._check_stop()
 
     def _note(self, exc: BaseException) -> None:
         # An interrupted job after a stop request is the stop, not a failure of its own.

@@ -20,9 +20,11 @@ from controlplane.domain.events import (
     RecordsDeadLettered,
     RecordsHeld,
     ResumeHow,
+    RetriesCounted,
     TaskDied,
     TaskPaused,
     TaskResumed,
+    ThreadReplaced,
 )
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
@@ -48,6 +50,10 @@ def sentence(data: EventData) -> str:
             about = "about " if data.estimated else ""
             span = f"{at(data.first_position)} to {at(data.last_position)}"
             return f"{about}{data.count:,} more, {span} → {data.response}: {cause(failure)}"
+        case RetriesCounted():
+            return f"{data.retries:,} retries that helped"
+        case ThreadReplaced():
+            return f"in {data.wait_ms / 1000:g} s: {data.reason}"
         case RecordsDeadLettered():
             return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
         case TaskPaused(failure=None):

@@ -17,8 +17,10 @@ FATE: Final = "__arrester_fate"
 ERROR: Final = "__arrester_error"
 #: 0 for the first row that a record became, 1 for the second…
 ORDINAL: Final = "__arrester_ordinal"
+#: How many attempts after the first its Python steps took.
+RETRIES: Final = "__arrester_retries"
 CARRIED: Final = (ROW, TASK, POSITION, ENTRY)
-INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, FATE, ERROR, ORDINAL)
+INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, FATE, ERROR, ORDINAL, RETRIES)
 
 #: The step number of the source itself.
 SOURCE: Final = 0
@@ -29,4 +31,9 @@ DECIDED: Final = -2
 #: A Python step returned None or nothing: the record is done and leaves no row.
 FILTERED: Final = -3
 
-ERROR_TYPE: Final = "struct<exception_class:string,message:string,stack:string,frame:string>"
+#: `names` and `condition` are what the exception is known by, `kind` what that means; `attempts`
+#: are those of the operation that failed.
+ERROR_TYPE: Final = (
+    "struct<exception_class:string,message:string,stack:string,frame:string,"
+    "names:array<string>,condition:string,kind:string,attempts:int>"
+)

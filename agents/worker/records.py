@@ -8,6 +8,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from .columns import CARRIED, ERROR, FATE, FILTERED, INTERNAL, ORDINAL, PREFIX
+from .attempts import Failed, Rules, tried
+from .columns import CARRIED, ERROR, FATE, FILTERED, INTERNAL, ORDINAL, PREFIX, RETRIES
 from .conform import Check, WrongType, struct_check
 
 Row = dict[str, Any]
@@ -24,6 +26,7 @@ UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 _MESSAGE_CHARACTERS = 4_000
 _STACK_CHARACTERS = 16_000
 _STACK_FRAMES = 60
+_HERE = os.path.dirname(__file__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,7 @@ class Outcome:
     rows: list[Row]
     fate: int | None = None
     error: Row | None = None
+    retries: int = 0
 
 
 class GuardedSteps:
@@ -51,8 +55,9 @@ class GuardedSteps:
     row that it became fails in a later step, the record has failed there.
     """
 
-    def __init__(self, steps: list[Step], *, timezone: str) -> None:
+    def __init__(self, steps: list[Step], *, timezone: str, rules: Rules) -> None:
         self._steps = steps
+        self._rules = rules
         self._timezone = timezone
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,24 +83,48 @@ class GuardedSteps:
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             # Rare: a value of a type that `conform` leaves to Arrow. Look for the record.
             last = self._steps[-1]
-            settled = [_convertible(outcome, types, last) for outcome in outcomes]
+            settled = [self._convertible(outcome, types, last) for outcome in outcomes]
             return _assemble(batch, settled, types)
 
     def _outcome(self, record: Row, checks: list[Check]) -> Outcome:
-        rows = [record]
+        rows, retries = [record], 0
         for step, check in zip(self._steps, checks, strict=True):
-            try:
-                rows = [made for row in rows for made in _made(step.function(row))]
-            except BaseException as exc:  # the author's code may raise anything, SystemExit too
-                return Outcome(rows=[], fate=step.number, error=_described(exc))
-            try:
-                for row in rows:
-                    check(row, "")
-            except (WrongType, RecursionError) as exc:
-                return Outcome(rows=[], fate=step.number, error=_misfit(exc, step))
-            if not rows:
-                return Outcome(rows=[], fate=FILTERED)
-        return Outcome(rows=rows)
+            made: list[Row] = []
+            for row in rows:
+                result = tried(partial(_operation, step, check), row, self._rules)
+                retries += result.attempts - 1
+                if result.failed is not None:
+                    error = _error_row(result.failed, step, result.attempts)
+                    return Outcome(rows=[], fate=step.number, error=error, retries=retries)
+                made += result.rows
+            if not made:
+                return Outcome(rows=[], fate=FILTERED, retries=retries)
+            rows = made
+        return Outcome(rows=rows, retries=retries)
+
+    def _convertible(self, outcome: Outcome, types: pa.Schema, last: Step) -> Outcome:
+        """Return `outcome`, as a failure of the last step if Arrow cannot take one of its rows."""
+        try:
+            for row in outcome.rows:
+                for each in types:
+                    pa.array([row.get(each.name)], each.type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
+            misfit = WrongType(f"field {each.name} is {each.type}: {exc}")
+            failed = Failed(error=misfit, cause=self._rules.describe(misfit), kind=None)
+            error = _error_row(failed, last, 1)
+            return Outcome(rows=[], fate=last.number, error=error, retries=outcome.retries)
+        return outcome
+
+
+def _operation(step: Step, check: Check, row: Row) -> list[Row]:
+    """Return the rows that a step makes of one row, each checked."""
+    rows = _made(step.function(row))
+    try:
+        for each in rows:
+            check(each, "")
+    except RecursionError as exc:
+        raise WrongType(f"a row is nested too deeply: {exc}") from exc
+    return rows
 
 
 def _schema(step: Step) -> StructType:
@@ -121,7 +150,7 @@ def _made(answer: object) -> list[Row]:
 
 def _assemble(batch: pa.RecordBatch, outcomes: list[Outcome], types: pa.Schema) -> pa.RecordBatch:
     """Return the rows of all outcomes as one batch, each beside its record's carried columns."""
-    origins, rows, fates, ordinals = [], [], [], []
+    origins, rows, fates, ordinals, retries = [], [], [], [], []
     errors: list[Row | None] = []
     carried_errors = batch.column(batch.schema.get_field_index(ERROR))
     for index, outcome in enumerate(outcomes):
@@ -134,6 +163,7 @@ def _assemble(batch: pa.RecordBatch, outcomes: list[Outcome], types: pa.Schema) 
             fates.append(outcome.fate)
             errors.append(known)
             ordinals.append(ordinal)
+            retries.append(outcome.retries)
     take = pa.array(origins, pa.int32())
     columns = {
         name: batch.column(batch.schema.get_field_index(name)).take(take) for name in CARRIED
@@ -141,24 +171,25 @@ def _assemble(batch: pa.RecordBatch, outcomes: list[Outcome], types: pa.Schema) 
     columns[FATE] = pa.array(fates, pa.int32())
     columns[ERROR] = pa.array(errors, batch.schema.field(ERROR).type)
     columns[ORDINAL] = pa.array(ordinals, pa.int32())
+    columns[RETRIES] = pa.array(retries, pa.int64())
     ours = [columns[name] for name in INTERNAL]
     theirs = [pa.array([row.get(each.name) for row in rows], each.type) for each in types]
     return pa.RecordBatch.from_arrays(ours + theirs, names=[*INTERNAL, *types.names])
 
 
-def _convertible(outcome: Outcome, types: pa.Schema, last: Step) -> Outcome:
-    """Return `outcome`, as a failure of the last step when Arrow cannot take one of its rows."""
-    try:
-        for row in outcome.rows:
-            for each in types:
-                pa.array([row.get(each.name)], each.type)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
-        misfit = WrongType(f"field {each.name} is {each.type}: {exc}")
-        return Outcome(rows=[], fate=last.number, error=_misfit(misfit, last))
-    return outcome
+def _error_row(failed: Failed, step: Step, attempts: int) -> Row:
+    """Return what is kept of a failure, as ERROR_TYPE has it."""
+    exc = failed.error
+    described = _misfit(exc, step) if isinstance(exc, WrongType) else _described(exc)
+    return described | {
+        "names": list(failed.cause.names),
+        "condition": failed.cause.condition,
+        "kind": failed.kind,
+        "attempts": attempts,
+    }
 
 
-def _misfit(exc: BaseException, step: Step) -> Row:
+def _misfit(exc: WrongType, step: Step) -> Row:
     """Describe a returned row that is not of the step's schema; the frame is the function."""
     code = getattr(step.function, "__code__", None)
     frame = None
@@ -170,7 +201,7 @@ def _misfit(exc: BaseException, step: Step) -> Row:
 
 def _described(exc: BaseException) -> Row:
     trace = exc.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next
     try:
         lines = traceback.format_exception(type(exc), exc, trace, limit=_STACK_FRAMES)

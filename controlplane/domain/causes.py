@@ -77,16 +77,22 @@ def _name(cls: type) -> str:
 def _kafka_codes(exception: BaseException) -> Iterator[str]:
     """Yield the name of the error that a confluent_kafka.KafkaException carries."""
     error = exception.args[0] if exception.args else None
-    name = getattr(error, "name", None)
-    if error is not None and type(error).__name__ == "KafkaError" and callable(name):
-        yield f"{CONFLUENT}{name()}"
+    if error is not None and type(error).__name__ == "KafkaError":
+        name = _asked(error, "name")
+        if name is not None:
+            yield f"{CONFLUENT}{name}"
 
 
 def _condition(exception: BaseException) -> str | None:
     """Return the error condition of a PySpark exception, whose newest versions call it so."""
-    for method in ("getCondition", "getErrorClass"):
-        ask = getattr(exception, method, None)
-        if callable(ask):
-            found = ask()
-            return found if isinstance(found, str) else None
-    return None
+    return _asked(exception, "getCondition") or _asked(exception, "getErrorClass")
+
+
+def _asked(thing: object, method: str) -> str | None:
+    """Return the text that a method answers; it is somebody else's and may raise."""
+    try:
+        ask = getattr(thing, method, None)
+        found = ask() if callable(ask) else None
+    except Exception:
+        return None
+    return found if isinstance(found, str) else None

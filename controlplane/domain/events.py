@@ -143,6 +143,15 @@ class ThreadDied(Data, frozen=True, kw_only=True, tag=True):
     superseded: bool = False
 
 
+class ThreadReplaced(Data, frozen=True, kw_only=True, tag=True):
+    """A run has died of an exception, and a new one will take its place (KIP-671)."""
+
+    reason: str
+    #: How long the new one waits, and which replacement of the current window it is.
+    wait_ms: Count
+    replacement: Count
+
+
 # ── records ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -157,6 +166,8 @@ class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
     key: str | None = None
     #: The same record failed again after a resume or restart: an attempt, not another record.
     recurrence: bool = False
+    #: Whether it stands in the agent's log (errors.log.enable).
+    logged: bool = False
 
     @property
     def count(self) -> int:
@@ -175,6 +186,16 @@ class FailuresCounted(Data, frozen=True, kw_only=True, tag=True):
     last_position: Position | None
     #: The split among the groups of one task and stage is an estimate; its sum is exact.
     estimated: bool = False
+    #: Whether the agent's log has a line about them (errors.log.enable).
+    logged: bool = False
+
+
+class RetriesCounted(Data, frozen=True, kw_only=True, tag=True):
+    """Attempts at records of a task failed and were repeated, and it helped: no record failed."""
+
+    task: str | None
+    #: Failed attempts, each followed by another one.
+    retries: Count
 
 
 class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
@@ -312,6 +333,7 @@ class CommandCancelled(Data, frozen=True, kw_only=True, tag=True):
 TaskEvent = (
     RecordFailed
     | FailuresCounted
+    | RetriesCounted
     | RecordsDeadLettered
     | TaskPaused
     | RecordsHeld
@@ -319,7 +341,7 @@ TaskEvent = (
     | TaskDied
     | TaskRestarted
 )
-ThreadEvent = ThreadStarted | ThreadDied
+ThreadEvent = ThreadStarted | ThreadDied | ThreadReplaced
 InstanceEvent = InstanceStarted | InstanceStopping | InstanceStopped | InstanceLost | InstanceFound
 ApplicationEvent = ApplicationLatched | ApplicationOpened
 CommandEvent = (

@@ -30,12 +30,15 @@ from controlplane.domain.events import (
     RecordsHeld,
     Response,
     ResumeHow,
+    RetriesCounted,
     TaskDied,
     TaskEvent,
     TaskPaused,
     TaskRestarted,
     TaskResumed,
     ThreadDied,
+    ThreadEvent,
+    ThreadReplaced,
     ThreadStarted,
 )
 from controlplane.domain.names import TaskId
@@ -95,16 +98,18 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
             return replace(state, status=TaskStatus.RUNNING, position=None, **moved)
         case RecordsHeld():
             return replace(state, held=event.held)
-        case FailuresCounted() | RecordsDeadLettered():
+        case FailuresCounted() | RetriesCounted() | RecordsDeadLettered():
             return state
 
 
 def _counted(state: TaskState, event: TaskEvent, at: At) -> TaskState:
     match event:
         case RecordFailed():
-            return _failed(state, event, at, records=event.count, attempts=event.failure.attempts)
+            return _failed(state, event, at, attempted=1)
         case FailuresCounted():
-            return _failed(state, event, at, records=event.count, attempts=event.count)
+            return _failed(state, event, at, attempted=event.count)
+        case RetriesCounted():
+            return replace(state, counters=_retried(state.counters, event, at))
         case RecordsDeadLettered():
             produced = state.counters.dlq_records_produced + event.count
             return replace(state, counters=replace(state.counters, dlq_records_produced=produced))
@@ -116,26 +121,32 @@ def _counted(state: TaskState, event: TaskEvent, at: At) -> TaskState:
 
 
 def _failed(
-    state: TaskState,
-    event: RecordFailed | FailuresCounted,
-    at: At,
-    *,
-    records: int,
-    attempts: int,
+    state: TaskState, event: RecordFailed | FailuresCounted, at: At, *, attempted: int
 ) -> TaskState:
-    before: Counters = state.counters
-    skipped = records if event.response is Response.CONTINUE else 0
+    """Count failed records, and all attempts at them; `attempted` includes recurrences."""
+    before, attempts = state.counters, event.failure.attempts
+    skipped = event.count if event.response is Response.CONTINUE else 0
     counters = replace(
         before,
-        record_failures=before.record_failures + attempts,
+        record_failures=before.record_failures + attempted * attempts,
         records_skipped=before.records_skipped + skipped,
-        total_retries=before.total_retries + event.failure.attempts - 1,
+        total_retries=before.total_retries + attempted * (attempts - 1),
+        failures_logged=before.failures_logged + (attempted if event.logged else 0),
         last_failure_timestamp=_latest(before.last_failure_timestamp, at.occurred_at),
     )
-    return replace(state, failed=state.failed + records, counters=counters)
+    return replace(state, failed=state.failed + event.count, counters=counters)
 
 
-def evolve_thread(state: ThreadState, event: ThreadStarted | ThreadDied, at: At) -> ThreadState:
+def _retried(before: Counters, event: RetriesCounted, at: At) -> Counters:
+    return replace(
+        before,
+        record_failures=before.record_failures + event.retries,
+        total_retries=before.total_retries + event.retries,
+        last_failure_timestamp=_latest(before.last_failure_timestamp, at.occurred_at),
+    )
+
+
+def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState:
     """Return the pipeline's current run after `event`; an older run changes nothing."""
     if at.epoch < state.epoch:
         return state
@@ -153,6 +164,8 @@ def evolve_thread(state: ThreadState, event: ThreadStarted | ThreadDied, at: At)
             return replace(
                 state, status=ThreadStatus.DEAD, reason=event.reason, failure=event.failure
             )
+        case ThreadReplaced():
+            return replace(state, reason=f"{event.reason}; a new thread follows")
 
 
 def evolve_instance(

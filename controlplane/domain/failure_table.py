@@ -103,6 +103,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "java.lang.IllegalStateException",
         # A schema that does not fit, or an upgrade that changed an answer: not one record's fault.
         "java.lang.ClassCastException",
+        "java.lang.Error",
         "org.apache.spark.SparkUpgradeException",
         "INCONSISTENT_BEHAVIOR_CROSS_VERSION",
         "INTERNAL_ERROR",

@@ -65,6 +65,7 @@ class FakeThread:
     #: How long a graceful stop would take.
     busy_seconds: float = 0.0
     alive: bool = False
+    is_global: bool = False
     applying: threading.Event = field(default_factory=threading.Event)
     may_apply: threading.Event = field(default_factory=threading.Event)
 

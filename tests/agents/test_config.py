@@ -3,10 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agents.config_keys import KEYS, OLD_SPELLINGS
+from agents.config_keys import KEYS
 
-from agents.config import AgentConfig, InvalidConfiguration
+from agents.config import AgentConfig
 from agents.handlers import LogAndContinue, LogAndPause
+from controlplane.domain.error_keys import KEYS, SPELLINGS
+from controlplane.domain.errors import InvalidConfiguration
+from controlplane.domain.policy import StageKind
 
 
 def read(
@@ -30,12 +33,12 @@ def test_the_defaults_need_nothing(tmp_path: Path) -> None:
     config = read(spool=tmp_path / "made" / "when missing")
     assert config.redis_url is None
     assert config.spool_folder.is_dir()
-    assert config.spool_bytes == 2**30
-    assert config.examples_limit == 100
+    assert config.errors.spool_bytes == 2**30
+    assert config.errors.examples_limit == 100
     assert config.shutdown_timeout_seconds == 60
-    assert config.redact == ("password", "secret", "token", "key")
-    assert not config.dlq_enable
-    assert config.deserialization_handler is None
+    assert config.errors.redact == ("password", "secret", "token", "key")
+    assert not config.errors.dead_letters.enable
+    assert config.handlers == {}
 
 
 def test_values_may_be_text_as_in_a_properties_file() -> None:
@@ -48,9 +51,9 @@ def test_values_may_be_text_as_in_a_properties_file() -> None:
             "error.shutdown.timeout.ms": "1500",
         }
     )
-    assert config.log_enable
-    assert config.dlq_path == "/data/dlq"
-    assert config.redact == ("pin", "card.number")
+    assert config.errors.log.enable
+    assert config.errors.dead_letters.path == "/data/dlq"
+    assert config.errors.redact == ("pin", "card.number")
     assert config.shutdown_timeout_seconds == 1.5
 
 
@@ -62,7 +65,7 @@ def test_every_fault_is_in_one_message() -> None:
                 "errors.dlq.enable": True,
                 "errors.dlq.format": "csv",
                 "errors.examples.limit": 0,
-                "errors.tolerance": "all",
+                "errors.tolerated": "all",
                 "processing.exception.handler": "nowhere.Handler",
             },
             environment={"REDIS_URL": "http://me:secret@host", "ARRESTER_SPOOL": "/proc/nowhere"},
@@ -76,7 +79,7 @@ def test_every_fault_is_in_one_message() -> None:
         "errors.dlq.path": "None",
         "errors.dlq.format": "'csv'",
         "errors.examples.limit": "0",
-        "errors": "'errors.tolerance'",
+        "errors": "'errors.tolerated'",
         "processing.exception.handler": "'nowhere.Handler'",
     }.items():
         assert any(line.startswith(f"{name}: {value} is not allowed; allowed: ") for line in lines)
@@ -90,7 +93,7 @@ def test_a_password_is_never_shown() -> None:
 
 def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
     with pytest.raises(InvalidConfiguration) as caught:
-        read({"errors.retries.limit": 3})
+        read({"errors.retrys.limit": 3})
     assert all(name in str(caught.value) for name in KEYS)
 
 
@@ -111,7 +114,9 @@ def test_a_count_is_a_whole_number_within_its_bounds(value: object) -> None:
     ids=["path", "class", "object"],
 )
 def test_a_handler_is_a_path_a_class_or_an_object(value: object) -> None:
-    assert read({"processing.exception.handler": value}).processing_handler == LogAndPause()
+    assert read({"processing.exception.handler": value}).handlers == {
+        StageKind.PROCESS: LogAndPause()
+    }
 
 
 @pytest.mark.parametrize(
@@ -122,9 +127,31 @@ def test_what_is_no_handler_is_refused(value: object) -> None:
     assert faults({name: value}) == [name]
 
 
-@pytest.mark.parametrize(("old", "name"), OLD_SPELLINGS.items())
-def test_the_old_spelling_names_the_same_key_and_todays_wins(old: str, name: str) -> None:
-    field = f"{name.split('.')[0]}_handler"
-    assert getattr(read({old: LogAndPause}), field) == LogAndPause()
+@pytest.mark.parametrize("stage", ["deserialization", "processing"])
+def test_the_old_spelling_names_the_same_key_and_todays_wins(stage: str) -> None:
+    name = f"{stage}.exception.handler"
+    old = f"default.{name}"
+    assert list(read({old: LogAndPause}).handlers.values()) == [LogAndPause()]
     both: dict[str, object] = {name: LogAndContinue, old: LogAndPause}
-    assert getattr(read(both), field) == LogAndContinue()
+    assert list(read(both).handlers.values()) == [LogAndContinue()]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("errors.failure.scope", "task"),
+        ("errors.dlq.topic.name", "letters"),
+        ("errors.deadletterqueue.topic.name", "letters"),
+        ("held.records.limit", 10),
+        ("production.exception.handler", "agents.handlers.LogAndPause"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="nothing else is available yet"):
+        read({name: value})
+    assert name in KEYS | SPELLINGS
+
+
+def test_the_default_of_what_is_not_available_is_no_fault() -> None:
+    config = read({"errors.failure.scope": "THREAD", "errors.dlq.topic.name": ""})
+    assert not config.errors.dead_letters.enable

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from agents.again import Again
 from agents.checkpoint import HadoopStorage, LocalStorage, storage
+from agents.config import AgentConfig
 from agents.decisions import Decision, Judge
 from agents.failed import FailedRecord
+from agents.fates import Fates, stage_policies
 from agents.guard import ConnectRefused, require_classic
 from agents.handlers import LogAndContinue
 from agents.microbatch import evaluate
 from agents.pipeline import Pipeline, PipelineBuilder, PipelineInvalid, define
-from agents.shipping import ship, shipped_records
+from agents.shipping import ship, shipped
 from agents.worker.columns import FATE
 from controlplane.domain.errors import InvalidValue
+from controlplane.domain.policy import Policy
 from tests.agents.engine.bench import SCHEMA
 from tests.agents.engine.test_journal import check_storage
 
@@ -43,8 +48,22 @@ def begun(source: DataFrame) -> PipelineBuilder:
 def failures(source: DataFrame, pipeline: Pipeline) -> dict[int, FailedRecord]:
     """Return the failed records by position."""
     evaluated = evaluate(source, pipeline)
-    handlers = dict.fromkeys(range(len(pipeline.steps) + 1), LogAndContinue())
-    judge = Judge(application="tests", pipeline=pipeline, handlers=handlers, examples_limit=100)
+    config = AgentConfig.read(
+        "tests",
+        {
+            "deserialization.exception.handler": LogAndContinue,
+            "processing.exception.handler": LogAndContinue,
+        },
+    )
+    stages = stage_policies(pipeline, config)
+    fates = Fates(
+        application="tests", pipeline=pipeline, stages=stages, clock=lambda: datetime.now(UTC)
+    )
+    judge = Judge(
+        fates=fates,
+        again=Again(fates=fates, policy=Policy(), wait=lambda wait_ms: None),
+        examples_limit=100,
+    )
     decision: Decision = judge.decide(evaluated.frame, [])
     assert len(decision.examples) == evaluated.failed
     evaluated.release()
@@ -302,7 +321,7 @@ def test_our_code_is_shipped_once_under_a_name_of_its_own(spark: SparkSession) -
     before = list(spark.sparkContext._python_includes or ())
     ship(spark.sparkContext)
     assert spark.sparkContext._python_includes == before
-    assert shipped_records().__name__ == "_arrester_worker.records"
+    assert shipped("records").__name__ == "_arrester_worker.records"
 
 
 def test_hadoop_file_systems_fence_as_local_disks_do(spark: SparkSession, tmp_path: Any) -> None:

@@ -1,0 +1,114 @@
+"""A record is run again because its handler said so: it passes, or its fate is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from agents.failed import FailedRecord, bring
+from agents.fates import Fates, described
+from agents.microbatch import Evaluated, evaluate
+from agents.saying import say
+from agents.worker.columns import ENTRY, FATE, ORDINAL, POSITION, RETRIES, ROW, SOURCE, TASK
+from controlplane.domain.events import Response
+from controlplane.domain.levels import Saying
+from controlplane.domain.policy import Policy
+from controlplane.domain.respond import Decided
+from controlplane.domain.retry import Attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cured:
+    """A failed record that passed when it was run again."""
+
+    task: str | None
+    entry: int
+    position: int | None
+    evaluated: Evaluated
+    #: Failed attempts before it passed, besides those that its row tells of.
+    again: int
+
+    @property
+    def retries(self) -> int:
+        """How many attempts after the first it took, in all."""
+        return self.evaluated.retries + self.again
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows that it became."""
+        return self.evaluated.frame.withColumn(RETRIES, F.col(RETRIES) + F.lit(self.again))
+
+    def is_at(self) -> Column:
+        """Return whether a row is of this record."""
+        return (
+            F.col(TASK).eqNullSafe(F.lit(self.task))
+            & (F.col(ENTRY) == self.entry)
+            & F.col(POSITION).eqNullSafe(F.lit(self.position))
+        )
+
+
+def with_cured(evaluated: Evaluated, cured: Sequence[Cured]) -> Evaluated:
+    """Return `evaluated` with what the cured records became in place of their failures."""
+    if not cured:
+        return evaluated
+    frame = evaluated.frame
+    for each in cured:
+        frame = frame.where(~each.is_at()).unionByName(each.frame)
+    return replace(
+        evaluated,
+        frame=frame,
+        failed=evaluated.failed - len(cured),
+        retries=evaluated.retries + sum(each.retries for each in cured),
+        blocks=(evaluated.frame, *(each.evaluated.frame for each in cured)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """Runs failed records again while their handlers answer RETRY and there is budget."""
+
+    fates: Fates
+    policy: Policy
+    #: Waits so many milliseconds; raises when the run is to end, and then nothing is decided.
+    wait: Callable[[int], None]
+
+    def until_decided(
+        self, each: FailedRecord, failed: DataFrame, *, now_ms: int
+    ) -> Cured | tuple[FailedRecord, Response]:
+        """Return what the record became at last; `failed` is where its row is."""
+        attempts = Attempts(made=each.problem.attempts, started_ms=now_ms, now_ms=now_ms)
+        while True:
+            fate = self.fates.of_one(each, now_ms=now_ms, attempts=attempts)
+            if isinstance(fate, Decided):
+                return each, fate.response
+            say(Saying.RETRYING, described(each))
+            self.wait(fate.wait_ms)
+            result = self._run(each, failed, retries=attempts.made)
+            if isinstance(result, Cured):
+                return result
+            # One budget for the record, also when it now fails in a later step.
+            made = attempts.made + result.problem.attempts
+            each = replace(result, problem=replace(result.problem, attempts=made))
+            attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.fates.now_ms())
+
+    def _run(self, each: FailedRecord, failed: DataFrame, *, retries: int) -> Cured | FailedRecord:
+        row = failed.where(
+            F.col(TASK).eqNullSafe(F.lit(each.task))
+            & (F.col(ENTRY) == each.entry)
+            & F.col(POSITION).eqNullSafe(F.lit(each.position))
+        )
+        source = row.select(f"{ROW}.*", ENTRY)
+        evaluated = evaluate(source, self.fates.pipeline, policy=self.policy)
+        if evaluated.failed:
+            bad = evaluated.frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE))
+            return bring(self.fates.pipeline, bad)[0]
+        return Cured(
+            task=each.task,
+            entry=each.entry,
+            position=each.position,
+            evaluated=evaluated,
+            again=retries,
+        )

@@ -1,0 +1,141 @@
+"""Deciding without asking: every handler declares its answer, so counting is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from agents.entries import Cursor
+from agents.failed import FailedRecord, bring
+from agents.fates import Fates
+from agents.held import place
+from agents.worker.columns import ERROR, FATE, POSITION, TASK
+from controlplane.domain.causes import Cause
+from controlplane.domain.policy import Answer
+
+#: Before all positions: where a record without one stands.
+_FRONT = Cursor(entry=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Failed records of one task, step and kind: they are all answered alike."""
+
+    task: str | None
+    number: int
+    kind: str | None
+    answer: Answer
+    count: int
+    #: The first place among them; records without a position come before all.
+    first: Cursor
+
+    def condition(self) -> Column:
+        """Return whether a failed row is one of them, whatever its task."""
+        kind = F.col(ERROR)["kind"].eqNullSafe(F.lit(self.kind))
+        return (F.col(FATE) == self.number) & kind
+
+
+@dataclass(slots=True, kw_only=True)
+class Counting:
+    """One decision about failed records that nobody has to be asked about."""
+
+    failed: DataFrame
+    fates: Fates
+
+    def decide(self) -> tuple[dict[str, Cursor], FailedRecord | None]:
+        """Return the places that tasks pause at, and the first record that is answered FAIL."""
+        cuts: dict[str, Cursor] = {}
+        now_ms = self.fates.now_ms()
+        for task, groups in sorted(self._groups().items(), key=lambda each: _order(each[0])):
+            pause = _first(groups, Answer.PAUSE)
+            fail = _first(groups, Answer.FAIL)
+            stop = min((each for each in (pause, fail) if each is not None), default=None)
+            fatal = self._one_too_many(task, groups, stop, now_ms=now_ms)
+            if fatal is None and fail is not None and fail == stop:
+                fatal = self._record(task, [g for g in groups if g.answer is Answer.FAIL], 0)
+            if fatal is not None:
+                return cuts, fatal
+            if task is not None and pause is not None:
+                cuts[task] = pause
+        return cuts, None
+
+    def _groups(self) -> Mapping[str | None, list[Alike]]:
+        """Return the failed records of each task, by step and kind."""
+        kind = F.col(ERROR)["kind"].alias("kind")
+        with_position = F.col(POSITION).isNotNull()
+        rows = (
+            self.failed.groupBy(TASK, FATE, kind)
+            .agg(
+                F.first(F.col(ERROR)["names"]).alias("names"),
+                F.count(F.lit(1)).alias("count"),
+                F.count_if(~with_position).alias("without"),
+                F.min(F.when(with_position, place())).alias("first"),
+            )
+            .collect()
+        )
+        groups: dict[str | None, list[Alike]] = {}
+        for row in rows:
+            groups.setdefault(row[TASK], []).append(self._alike(row))
+        return groups
+
+    def _alike(self, row: Row) -> Alike:
+        # Only records of the source lack a position, and PAUSE holds none of them.
+        first = _FRONT if row["without"] else Cursor(**row["first"].asDict())
+        answer = self.fates.of_alike(
+            row[FATE],
+            Cause(names=tuple(row["names"] or ())),
+            task=row[TASK],
+            position=None if row["without"] else first.position,
+        )
+        return Alike(
+            task=row[TASK],
+            number=row[FATE],
+            kind=row["kind"],
+            answer=answer,
+            count=row["count"],
+            first=first,
+        )
+
+    def _one_too_many(
+        self, task: str | None, groups: Sequence[Alike], stop: Cursor | None, *, now_ms: int
+    ) -> FailedRecord | None:
+        """Count what a task leaves out, and return the exact record that exceeds a limit."""
+        left_out = [each for each in groups if each.answer is Answer.CONTINUE]
+        if not self.fates.limited or not left_out:
+            return None
+        number = sum(each.count for each in left_out)
+        if stop is not None:
+            number = self._rows(task, left_out).where(_is_before(stop)).count()
+        counted = self.fates.counted(task, number, now_ms=now_ms)
+        if counted.exceeded is None:
+            return None
+        return self._record(task, left_out, counted.tolerated)
+
+    def _record(self, task: str | None, groups: Sequence[Alike], index: int) -> FailedRecord:
+        """Return the record that has `index` others of these groups before it in its task."""
+        one = self._rows(task, groups).orderBy(place().asc()).offset(index).limit(1)
+        return bring(self.fates.pipeline, one)[0]
+
+    def _rows(self, task: str | None, groups: Sequence[Alike]) -> DataFrame:
+        alike = reduce(lambda one, other: one | other, [each.condition() for each in groups])
+        return self.failed.where(F.col(TASK).eqNullSafe(F.lit(task)) & alike)
+
+
+def _first(groups: Sequence[Alike], answer: Answer) -> Cursor | None:
+    return min((each.first for each in groups if each.answer is answer), default=None)
+
+
+def _is_before(stop: Cursor) -> Column:
+    if stop == _FRONT:
+        return F.lit(False)
+    entry, position = F.lit(stop.entry).alias("entry"), F.lit(stop.position).alias("position")
+    return place() < F.struct(entry, position).cast("struct<entry:int,position:bigint>")
+
+
+def _order(task: str | None) -> tuple[bool, str]:
+    """The order of tasks: NULL first, as Spark sorts them."""
+    return task is not None, task or ""

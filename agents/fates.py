@@ -1,0 +1,206 @@
+"""What becomes of failed records, by the rules of the domain, for all that a run remembers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from agents.config import AgentConfig
+from agents.diagnose import Problem
+from agents.failed import FailedRecord
+from agents.handlers import ErrorContext, Handler, Record, RecordError, ask, constant_answer
+from agents.pipeline import Deserialize, Pipeline
+from agents.saying import say
+from agents.worker.columns import SOURCE
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import Kind
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.levels import Saying
+from controlplane.domain.policy import Answer, Policy, StageKind
+from controlplane.domain.respond import (
+    AskHandler,
+    Because,
+    Decided,
+    FailedAttempt,
+    NotOurs,
+    TaskRun,
+    respond,
+)
+from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, Undecided
+from controlplane.domain.tolerance import Counted, count
+
+#: Said once per task and decision, not per record.
+_QUIET = (Saying.RECORD_SKIPPED,)
+_TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
+
+
+class SelfHealing(ArresterError):
+    """A failure that the platform repairs by itself: nothing is decided, the batch is replayed."""
+
+    def __init__(self, problem: Problem, reason: str) -> None:
+        super().__init__(f"{problem.exception_class}: {problem.message} ({reason})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePolicy:
+    """What is said about failures of one step, and who is asked."""
+
+    stage: StageKind
+    policy: Policy
+    handler: Handler | None
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer that is known beforehand; None when each record has to be asked about."""
+        return constant_answer(self.handler)
+
+    @property
+    def asks(self) -> bool:
+        """Whether each failed record has to be looked at by itself."""
+        return self.handler is not None and self.answer is None
+
+
+@dataclass(slots=True, kw_only=True)
+class Fates:
+    """Decides record by record, or many at once; `runs` is what a run remembers of its tasks."""
+
+    application: str
+    pipeline: Pipeline
+    #: By step number; 0 is the source.
+    stages: Mapping[int, StagePolicy]
+    clock: Callable[[], datetime]
+    runs: dict[str | None, TaskRun] = field(default_factory=dict)
+
+    def now_ms(self) -> int:
+        """Return the time of a decision, in milliseconds since 1970."""
+        return int(self.clock().timestamp() * 1_000)
+
+    def run(self, task: str | None) -> TaskRun:
+        """Return what the run remembers of a task."""
+        return self.runs.get(task, TaskRun())
+
+    def of_one(
+        self, each: FailedRecord, *, now_ms: int, attempts: Attempts | None = None
+    ) -> Decided | RetryAfter:
+        """Decide about one record, asking its handler; raises SelfHealing for what is not ours."""
+        stage = self.stages[each.number]
+        attempts = attempts or Attempts(made=each.problem.attempts, now_ms=now_ms)
+        fate = self._respond(each, stage, attempts)
+        match fate:
+            case NotOurs():
+                raise SelfHealing(each.problem, fate.reason)
+            case Decided():
+                self.runs[each.task] = fate.run
+                for saying in fate.said:
+                    if saying not in _QUIET:
+                        say(saying, described(each))
+        return fate
+
+    def _respond(
+        self, each: FailedRecord, stage: StagePolicy, attempts: Attempts
+    ) -> Decided | RetryAfter | NotOurs:
+        failure = FailedAttempt(
+            stage=stage.stage,
+            cause=each.problem.cause,
+            attempts=attempts,
+            task=each.task,
+            position=each.position,
+        )
+        run = self.run(each.task)
+        fate = respond(failure, stage.policy, run, chance=random.randrange)
+        if isinstance(fate, AskHandler):
+            answer = stage.answer or self._asked(each, attempts)
+            fate = respond(failure, stage.policy, run, chance=random.randrange, answer=answer)
+        # Nobody said that the run is stopping, and the answer was given.
+        assert not isinstance(fate, AskHandler | Undecided)
+        return fate
+
+    def _asked(self, failed: FailedRecord, attempts: Attempts) -> object:
+        handler = self.stages[failed.number].handler
+        assert handler is not None
+        problem = failed.problem
+        context = ErrorContext(
+            application=self.application,
+            pipeline=self.pipeline.name,
+            stage=failed.stage,
+            task=failed.task,
+            position=failed.position,
+            attempt=attempts.made,
+        )
+        row = failed.row.asDict(recursive=True)
+        error = RecordError(
+            problem.exception_class,
+            problem.message,
+            condition=problem.condition,
+            stack=problem.stack,
+        )
+        record = Record(key=failed.key, value=failed.value, row=row)
+        return ask(handler, context, record, error)
+
+    def of_alike(
+        self, number: int, cause: Cause, *, task: str | None, position: int | None
+    ) -> Answer:
+        """Return what is answered to equal failures of one task, before their number is counted."""
+        stage = self.stages[number]
+        failure = FailedAttempt(stage=stage.stage, cause=cause, task=task, position=position)
+        fate = respond(failure, stage.policy, TaskRun(), chance=random.randrange)
+        if isinstance(fate, AskHandler):
+            answer = stage.answer
+            fate = respond(failure, stage.policy, TaskRun(), chance=random.randrange, answer=answer)
+        assert isinstance(fate, Decided)
+        return Answer.CONTINUE if fate.because in _TOLERANCE else Answer(fate.response.value)
+
+    @property
+    def limited(self) -> bool:
+        """Whether a number of failed records may become too high."""
+        tolerance = self.stages[SOURCE].policy.tolerance
+        limits = (tolerance.limit, tolerance.rate_limit)
+        return any(limit is not None and limit >= 0 for limit in limits)
+
+    def counted(self, task: str | None, records: int, *, now_ms: int) -> Counted:
+        """Count failed records of a task that were left out, and keep the count."""
+        tolerance = self.stages[SOURCE].policy.tolerance
+        run = self.run(task)
+        counted = count(tolerance, run.tally, now_ms=now_ms, records=records)
+        failed = counted.exceeded is not None
+        self.runs[task] = replace(run, tally=counted.tally, failed=failed)
+        return counted
+
+    def is_fatal(self, each: FailedRecord) -> bool:
+        """Whether a failure hits every record; raises SelfHealing for what is not ours."""
+        ruling = self.stages[each.number].policy.table.classify(each.problem.cause)
+        if ruling.kind is Kind.SELF_HEALING:
+            raise SelfHealing(each.problem, ruling.reason)
+        return ruling.kind is Kind.FATAL
+
+
+def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:
+    """Return what holds for each step: the author's handler goes before the configuration's."""
+    # A record without a usable position is judged like one that cannot be read.
+    policies = {SOURCE: _stage_policy(StageKind.DESERIALIZE, pipeline.on_error, config)}
+    for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
+        native = isinstance(step, Deserialize)
+        stage = StageKind.DESERIALIZE if native else StageKind.PROCESS
+        policies[number] = _stage_policy(stage, step.on_error, config)
+    return policies
+
+
+def _stage_policy(stage: StageKind, on_error: Handler | None, config: AgentConfig) -> StagePolicy:
+    handler = on_error or config.handlers.get(stage)
+    policy = replace(config.errors.policy(stage), handled=handler is not None)
+    if stage is StageKind.PROCESS:
+        # The executors have spent the budget before they tell of a failure.
+        policy = replace(policy, retry=RetryPolicy())
+    return StagePolicy(stage=stage, policy=policy, handler=handler)
+
+
+def described(each: FailedRecord) -> str:
+    """Return a failed record in one line, for the log."""
+    return (
+        f"{each.stage} failed at task {each.task!r}, position {each.position}: "
+        f"{each.problem.exception_class}"
+    )

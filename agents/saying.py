@@ -1,0 +1,30 @@
+"""What the agent says in its log about failures: the sentences; the levels are the domain's."""
+
+from __future__ import annotations
+
+import logging
+
+from controlplane.domain.levels import LEVELS, Saying
+
+_log = logging.getLogger("arrester.failures")
+
+_SENTENCES: dict[Saying, str] = {
+    Saying.FAILURE_REPORTED: "%s",
+    Saying.RETRYING: "%s: tried again",
+    Saying.FATAL_NOT_ASKED: "%s will hit every record: FAIL, no handler is asked",
+    Saying.RETRY_REFUSED: "%s: RETRY was answered, which is not valid (any more): FAIL",
+    Saying.HANDLER_BROKEN: "%s: the handler raised, or its answer is none: FAIL",
+    Saying.RECORD_SKIPPED: "%s left out",
+    Saying.TASK_PAUSED: "%s: its task is PAUSED",
+    Saying.PAUSE_REFUSED: "%s: PAUSE was answered where nothing can be held: FAIL",
+    Saying.TASK_KILLED: "%s: its task is DEAD",
+    Saying.THREAD_REPLACED: "%s; a new thread takes its place",
+    Saying.REPLACEMENT_REFUSED: "%s; its thread is not replaced",
+    Saying.THREAD_SHUT_DOWN: "%s; its thread ends",
+    Saying.INSTANCE_SHUT_DOWN: "%s; the instance ends",
+}
+
+
+def say(saying: Saying, what: str, *, exception: BaseException | None = None) -> None:
+    """Log one sentence about `what`."""
+    _log.log(LEVELS[saying], _SENTENCES[saying], what, exc_info=exception)
