@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from controlplane.domain.errors import ArresterError, InvalidValue
 from controlplane.domain.events import Response
@@ -76,16 +76,6 @@ class Handler(Protocol):
         ...
 
 
-@runtime_checkable
-class ConstantHandler(Protocol):
-    """A handler that declares its only answer."""
-
-    @property
-    def answer(self) -> Answer | Response:
-        """The answer to every record."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class LogAndFail:
     """FAIL at the first failed record: nothing is skipped, the thread ends (the default)."""
@@ -124,7 +114,7 @@ def constant_answer(handler: Handler | None) -> Answer | None:
 
     What RETRY comes to depends on the record, so a handler that declares it is asked too.
     """
-    declared = as_answer(handler.answer) if isinstance(handler, ConstantHandler) else None
+    declared = as_answer(getattr(handler, "answer", None))
     return None if declared is Answer.RETRY else declared
 
 

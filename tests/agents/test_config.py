@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agents.config_keys import KEYS
 
 from agents.config import AgentConfig
 from agents.handlers import LogAndContinue, LogAndPause

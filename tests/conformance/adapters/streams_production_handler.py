@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.domain.classify import DEFAULT_TABLE, Cause, Kind, describe
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import DEFAULT_TABLE, Kind, describe
 from controlplane.domain.error_keys import PRODUCTION_HANDLER
 from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.levels import LEVELS
