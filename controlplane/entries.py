@@ -44,6 +44,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     aside: tuple[KeptAside, ...] = ()
 
+    @property
+    def packed(self) -> bytes | None:
+        """The bytes that the events came in, where all of them were understood."""
+        return None if self.aside else self.fields.get(b"events")
+
     def refused(self, reason: str) -> Entry:
         """Return the entry with all of it kept aside."""
         whole = KeptAside(

@@ -140,8 +140,12 @@ def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) ->
         if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
             raise _Moved
         fresh = _not_seen(application, entries)
-        batches = [(entry.batch, entry.events) for entry in fresh if entry.batch is not None]
-        store.remember(stream, [(batch, len(events)) for batch, events in batches], received_at=now)
+        batches = [
+            store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
+            for entry in fresh
+            if entry.batch is not None
+        ]
+        store.remember(stream, batches, received_at=now)
         stream, stored = store.append(stream, batches, received_at=now)
         if stored:
             projections.project(application, stored)
@@ -225,7 +229,8 @@ def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> s
     if not entry.events:
         return stream
     batch = entry.batch or ids.uuid7(received_at)
-    stream, stored = store.append(stream, [(batch, entry.events)], received_at=received_at)
+    again = store.Batch(id=batch, events=entry.events, packed=entry.packed)
+    stream, stored = store.append(stream, [again], received_at=received_at)
     projections.project(stream.application, stored)
     store.keep_aside(entry.aside, received_at=received_at)
     return stream

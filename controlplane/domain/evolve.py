@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from controlplane.domain.events import (
@@ -56,8 +56,7 @@ from controlplane.domain.states import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class At:
+class At(msgspec.Struct, frozen=True, kw_only=True):
     """Where and when an event stands: what `evolve` needs of its envelope."""
 
     sequence: int

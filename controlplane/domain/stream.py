@@ -32,7 +32,7 @@ from controlplane.domain.evolve import (
     evolve_thread,
     issued,
 )
-from controlplane.domain.names import TaskId
+from controlplane.domain.names import TaskId, task_digest
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
@@ -73,8 +73,9 @@ def subjects(application: str, events: Iterable[Event]) -> Subjects:
         if run is not None:
             found.threads.add((run.pipeline, run.checkpoint))
             if isinstance(data, _TASK):
-                task = task_id(application, run, data.task)
-                found.tasks[task.digest] = task
+                digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
+                if digest not in found.tasks:
+                    found.tasks[digest] = task_id(application, run, data.task)
         if isinstance(data, RecordFailed | FailuresCounted):
             found.groups.add(data.failure.fingerprint)
         if isinstance(data, _COMMAND):
@@ -137,11 +138,11 @@ class StreamState:
 
     def _fold_task(self, data: TaskEvent, run: Run, at: At) -> None:
         name = self.application.name
-        id = task_id(name, run, data.task)
-        before = self.tasks.get(id.digest) or TaskState(id=id)
+        digest = task_digest(name, run.pipeline, run.checkpoint, data.task)
+        before = self.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
         late = at.epoch < self._thread((run.pipeline, run.checkpoint)).epoch
-        self.tasks[id.digest] = evolve_task(before, data, at, late=late)
-        self.touched.tasks[id.digest] = id
+        self.tasks[digest] = evolve_task(before, data, at, late=late)
+        self.touched.tasks[digest] = before.id
         if isinstance(data, RecordFailed | FailuresCounted):
             group = self._group(data)
             self.groups[group.fingerprint] = evolve_group(group, data, at, pipeline=run.pipeline)

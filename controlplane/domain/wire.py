@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from controlplane.domain.errors import InvalidValue, MalformedBatch
 from controlplane.domain.events import (
-    Body,
     CommandIssued,
     Count,
     Data,
@@ -44,7 +43,6 @@ _json = msgspec.json.Encoder()
 _from_json = msgspec.json.Decoder(Event)
 _pack_data = msgspec.msgpack.Encoder()
 _unpack_data = msgspec.msgpack.Decoder(EventData)
-_unpack_body = msgspec.msgpack.Decoder(Body)
 _command = msgspec.json.Decoder(CommandIssued)
 
 
@@ -145,16 +143,6 @@ def decode_data(packed: bytes) -> EventData:
     """Return what `encode_data` packed."""
     data: EventData = _unpack_data.decode(packed)
     return data
-
-
-def encode_body(body: Body) -> bytes:
-    """Return a body packed and compressed for the store."""
-    return zlib.compress(_pack.encode(body), level=1)
-
-
-def decode_body(packed: bytes) -> Body:
-    """Return what `encode_body` packed."""
-    return _unpack_body.decode(zlib.decompress(packed))
 
 
 def to_json(event: Event) -> bytes:
