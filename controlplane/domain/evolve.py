@@ -73,7 +73,8 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
     state = _counted(replace(state, sequence=at.sequence), event, at)
     if late:
         return state
-    state = replace(state, epoch=max(state.epoch, at.epoch))
+    if at.epoch > state.epoch:
+        state = replace(state, epoch=at.epoch)
     moved = {"since": at.occurred_at, "status_sequence": at.sequence}
     match event:
         case RecordFailed(response=Response.CONTINUE):

@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from controlplane.domain.events import (
+    FAILED,
     ApplicationEvent,
     CommandEvent,
     CommandIssued,
@@ -76,7 +77,7 @@ def subjects(application: str, events: Iterable[Event]) -> Subjects:
                 digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
                 if digest not in found.tasks:
                     found.tasks[digest] = task_id(application, run, data.task)
-        if isinstance(data, RecordFailed | FailuresCounted):
+        if isinstance(data, FAILED):
             found.groups.add(data.failure.fingerprint)
         if isinstance(data, _COMMAND):
             found.commands.add(data.command)
@@ -104,8 +105,13 @@ class StreamState:
 
     def fold(self, events: Iterable[StoredEvent]) -> StreamState:
         """Apply `events` in order; what an event does not concern stays untouched."""
+        stored = None
         for stored in events:
             self._fold_one(stored)
+        if stored is not None:
+            self.application = replace(
+                self.application, sequence=stored.sequence, last_event_at=stored.received_at
+            )
         return self
 
     def _fold_one(self, stored: StoredEvent) -> None:
@@ -116,9 +122,6 @@ class StreamState:
             occurred_at=event.occurred_at,
             instance=event.instance,
             epoch=0 if run is None else run.epoch,
-        )
-        self.application = replace(
-            self.application, sequence=stored.sequence, last_event_at=stored.received_at
         )
         if isinstance(data, _TASK) and run is not None:
             self._fold_task(data, run, at)
@@ -140,10 +143,11 @@ class StreamState:
         name = self.application.name
         digest = task_digest(name, run.pipeline, run.checkpoint, data.task)
         before = self.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
-        late = at.epoch < self._thread((run.pipeline, run.checkpoint)).epoch
+        thread = self.threads.get((run.pipeline, run.checkpoint))
+        late = thread is not None and at.epoch < thread.epoch
         self.tasks[digest] = evolve_task(before, data, at, late=late)
         self.touched.tasks[digest] = before.id
-        if isinstance(data, RecordFailed | FailuresCounted):
+        if isinstance(data, FAILED):
             group = self._group(data)
             self.groups[group.fingerprint] = evolve_group(group, data, at, pipeline=run.pipeline)
             self.touched.groups.add(group.fingerprint)

@@ -16,10 +16,9 @@ from msgspec.structs import replace
 from controlplane.columns import fit, saturated
 from controlplane.domain import wire
 from controlplane.domain.events import (
+    FAILED,
     CommandIssued,
     Event,
-    FailuresCounted,
-    RecordFailed,
     StoredEvent,
     TaskEvent,
 )
@@ -176,7 +175,7 @@ def _failure_columns(event: Event) -> tuple[str | int | None, ...]:
     failure = getattr(data, "failure", None)
     if failure is None:
         return (None, None, None, None)
-    count = saturated(data.count) if isinstance(data, RecordFailed | FailuresCounted) else None
+    count = saturated(data.count) if isinstance(data, FAILED) else None
     return (fit(failure.stage), fit(failure.exception_class), failure.fingerprint, count)
 
 
