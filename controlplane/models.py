@@ -64,7 +64,7 @@ class Event(models.Model):
 
 class EventBody(models.Model):
     """The bulky parts (records, stack traces) of `count` events from `sequence` on that came as
-    one batch: the batch as it was sent, packed. Alone they would take twice the room and time."""
+    one batch: the batch as it was sent, packed. To erase one is to pack the batch without it."""
 
     pk = models.CompositePrimaryKey("application", "sequence", "day")
     application = models.TextField()
