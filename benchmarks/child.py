@@ -20,7 +20,7 @@ from msgspec.structs import replace  # noqa: E402
 from benchmarks.events import EVENTS_PER_BATCH, batches  # noqa: E402
 from controlplane import ingest, store  # noqa: E402
 from controlplane.domain import wire  # noqa: E402
-from controlplane.store.appending import Layout, copy, lay_out, numbered  # noqa: E402
+from controlplane.store.appending import Layout, copy, lay_out  # noqa: E402
 
 ROWS_PER_COMMIT = ingest.EVENTS_PER_READ
 Work = Callable[[], None]
@@ -76,11 +76,14 @@ def ceiling(application: str, count: int) -> Work:
 
 def _layouts(application: str, count: int) -> Iterator[Layout]:
     stream, now = store.look(application), datetime.now(UTC)
-    found = batches(application, count)
+    found = (
+        store.Batch(id=id, events=events, packed=wire.encode_batch(events))
+        for id, events in batches(application, count)
+    )
     while some := list(islice(found, ROWS_PER_COMMIT // EVENTS_PER_BATCH)):
-        stored = list(numbered(stream, some, received_at=now))
-        stream = replace(stream, sequence=stored[-1].sequence)
-        yield lay_out(stored)
+        layout = lay_out(stream, some, received_at=now)
+        stream = replace(stream, sequence=layout.stored[-1].sequence)
+        yield layout
 
 
 WORKS: dict[str, Callable[[str, int], Work]] = {"drain": drain, "jsonb": jsonb, "ceiling": ceiling}

@@ -195,7 +195,9 @@ def _advance(
     if not events:
         return state
     now = datetime.now(UTC)
-    _, stored = store.append(stream, [(ids.uuid7(now), events)], received_at=now)
+    _, stored = store.append(
+        stream, [store.Batch(id=ids.uuid7(now), events=events)], received_at=now
+    )
     projections.project(application, stored)
     transaction.on_commit(partial(relay.relay_or_leave, application))
     return state.fold(stored)

@@ -10,7 +10,8 @@ TEXT_LIMIT = 300
 
 def fit(text: str, limit: int = TEXT_LIMIT) -> str:
     """Return `text` fit for a text column: no NUL, which PostgreSQL refuses, and not too long."""
-    text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

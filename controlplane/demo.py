@@ -33,6 +33,14 @@ class Latch:
         return self.last
 
 
+def introduce() -> None:
+    """Make the demo application known, OPEN, unless it is; a latched one stays so."""
+    try:
+        queries.application(APPLICATION)
+    except NotFound:
+        actions.open_application(APPLICATION, actor="make up", reason="the demo begins")
+
+
 def open_again(*, actor: str) -> None:
     """Open the demo application, latched or new; the supervisor of `up` then starts it."""
     actions.open_application(APPLICATION, actor=actor)

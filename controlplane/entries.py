@@ -22,13 +22,15 @@ from controlplane.domain.events import (
 from controlplane.store import KeptAside
 
 #: What only people and the server may say; from an agent it is not believed.
-SERVER_ONLY = (
-    ApplicationOpened,
-    CommandCancelled,
-    CommandExpired,
-    CommandIssued,
-    InstanceFound,
-    InstanceLost,
+SERVER_ONLY = frozenset(
+    {
+        ApplicationOpened,
+        CommandCancelled,
+        CommandExpired,
+        CommandIssued,
+        InstanceFound,
+        InstanceLost,
+    }
 )
 
 
@@ -43,6 +45,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     spool: UUID | None = None
     events: tuple[Event, ...] = ()
     aside: tuple[KeptAside, ...] = ()
+
+    @property
+    def packed(self) -> bytes | None:
+        """The bytes that the events came in, where all of them were understood."""
+        return None if self.aside else self.fields.get(b"events")
 
     def refused(self, reason: str) -> Entry:
         """Return the entry with all of it kept aside."""
@@ -80,27 +87,25 @@ def read_again(kept: KeptAside) -> Entry:
 
 
 def _sorted_out(entry: Entry, decoded: Mapping[int, Event | wire.Unreadable]) -> Entry:
-    aside, events = [], []
-    for index, each in decoded.items():
-        believed = _believed(each)
-        if isinstance(believed, Event):
-            events.append(believed)
-            continue
-        aside.append(
-            KeptAside(
-                application=entry.application,
-                entry=entry.id,
-                batch=entry.batch,
-                index=index,
-                reason=believed.reason,
-                raw=believed.raw,
-            )
+    believed = {index: _believed(each) for index, each in decoded.items()}
+    aside = [
+        KeptAside(
+            application=entry.application,
+            entry=entry.id,
+            batch=entry.batch,
+            index=index,
+            reason=each.reason,
+            raw=each.raw,
         )
+        for index, each in believed.items()
+        if isinstance(each, wire.Unreadable)
+    ]
+    events = [each for each in believed.values() if isinstance(each, Event)]
     return replace(entry, events=tuple(events), aside=tuple(aside))
 
 
 def _believed(event: Event | wire.Unreadable) -> Event | wire.Unreadable:
-    if isinstance(event, Event) and isinstance(event.data, SERVER_ONLY):
+    if isinstance(event, Event) and type(event.data) in SERVER_ONLY:
         reason = f"only the server may say {event.type}"
         return wire.Unreadable(raw=wire.encode_event(event), reason=reason)
     return event

@@ -52,8 +52,6 @@ class Event(models.Model):
     fingerprint = models.TextField(null=True)
     #: Failed records: set on RecordFailed and FailuresCounted, and on nothing else.
     count = models.BigIntegerField(null=True)
-    position = models.BigIntegerField(null=True)
-    response = models.TextField(null=True)
     command = models.UUIDField(null=True)
     data = models.BinaryField()
 
@@ -65,13 +63,15 @@ class Event(models.Model):
 
 
 class EventBody(models.Model):
-    """The bulky part of an event: its record and its stack trace, packed."""
+    """The bulky parts (records, stack traces) of `count` events from `sequence` on that came as
+    one batch: the batch as it was sent, packed. To erase one is to pack the batch without it."""
 
     pk = models.CompositePrimaryKey("application", "sequence", "day")
     application = models.TextField()
     sequence = models.BigIntegerField()
     day = models.DateField()
-    body = models.BinaryField()
+    count = models.IntegerField()
+    packed = models.BinaryField()
 
     class Meta:
         db_table = "event_body"

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from controlplane import models, rows, store
 from controlplane.columns import MOST, fit, saturated
-from controlplane.domain.events import FailuresCounted, RecordFailed, StoredEvent
+from controlplane.domain.events import FAILED, StoredEvent
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import ENDED
 from controlplane.domain.stream import StreamState, Subjects, empty, subjects
@@ -111,13 +111,13 @@ class Minutes:
 
     def count(self, stored: Iterable[StoredEvent]) -> None:
         for each in stored:
-            data, run = each.event.data, each.event.run
-            if isinstance(data, RecordFailed | FailuresCounted) and run is not None and data.count:
-                minute = each.event.occurred_at.replace(second=0, microsecond=0)
-                failure = data.failure
+            event, run = each.event, each.event.run
+            if isinstance(event.data, FAILED) and run is not None and (count := event.data.count):
+                minute = event.occurred_at.replace(second=0, microsecond=0)
+                failure = event.data.failure
                 key = (minute, run.pipeline, fit(failure.stage), failure.fingerprint)
                 before, _ = self.found.get(key, (0, 0))
-                self.found[key] = (before + data.count, each.sequence)
+                self.found[key] = (before + count, each.sequence)
 
     def rows(self) -> list[Row]:
         return [

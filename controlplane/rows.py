@@ -58,17 +58,19 @@ class View(Generic[S]):
 
 def upsert(model: type[fields.Model], rows: Sequence[Row], changes: Mapping[str, str]) -> None:
     """Insert `rows`; where the key is taken, set each column of `changes` to its expression."""
-    types, key = _columns(model), _key(model)
+    columns, key = ", ".join(_columns(model)), _key(model)
     sets = ", ".join(f"{name} = {to}" for name, to in changes.items() if name not in key)
-    arrays = ", ".join(f"%s::{type}[]" for type in types.values())
+    table = model._meta.db_table
+    # As one JSON text: an array for each column would be quoted value by value, in Python.
     statement = (
-        f"INSERT INTO {model._meta.db_table} ({', '.join(types)}) SELECT * FROM unnest({arrays})"
+        f"INSERT INTO {table} ({columns})"
+        f" SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s)"
         f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
     )
     with connection.cursor() as cursor:
         for begin in range(0, len(rows), ROWS_PER_STATEMENT):
             some = rows[begin : begin + ROWS_PER_STATEMENT]
-            cursor.execute(statement, [[row[name] for row in some] for name in types])
+            cursor.execute(statement, [msgspec.json.encode(some).decode()])
 
 
 def live_rows(model: type[fields.Model], application: str) -> list[Row]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
+import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import distribution
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +28,8 @@ COLUMNS = pa.schema(
         ("value", pa.string()),
     ]
 )
+
+DAY_SECONDS = 24 * 3600
 
 
 def archive() -> Path:
@@ -59,10 +63,19 @@ def prepare(folder: Path, *, rows_per_file: int) -> Path:
     making = folder.with_name(folder.name + ".making")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
-    source = rows()
-    number = 0
-    while chunk := list(islice(source, rows_per_file)):
-        pq.write_table(pa.Table.from_pylist(chunk, COLUMNS), making / f"{number:05d}.parquet")
-        number += 1
+    write(rows(), making, rows_per_file=rows_per_file)
     making.rename(folder)
     return folder
+
+
+def write(source: Iterable[dict[str, object]], folder: Path, *, rows_per_file: int) -> None:
+    """Write `source` into `folder` as files that Spark's file source reads in their order."""
+    remaining, begin = iter(source), time.time() - DAY_SECONDS
+    for number in count():
+        chunk = list(islice(remaining, rows_per_file))
+        if not chunk:
+            return
+        path = folder / f"{number:05d}.parquet"
+        pq.write_table(pa.Table.from_pylist(chunk, COLUMNS), path)
+        # The source goes by the time of modification, and may take equal ones in any order.
+        os.utime(path, (begin + number, begin + number))

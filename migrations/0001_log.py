@@ -24,8 +24,6 @@ CREATE TABLE event (
     exception_class text,
     fingerprint text,
     count bigint,
-    position bigint,
-    response text,
     command uuid,
     data bytea NOT NULL,
     PRIMARY KEY (application, sequence, day)
@@ -43,11 +41,12 @@ CREATE TABLE event_body (
     application text NOT NULL,
     sequence bigint NOT NULL,
     day date NOT NULL,
-    body bytea NOT NULL,
+    count integer NOT NULL,
+    packed bytea NOT NULL,
     PRIMARY KEY (application, sequence, day)
 ) PARTITION BY RANGE (day);
 -- It comes compressed: trying again would cost and gain nothing.
-ALTER TABLE event_body ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE event_body ALTER COLUMN packed SET STORAGE EXTERNAL;
 CREATE TABLE event_body_default PARTITION OF event_body DEFAULT;
 """
 
@@ -216,8 +215,6 @@ class Migration(migrations.Migration):
                         ("exception_class", models.TextField(null=True)),
                         ("fingerprint", models.TextField(null=True)),
                         ("count", models.BigIntegerField(null=True)),
-                        ("position", models.BigIntegerField(null=True)),
-                        ("response", models.TextField(null=True)),
                         ("command", models.UUIDField(null=True)),
                         ("data", models.BinaryField()),
                     ],
@@ -248,7 +245,8 @@ class Migration(migrations.Migration):
                         ("application", models.TextField()),
                         ("sequence", models.BigIntegerField()),
                         ("day", models.DateField()),
-                        ("body", models.BinaryField()),
+                        ("count", models.IntegerField()),
+                        ("packed", models.BinaryField()),
                     ],
                     options={
                         "db_table": "event_body",

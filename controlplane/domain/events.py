@@ -49,7 +49,13 @@ class CommandKind(StrEnum):
 
 
 class Data(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    # Nothing that travels holds itself: the collector would look at each of thousands in vain.
+    gc=False,
 ):
     """Base of what travels. A field we do not know is an error: better kept aside than lost."""
 
@@ -352,6 +358,8 @@ CommandEvent = (
     | CommandExpired
     | CommandCancelled
 )
+#: What counts failed records.
+FAILED = (RecordFailed, FailuresCounted)
 EventData = TaskEvent | ThreadEvent | InstanceEvent | ApplicationEvent | CommandEvent
 EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args(EventData)}
 

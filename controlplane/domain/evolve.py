@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from controlplane.domain.events import (
@@ -59,8 +59,7 @@ from controlplane.domain.states import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class At:
+class At(msgspec.Struct, frozen=True, kw_only=True):
     """Where and when an event stands: what `evolve` needs of its envelope."""
 
     sequence: int
@@ -77,7 +76,8 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
     state = _counted(replace(state, sequence=at.sequence), event, at)
     if late:
         return state
-    state = replace(state, epoch=max(state.epoch, at.epoch))
+    if at.epoch > state.epoch:
+        state = replace(state, epoch=at.epoch)
     moved = {"since": at.occurred_at, "status_sequence": at.sequence}
     match event:
         case RecordFailed(response=Response.CONTINUE):

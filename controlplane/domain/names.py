@@ -51,13 +51,14 @@ class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
     @property
     def digest(self) -> str:
         """The opaque name for URLs and tables: 32 hexadecimal digits, the same for ever."""
-        return _digest(self)
+        return task_digest(self.application, self.pipeline, self.checkpoint, self.key)
 
 
 @lru_cache(maxsize=10_000)
-def _digest(id: TaskId) -> str:
-    parts = [id.application, id.pipeline, id.checkpoint]
-    parts += [] if id.key is None else [id.key]
+def task_digest(application: str, pipeline: str, checkpoint: str, key: str | None) -> str:
+    """Return the digest of the task with this identity."""
+    parts = [application, pipeline, checkpoint]
+    parts += [] if key is None else [key]
     # Lengths before the texts: no two different lists of parts give the same bytes.
     whole = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(whole.encode()).hexdigest()[:32]

@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from controlplane.domain.events import (
+    FAILED,
     ApplicationEvent,
     CommandEvent,
     CommandIssued,
@@ -32,7 +33,7 @@ from controlplane.domain.evolve import (
     evolve_thread,
     issued,
 )
-from controlplane.domain.names import TaskId
+from controlplane.domain.names import TaskId, task_digest
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
@@ -73,9 +74,10 @@ def subjects(application: str, events: Iterable[Event]) -> Subjects:
         if run is not None:
             found.threads.add((run.pipeline, run.checkpoint))
             if isinstance(data, _TASK):
-                task = task_id(application, run, data.task)
-                found.tasks[task.digest] = task
-        if isinstance(data, RecordFailed | FailuresCounted):
+                digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
+                if digest not in found.tasks:
+                    found.tasks[digest] = task_id(application, run, data.task)
+        if isinstance(data, FAILED):
             found.groups.add(data.failure.fingerprint)
         if isinstance(data, _COMMAND):
             found.commands.add(data.command)
@@ -103,8 +105,13 @@ class StreamState:
 
     def fold(self, events: Iterable[StoredEvent]) -> StreamState:
         """Apply `events` in order; what an event does not concern stays untouched."""
+        stored = None
         for stored in events:
             self._fold_one(stored)
+        if stored is not None:
+            self.application = replace(
+                self.application, sequence=stored.sequence, last_event_at=stored.received_at
+            )
         return self
 
     def _fold_one(self, stored: StoredEvent) -> None:
@@ -115,9 +122,6 @@ class StreamState:
             occurred_at=event.occurred_at,
             instance=event.instance,
             epoch=0 if run is None else run.epoch,
-        )
-        self.application = replace(
-            self.application, sequence=stored.sequence, last_event_at=stored.received_at
         )
         if isinstance(data, _TASK) and run is not None:
             self._fold_task(data, run, at)
@@ -137,12 +141,13 @@ class StreamState:
 
     def _fold_task(self, data: TaskEvent, run: Run, at: At) -> None:
         name = self.application.name
-        id = task_id(name, run, data.task)
-        before = self.tasks.get(id.digest) or TaskState(id=id)
-        late = at.epoch < self._thread((run.pipeline, run.checkpoint)).epoch
-        self.tasks[id.digest] = evolve_task(before, data, at, late=late)
-        self.touched.tasks[id.digest] = id
-        if isinstance(data, RecordFailed | FailuresCounted):
+        digest = task_digest(name, run.pipeline, run.checkpoint, data.task)
+        before = self.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
+        thread = self.threads.get((run.pipeline, run.checkpoint))
+        late = thread is not None and at.epoch < thread.epoch
+        self.tasks[digest] = evolve_task(before, data, at, late=late)
+        self.touched.tasks[digest] = before.id
+        if isinstance(data, FAILED):
             group = self._group(data)
             self.groups[group.fingerprint] = evolve_group(group, data, at, pipeline=run.pipeline)
             self.touched.groups.add(group.fingerprint)

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from controlplane.domain.errors import InvalidValue, MalformedBatch
 from controlplane.domain.events import (
-    Body,
     CommandIssued,
     Count,
     Data,
@@ -40,11 +39,11 @@ TOKEN = re.compile(r"[!-~]{1,200}")
 _pack = msgspec.msgpack.Encoder()
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
+_unpack_events = msgspec.msgpack.Decoder(list[Event])
 _json = msgspec.json.Encoder()
 _from_json = msgspec.json.Decoder(Event)
 _pack_data = msgspec.msgpack.Encoder()
 _unpack_data = msgspec.msgpack.Decoder(EventData)
-_unpack_body = msgspec.msgpack.Decoder(Body)
 _command = msgspec.json.Decoder(CommandIssued)
 
 
@@ -80,9 +79,18 @@ def decode_batch(packed: bytes) -> list[Event | Unreadable]:
         unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
         if inflate.unconsumed_tail:
             raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-        return [_read(bytes(raw)) for raw in _unpack_list.decode(unpacked)]
+        return _whole(unpacked) or [_read(bytes(raw)) for raw in _unpack_list.decode(unpacked)]
     except (zlib.error, msgspec.DecodeError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
+
+
+def _whole(unpacked: bytes) -> list[Event | Unreadable] | None:
+    """Return the events at one go when all are understood; one by one takes twice as long."""
+    try:
+        events = [_in_utc(event) for event in _unpack_events.decode(unpacked)]
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+        return None
+    return None if any(map(_incomplete, events)) else [*events]
 
 
 def decode_event(packed: bytes) -> Event | Unreadable:
@@ -97,26 +105,32 @@ def encode_event(event: Event) -> bytes:
 
 def _read(raw: bytes) -> Event | Unreadable:
     try:
-        event = _unpack_event.decode(raw)
-        # One spelling of one moment: states must come out alike from the wire and from the store.
-        event = replace(event, occurred_at=event.occurred_at.astimezone(UTC))
+        event = _in_utc(_unpack_event.decode(raw))
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
         return Unreadable(raw=raw, reason=str(exc))
     missing = _incomplete(event)
     return event if missing is None else Unreadable(raw=raw, reason=missing)
 
 
-_NEEDS_RUN = get_args(TaskEvent) + get_args(ThreadEvent)
-_NEEDS_INSTANCE = get_args(InstanceEvent) + get_args(ThreadEvent)
+def _in_utc(event: Event) -> Event:
+    """Return the event with one spelling of its moment: states must come out alike from the wire
+    and from the store."""
+    if event.occurred_at.tzinfo is UTC:
+        return event
+    return replace(event, occurred_at=event.occurred_at.astimezone(UTC))
+
+
+_NEEDS_RUN = frozenset(get_args(TaskEvent) + get_args(ThreadEvent))
+_NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
 
 
 def _incomplete(event: Event) -> str | None:
     """Return what the envelope lacks for its event, if anything."""
     if event.schema_version != SCHEMA_VERSION:
         return f"schema version {event.schema_version}; this server knows {SCHEMA_VERSION}"
-    if isinstance(event.data, _NEEDS_RUN) and event.run is None:
+    if event.run is None and type(event.data) in _NEEDS_RUN:
         return f"{event.type} without a run"
-    if isinstance(event.data, _NEEDS_INSTANCE) and event.instance is None:
+    if event.instance is None and type(event.data) in _NEEDS_INSTANCE:
         return f"{event.type} without an instance"
     if event.run is not None and (wrong := _wrong_run(event.run)):
         return wrong
@@ -145,16 +159,6 @@ def decode_data(packed: bytes) -> EventData:
     """Return what `encode_data` packed."""
     data: EventData = _unpack_data.decode(packed)
     return data
-
-
-def encode_body(body: Body) -> bytes:
-    """Return a body packed and compressed for the store."""
-    return zlib.compress(_pack.encode(body), level=1)
-
-
-def decode_body(packed: bytes) -> Body:
-    """Return what `encode_body` packed."""
-    return _unpack_body.decode(zlib.decompress(packed))
 
 
 def to_json(event: Event) -> bytes:

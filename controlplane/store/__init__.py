@@ -6,7 +6,7 @@ so nothing ever appears behind a reader.
 
 from __future__ import annotations
 
-from controlplane.store.appending import append, ensure_partitions, notify
+from controlplane.store.appending import Batch, append, ensure_partitions, notify, remember
 from controlplane.store.log import (
     Failures,
     read,
@@ -33,13 +33,12 @@ from controlplane.store.streams import (
     look,
     move,
     open_stream,
-    remember,
     seen,
 )
 
 __all__ = [
-    "BEGINNING", "Failures", "KeptAside", "Stream", "append", "begin_again", "count_kept_aside",
-    "ensure_partitions", "exclusively", "keep_aside", "known", "lock", "look", "mark_requeued",
-    "move", "notify", "open_stream", "read", "read_about", "read_failures", "read_kept_aside",
-    "read_next", "read_one", "remember", "seen", "waiting_kept_aside",
+    "BEGINNING", "Batch", "Failures", "KeptAside", "Stream", "append", "begin_again",
+    "count_kept_aside", "ensure_partitions", "exclusively", "keep_aside", "known", "lock", "look",
+    "mark_requeued", "move", "notify", "open_stream", "read", "read_about", "read_failures",
+    "read_kept_aside", "read_next", "read_one", "remember", "seen", "waiting_kept_aside",
 ]  # fmt: skip

@@ -2,45 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import get_args
 from uuid import UUID
 
+import msgspec
 from django.db import connection
 from msgspec.structs import replace
 
 from controlplane.columns import fit, saturated
 from controlplane.domain import wire
 from controlplane.domain.events import (
+    FAILED,
     CommandIssued,
     Event,
-    FailuresCounted,
-    RecordFailed,
     StoredEvent,
     TaskEvent,
 )
-from controlplane.domain.names import TaskId
-from controlplane.store.log import STORED
+from controlplane.domain.names import task_digest
 from controlplane.store.streams import Stream, copy_in
 
-#: Beside what a stored event is made of again: what events are searched by.
-_SEARCHED = (
-    "day, type, task, stage, exception_class, fingerprint, count, position, response, command"
-)
+#: What `_row` gives, in its order.
+_EVENT = {
+    "application": "text",
+    "sequence": "int8",
+    "day": "date",
+    "received_at": "timestamptz",
+    "occurred_at": "timestamptz",
+    "type": "text",
+    "schema_version": "int2",
+    "batch": "uuid",
+    "instance": "uuid",
+    "pipeline": "text",
+    "checkpoint": "text",
+    "epoch": "int8",
+    "caused_by": "uuid",
+    "task": "uuid",
+    "stage": "text",
+    "exception_class": "text",
+    "fingerprint": "text",
+    "count": "int8",
+    "command": "uuid",
+    "data": "bytea",
+}
+_EVENT_BODY = {
+    "application": "text",
+    "sequence": "int8",
+    "day": "date",
+    "count": "int4",
+    "packed": "bytea",
+}
+_BATCH_SEEN = {
+    "application": "text",
+    "batch": "uuid",
+    "first_sequence": "int8",
+    "count": "int4",
+    "received_at": "timestamptz",
+}
 _TASK_EVENTS = get_args(TaskEvent)
 CHANNEL = "arrester"
+Row = tuple[object, ...]
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Events under the id that they were sent under."""
+
+    id: UUID
+    events: Sequence[Event]
+    #: The bytes that they came in, where those hold just these events.
+    packed: bytes | None = None
+
+
+def remember(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
+    """Note that `batches` follow the end of the log."""
+    first, rows = stream.sequence + 1, []
+    for batch in batches:
+        rows.append((stream.application, batch.id, first, len(batch.events), received_at))
+        first += len(batch.events)
+    copy_in("batch_seen", _BATCH_SEEN, rows)
 
 
 def append(
-    stream: Stream, batches: Sequence[tuple[UUID, Sequence[Event]]], *, received_at: datetime
+    stream: Stream, batches: Iterable[Batch], *, received_at: datetime
 ) -> tuple[Stream, list[StoredEvent]]:
     """Append batches to a locked stream; return it with its new length, and what was stored."""
-    stored = list(numbered(stream, batches, received_at=received_at))
+    layout = lay_out(stream, batches, received_at=received_at)
+    stored = layout.stored
     if not stored:
         return stream, []
-    copy(lay_out(stored))
+    copy(layout)
     end = stored[-1].sequence
     with connection.cursor() as cursor:
         cursor.execute(
@@ -58,70 +111,62 @@ def notify(stream: Stream) -> None:
         cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
 
 
-def numbered(
-    stream: Stream, batches: Sequence[tuple[UUID, Sequence[Event]]], *, received_at: datetime
-) -> Iterator[StoredEvent]:
-    """Yield the events of `batches` as they follow the end of the log."""
-    sequence = stream.sequence
-    for batch, events in batches:
-        for event in events:
-            sequence += 1
-            yield StoredEvent(
-                application=stream.application,
-                sequence=sequence,
-                received_at=received_at,
-                batch=batch,
-                event=event,
-            )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Events as rows of the tables event and event_body."""
+    """Events as they follow the end of the log, and the rows that they become."""
 
-    events: list[tuple[object, ...]]
-    bodies: list[tuple[object, ...]]
+    stored: list[StoredEvent]
+    events: list[Row]
+    bodies: list[Row]
 
 
-def lay_out(stored: Sequence[StoredEvent]) -> Layout:
-    """Return the rows that events become."""
-    days = [each.received_at.astimezone(UTC).date() for each in stored]
-    return Layout(
-        events=[_row(each, day) for each, day in zip(stored, days, strict=True)],
-        bodies=[
-            (each.application, each.sequence, day, wire.encode_body(each.event.body))
-            for each, day in zip(stored, days, strict=True)
-            if each.event.body is not None
-        ],
-    )
+def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
+    """Return what `copy` puts into the tables."""
+    name, day = stream.application, received_at.astimezone(UTC).date()
+    stored: list[StoredEvent] = []
+    bodies: list[Row] = []
+    for batch in batches:
+        first = stream.sequence + len(stored) + 1
+        stored += [
+            StoredEvent(
+                application=name,
+                sequence=sequence,
+                received_at=received_at,
+                batch=batch.id,
+                event=event,
+            )
+            for sequence, event in enumerate(batch.events, first)
+        ]
+        if any(event.body is not None for event in batch.events):
+            packed = batch.packed or wire.encode_batch(batch.events)
+            bodies.append((name, first, day, len(batch.events), packed))
+    return Layout(stored=stored, events=[_row(each, day) for each in stored], bodies=bodies)
 
 
 def copy(layout: Layout) -> None:
     """Copy rows into their tables."""
-    copy_in(f"event ({STORED}, {_SEARCHED})", layout.events)
-    copy_in("event_body (application, sequence, day, body)", layout.bodies)
+    copy_in("event", _EVENT, layout.events)
+    copy_in("event_body", _EVENT_BODY, layout.bodies)
 
 
-def _row(stored: StoredEvent, day: date) -> tuple[object, ...]:
+def _row(stored: StoredEvent, day: date) -> Row:
     event, run = stored.event, stored.event.run
     return (
         stored.application,
         stored.sequence,
+        day,
         stored.received_at,
         event.occurred_at,
+        event.type,
         event.schema_version,
         stored.batch,
         event.instance,
         *((None, None, None) if run is None else (run.pipeline, run.checkpoint, run.epoch)),
         event.caused_by,
-        wire.encode_data(event.data),
-        day,
-        event.type,
         _task_digest(stored),
         *_failure_columns(event),
-        getattr(event.data, "position", None),
-        None if (response := getattr(event.data, "response", None)) is None else str(response),
         getattr(event.data, "command", None),
+        wire.encode_data(event.data),
     )
 
 
@@ -130,7 +175,7 @@ def _failure_columns(event: Event) -> tuple[str | int | None, ...]:
     failure = getattr(data, "failure", None)
     if failure is None:
         return (None, None, None, None)
-    count = saturated(data.count) if isinstance(data, RecordFailed | FailuresCounted) else None
+    count = saturated(data.count) if isinstance(data, FAILED) else None
     return (fit(failure.stage), fit(failure.exception_class), failure.fingerprint, count)
 
 
@@ -143,10 +188,11 @@ def _task_digest(stored: StoredEvent) -> UUID | None:
         pipeline, checkpoint = data.pipeline, data.checkpoint
     else:
         return None
-    task = TaskId(
-        application=stored.application, pipeline=pipeline, checkpoint=checkpoint, key=data.task
-    )
-    return UUID(task.digest)
+    return _uuid(task_digest(stored.application, pipeline, checkpoint, data.task))
+
+
+#: One object for each task, not for each of its events.
+_uuid = lru_cache(maxsize=10_000)(UUID)
 
 
 def ensure_partitions(first: date, *, days: int) -> int:

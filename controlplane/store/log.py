@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +15,14 @@ from controlplane.columns import MOST
 from controlplane.domain import wire
 from controlplane.domain.errors import NotFound
 from controlplane.domain.events import (
+    Body,
     Event,
     Run,
     StoredEvent,
 )
 
 #: What a stored event is made of again; the other columns are only searched by.
-STORED = (
+_STORED = (
     "application, sequence, received_at, occurred_at, schema_version, batch, instance,"
     " pipeline, checkpoint, epoch, caused_by, data"
 )
@@ -45,16 +46,27 @@ def read(application: str, *, after: int = 0, chunk: int = 2000) -> Iterator[Sto
 
 def read_one(application: str, sequence: int) -> StoredEvent:
     """Return one event with its body; raise NotFound."""
-    where = "WHERE application = %s AND sequence = %s"
-    found = _select(where, [application, sequence])
+    found = _select("WHERE application = %s AND sequence = %s", [application, sequence])
     if not found:
         raise NotFound(f"there is no event {application} @ {sequence}")
+    (stored,) = found
+    return replace(stored, event=replace(stored.event, body=_body(stored)))
+
+
+def _body(stored: StoredEvent) -> Body | None:
+    day = stored.received_at.astimezone(UTC).date()
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT body FROM event_body {where}", [application, sequence])
+        cursor.execute(
+            "SELECT sequence, count, packed FROM event_body"
+            " WHERE application = %s AND sequence <= %s AND day = %s"
+            " ORDER BY sequence DESC LIMIT 1",
+            [stored.application, stored.sequence, day],
+        )
         row = cursor.fetchone()
-    if row is None:
-        return found[0]
-    return replace(found[0], event=replace(found[0].event, body=wire.decode_body(bytes(row[0]))))
+    if row is None or stored.sequence >= row[0] + row[1]:
+        return None
+    event = wire.decode_batch(bytes(row[2]))[stored.sequence - row[0]]
+    return event.body if isinstance(event, Event) else None
 
 
 def read_about(
@@ -122,7 +134,7 @@ def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
     # One short index scan for each application, whatever the others' size.
     statement = (
         "SELECT found.* FROM unnest(%s::text[]) AS name CROSS JOIN LATERAL ("
-        f"SELECT {STORED} FROM event WHERE {' AND '.join(conditions)}"
+        f"SELECT {_STORED} FROM event WHERE {' AND '.join(conditions)}"
         " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS found"
         " ORDER BY occurred_at DESC, application DESC, sequence DESC LIMIT %s"
     )
@@ -130,7 +142,7 @@ def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
 
 
 def _select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
-    return _fetch(f"SELECT {STORED} FROM event {where}", parameters)
+    return _fetch(f"SELECT {_STORED} FROM event {where}", parameters)
 
 
 def _fetch(statement: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:

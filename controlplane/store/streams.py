@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -81,22 +80,15 @@ def seen(application: str, batches: Collection[UUID]) -> set[UUID]:
         return {batch for (batch,) in cursor.fetchall()}
 
 
-def remember(stream: Stream, batches: Sequence[tuple[UUID, int]], *, received_at: datetime) -> None:
-    """Note that batches, each with its number of events, follow the log's end."""
-    first, rows = stream.sequence + 1, []
-    for batch, count in batches:
-        rows.append((stream.application, batch, first, count, received_at))
-        first += count
-    copy_in("batch_seen (application, batch, first_sequence, count, received_at)", rows)
-
-
-def copy_in(table: str, rows: Iterable[Sequence[object]]) -> None:
-    """Copy `rows` into the columns that `table` names."""
+def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]) -> None:
+    """Copy `rows` into the columns of `table`, which are given with their types."""
+    statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
     with (
         connection.cursor() as cursor,
         connection.wrap_database_errors,
-        cursor.copy(f"COPY {table} FROM STDIN") as copy,
+        cursor.copy(statement) as copy,
     ):
+        copy.set_types(list(columns.values()))
         for row in rows:
             copy.write_row(row)
 

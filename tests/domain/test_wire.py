@@ -54,8 +54,6 @@ def test_the_bytes_of_a_batch_are_always_the_same(events: list[Event]) -> None:
 def test_events_come_back_from_json_and_from_the_store(event: Event) -> None:
     assert wire.from_json(wire.to_json(event)) == event
     assert wire.decode_data(wire.encode_data(event.data)) == event.data
-    if event.body is not None:
-        assert wire.decode_body(wire.encode_body(event.body)) == event.body
 
 
 @given(st.binary(max_size=200))

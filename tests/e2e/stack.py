@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow.parquet as pq
-from pyarrow import Table
 
 from examples import flights_data
 
@@ -196,9 +195,7 @@ def make_input(folder: Path) -> list[dict[str, Any]]:
     """Write the first flights as files into `folder`/input; return their rows."""
     rows: list[dict[str, Any]] = list(islice(flights_data.rows(), ROWS))
     (folder / "input").mkdir(parents=True)
-    for number in range(0, ROWS, ROWS_PER_FILE):
-        table = Table.from_pylist(rows[number : number + ROWS_PER_FILE], flights_data.COLUMNS)
-        pq.write_table(table, folder / "input" / f"{number:06d}.parquet")
+    flights_data.write(rows, folder / "input", rows_per_file=ROWS_PER_FILE)
     return rows
 
 

@@ -89,7 +89,8 @@ def test_a_day_without_a_partition_is_kept_all_the_same() -> None:
     store.open_stream(APPLICATION)
     far = datetime(2040, 1, 1, tzinfo=UTC)
     with streams.locked(APPLICATION) as stream:
-        _, stored = store.append(stream, [(streams.SPOOL, [histories.failed(1)])], received_at=far)
+        batch = store.Batch(id=streams.SPOOL, events=[histories.failed(1)])
+        _, stored = store.append(stream, [batch], received_at=far)
     assert streams.log() == [streams.without_body(each) for each in stored]
     # Its partition could not be attached beside it, and that is no error.
     assert store.ensure_partitions(far.date(), days=2) == 2

@@ -13,9 +13,9 @@ import pytest
 from django.core.management import call_command
 from redis import Redis
 
-from controlplane import ingest, queries
+from controlplane import ingest, models, queries
 from controlplane.domain import keys, wire
-from controlplane.domain.events import ApplicationOpened, Event, StoredEvent
+from controlplane.domain.events import ApplicationOpened, Event, StoredEvent, ThreadStarted
 from controlplane.store import appending
 from tests import histories
 from tests.histories import APPLICATION
@@ -90,6 +90,22 @@ def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
     assert (kept.batch, kept.index, kept.raw) == (batch, 1, strange)
     assert "mood" in kept.reason
     streams.assert_exact()
+
+
+def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis) -> None:
+    opened = histories.event(ApplicationOpened(), run=None)
+    first, second, third = (
+        histories.failed(1),
+        histories.event(ThreadStarted()),
+        histories.failed(3),
+    )
+    streams.send(redis, [first, opened, second, third])
+    streams.send(redis, [second])
+    streams.send(redis, [third])
+    ingest.drain(APPLICATION)
+
+    assert streams.said() == [first, second, third, second, third]
+    assert models.EventBody.objects.count() == 2
 
 
 def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
