@@ -74,7 +74,7 @@ class AgentConfig:
             redis_url=reader.redis_url(environment.get("REDIS_URL", "").strip()),
             spool_folder=reader.spool_folder(environment.get("ARRESTER_SPOOL", "").strip()),
             errors=settings,
-            handlers=reader.handlers(settings),
+            handlers=reader.handlers(errors),
         )
         if reader.faults:
             raise InvalidConfiguration(reader.faults)
@@ -102,15 +102,16 @@ class _Reader:
         self.faults += [fault for fault in _not_carried_out(given) if fault.name not in known]
         return settings
 
-    def handlers(self, settings: ErrorSettings) -> dict[StageKind, Handler]:
+    def handlers(self, given: Mapping[str, object]) -> dict[StageKind, Handler]:
         found: dict[StageKind, Handler] = {}
         for stage, key in _HANDLERS.items():
-            given = settings.handlers.get(stage)
+            name = key.name if key.name in given else str(key.old)
+            if name not in given or name in {fault.name for fault in self.faults}:
+                continue
             try:
-                if given is not None:
-                    found[stage] = check_handler(key.name, loaded(given))
-            except (ImportError, AttributeError, TypeError, InvalidValue):
-                self.faults.append(InvalidValue(key.name, given, HANDLER_RULE))
+                found[stage] = check_handler(name, loaded(given[name]))
+            except (ImportError, AttributeError, TypeError, ValueError, InvalidValue):
+                self.faults.append(InvalidValue(name, given[name], HANDLER_RULE))
         return found
 
     def application(self, name: str) -> str:
@@ -148,7 +149,7 @@ class _Reader:
 def loaded(given: object) -> object:
     """Return what a dotted path names; an object of it where that is a class."""
     if isinstance(given, str):
-        module, _, name = given.rpartition(".")
+        module, _, name = given.strip().rpartition(".")
         given = getattr(importlib.import_module(module), name)
     return given() if isinstance(given, type) else given
 

@@ -45,8 +45,8 @@ def uncaught_handler(given: object) -> Ask | None:
     if given is None:
         return None
     try:
-        found = loaded(given)
-    except (ImportError, AttributeError, TypeError) as exc:
+        found = given if isinstance(given, UncaughtAnswer) else loaded(given)
+    except (ImportError, AttributeError, TypeError, ValueError) as exc:
         raise InvalidValue("on_uncaught", given, _ALLOWED) from exc
     if found is UncaughtAnswer.SHUTDOWN_APPLICATION:
         raise InvalidValue("on_uncaught", given, f"another answer: {_ALONE}")

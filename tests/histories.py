@@ -32,6 +32,7 @@ from controlplane.domain.events import (
     RecordsHeld,
     Response,
     ResumeHow,
+    RetriesCounted,
     Run,
     StoredEvent,
     TaskDied,
@@ -39,6 +40,7 @@ from controlplane.domain.events import (
     TaskRestarted,
     TaskResumed,
     ThreadDied,
+    ThreadReplaced,
     ThreadStarted,
 )
 from controlplane.domain.names import TaskId
@@ -169,9 +171,12 @@ task_events = st.one_of(
     st.builds(TaskResumed, how=st.sampled_from(ResumeHow), position=_positions, **_task),
     st.builds(TaskDied, position=_positions, **_task, **_failing),
     st.builds(TaskRestarted, **_task),
+    st.builds(RetriesCounted, **_task, retries=_counts),
 )
-thread_events = st.builds(ThreadStarted) | st.builds(
-    ThreadDied, reason=_texts, failure=st.none() | _failures
+thread_events = st.one_of(
+    st.builds(ThreadStarted),
+    st.builds(ThreadDied, reason=_texts, failure=st.none() | _failures),
+    st.builds(ThreadReplaced, reason=_texts, wait_ms=_counts, replacement=_counts),
 )
 instance_events = st.one_of(
     st.builds(InstanceStarted, host=_texts, pid=_counts, versions=_versions),

@@ -21,7 +21,7 @@ from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 pytestmark = pytest.mark.spark
 
 Row = dict[str, Any]
-NOW = {"errors_retries_delay_max_ms": 1}
+NOW: dict[str, Any] = {"errors_retries_delay_max_ms": 1}
 
 
 def flaky(folder: Path, error: str = "TimeoutError") -> Callable[[Row], Row]:
