@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test lint check bench screenshots requirements clean
+.PHONY: help up demo test conformance lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: $(STAMP)  ## open the demo application again, so that `make up` runs its p
 test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resume")
 	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
 		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest $(if $(k),-k "$(k)") $(ARGS)
+
+conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
 
 lint: $(STAMP)  ## format, style, types, import contracts, missing migrations
 	.venv/bin/ruff format --check .

@@ -6,9 +6,11 @@ template afterwards, where Django would flush it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import redis as redis_client
@@ -21,6 +23,9 @@ from controlplane import embedded
 from controlplane.celery import app, broker_url
 from controlplane.settings import database_settings
 from tests import services as running_services
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Spark takes whatever python3 is on the PATH for its workers, unless told otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -76,3 +81,24 @@ def redis(services: embedded.Urls) -> Iterator[redis_client.Redis]:
         client.flushall()
         yield client
         client.flushall()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark for all tests; each has its own folders."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # It tells of each connection, also after pytest has closed the stream it would tell it to.
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.stopTimeout", "60s")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -14,7 +14,6 @@ from tests.conformance.cases import Case, Json
 NEEDS_SPARK = {
     "close-races-with-error": "concurrent closes of one agent",
     "remove-thread-by-state": "stopping a pipeline, by the agent's state",
-    "handler-only-before-start": "setting the uncaught handler of a started agent",
 }
 RESULTS = {Move.DONE: "ok", Move.REFUSED: "refused", Move.ILLEGAL: "illegal"}
 CLOSE = (InstanceStatus.PENDING_SHUTDOWN, InstanceStatus.NOT_RUNNING)

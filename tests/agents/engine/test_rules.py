@@ -1,0 +1,123 @@
+"""The executors follow the domain's rules: the same files, and the same answers."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.shipping import SHIPPED, ship
+from agents.worker.attempts import RETRIABLE, SELF_HEALING, Row, Rules, tried
+from controlplane.domain import causes, retry
+from controlplane.domain.classify import DEFAULT_TABLE, Kind, describe
+from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, next_attempt
+
+TABLE = {name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()}
+
+
+class Busy(ConnectionResetError):
+    """A class that only its base is known of."""
+
+
+class Rude(ValueError):
+    """Raises when somebody asks for its condition."""
+
+    def getCondition(self) -> str:
+        raise RuntimeError("no")
+
+
+EXCEPTIONS = [
+    TimeoutError(),
+    Busy(),
+    PermissionError(),
+    ModuleNotFoundError(),
+    BufferError(),
+    OSError(),
+    KeyError("x"),
+    SystemExit(3),
+    Rude(),
+    type("TaskKilledException", (Exception,), {"__module__": "org.apache.spark"})(),
+]
+
+
+def rules(policy: RetryPolicy) -> Rules:
+    return Rules(
+        wait_after=policy.wait_after,
+        describe=causes.describe,
+        known_as=causes.known_as,
+        kinds=TABLE,
+        retries=policy.limit != 0,
+    )
+
+
+@pytest.mark.spark
+def test_the_rules_are_shipped_as_they_are(spark: object) -> None:
+    from pyspark.sql import SparkSession
+
+    assert isinstance(spark, SparkSession)
+    ship(spark.sparkContext)
+    [archive] = [
+        name for name in spark.sparkContext._python_includes or () if "arrester_worker" in name
+    ]
+    root = Path(str(spark.sparkContext._temp_dir)).parent
+    [found, *_] = [*root.rglob(archive), Path(archive)]
+    with zipfile.ZipFile(found) as files:
+        for module in (retry, causes):
+            path = Path(str(module.__file__))
+            assert files.read(f"{SHIPPED}/{path.name}") == path.read_bytes()
+
+
+@pytest.mark.parametrize("exception", EXCEPTIONS, ids=lambda each: type(each).__name__)
+def test_a_class_means_the_same_on_executors(exception: BaseException) -> None:
+    ruling = DEFAULT_TABLE.classify(describe(exception))
+
+    def operation(row: Row) -> list[Row]:
+        raise exception
+
+    if ruling.kind is Kind.SELF_HEALING:
+        with pytest.raises(type(exception)):
+            tried(operation, {}, rules(RetryPolicy()))
+        return
+    result = tried(operation, {}, rules(RetryPolicy(limit=2, delay_max_ms=1)))
+    assert result.failed is not None
+    assert result.failed.kind == (None if ruling.kind is Kind.OTHER else ruling.kind.value)
+    assert result.attempts == (3 if ruling.kind is Kind.RETRIABLE else 1)
+    assert result.failed.cause.names == describe(exception).names
+
+
+def test_the_words_of_the_worker_are_the_domains() -> None:
+    assert (Kind.RETRIABLE.value, Kind.SELF_HEALING.value) == (RETRIABLE, SELF_HEALING)
+
+
+@given(
+    made=st.integers(1, 200),
+    limit=st.integers(-1, 100),
+    timeout_ms=st.integers(-1, 10_000),
+    delay_max_ms=st.integers(1, 2**63 - 1),
+    spent_ms=st.integers(0, 20_000),
+)
+def test_executors_wait_as_the_rules_say(
+    made: int, limit: int, timeout_ms: int, delay_max_ms: int, spent_ms: int
+) -> None:
+    policy = RetryPolicy(limit=limit, timeout_ms=timeout_ms, delay_max_ms=delay_max_ms)
+    attempts = Attempts(made=made, started_ms=7, now_ms=7 + spent_ms)
+    decision = next_attempt(policy, attempts, chance=lambda below: below - 1)
+    wait = policy.wait_after(
+        made, started_ms=7, now_ms=7 + spent_ms, chance=lambda below: below - 1
+    )
+    assert wait == (decision.wait_ms if isinstance(decision, RetryAfter) else None)
+
+
+def test_each_attempt_has_a_row_of_its_own() -> None:
+    given: list[Row] = []
+
+    def operation(row: Row) -> list[Row]:
+        given.append(dict(row["deep"]))
+        row["deep"]["changed"] = True
+        raise TimeoutError
+
+    tried(operation, {"deep": {}}, rules(RetryPolicy(limit=1, delay_max_ms=1)))
+    assert given == [{}, {}]

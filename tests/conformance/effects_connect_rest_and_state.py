@@ -1,0 +1,64 @@
+"""Tasks that die, on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from agents.handlers import LogAndContinue, LogAndFail
+from agents.pipeline import define
+from controlplane.domain.events import RecordFailed, Response, TaskDied
+from controlplane.domain.states import TaskStatus, ThreadStatus
+from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+from tests.conformance.cases import Case
+
+Row = dict[str, Any]
+
+
+def failing() -> Any:
+    def check(row: Row) -> Row:
+        raise ValueError("bad")
+
+    return check
+
+
+def check_trace(case: Case, bench: Bench) -> None:
+    bench.add(("0_0", 0, "x"))
+    bench.start(bench.checking(failing(), LogAndFail()))
+    wait_until(lambda: bool(bench.deaths))
+    assert (case.given["task_fails_with"], case.expect["status"]) == ("exception", "FAILED")
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert task.status is TaskStatus.DEAD
+    told = [event for event in bench.outbox.events if isinstance(event.data, RecordFailed)]
+    assert told[-1].body is not None
+    assert "Traceback (most recent call last)" in str(told[-1].body.stack)
+    # The next run takes the task up again: that is the next status.
+    bench.start(bench.checking(failing(), LogAndContinue()))
+    wait_until(lambda: bench.committed() >= 0)
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert (task.status, task.position) == (TaskStatus.RUNNING, None)
+
+
+def check_source(case: Case, bench: Bench) -> None:
+    polled = F.when(F.col("value") == "boom", F.raise_error(F.lit("poll"))).otherwise(
+        F.col("value")
+    )
+    source = bench.source().withColumn("value", polled.cast("string"))
+    pipeline = define("lines", source, task="task", position="position")
+    bench.add(("0_0", 0, "x"))
+    thread = bench.start(pipeline.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+    bench.add(("0_0", 1, "boom"))
+    wait_until(lambda: bool(bench.deaths))
+    assert case.expect["task_stopped"] is (thread.state is ThreadStatus.DEAD)
+    assert case.expect["offset_flush_attempted"]
+    assert (bench.committed(), bench.positions("0_0")) == (0, [0])
+    failure = bench.deaths[0].failure
+    assert failure is not None
+    assert failure.stage == "source"
+    assert bench.outbox.of(TaskDied) == []
+    assert Response.CONTINUE not in {each.response for each in bench.outbox.of(RecordFailed)}
+
+
+CHECKS = {"status-trace": check_trace, "task-fails-in-poll": check_source}

@@ -1,0 +1,109 @@
+"""Records that are left out, or that kill their task, on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from agents.handlers import LogAndContinue, LogAndFail
+from agents.pipeline import Pipeline
+from agents.processor import RecordFatal
+from controlplane.domain.events import RecordFailed, TaskDied
+from controlplane.domain.states import ThreadStatus
+from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.conformance.cases import Case
+
+Row = dict[str, Any]
+
+
+def reading(bench: Bench) -> Pipeline:
+    """Return a pipeline that leaves out what is no number."""
+    return (
+        bench.define()
+        .deserialize("number", F.col("value").cast("int"), on_error=LogAndContinue())
+        .write(sink_to(bench.folder / "out"))
+    )
+
+
+def failing() -> Any:
+    def check(row: Row) -> Row:
+        if row["value"] == "ERR":
+            raise ValueError("ERR")
+        return row
+
+    return check
+
+
+def add(bench: Bench, record: str) -> None:
+    value, offset = record.split("@")
+    bench.add(("0_0", int(offset), {"good": "1"}.get(value, value)))
+
+
+def check_advances(case: Case, bench: Bench) -> None:
+    for record in case.given["records"]:
+        add(bench, record)
+    bench.start(reading(bench))
+    bench.wait_for_input()
+    bench.stop()
+    assert case.expect["commit_needed"]
+    assert bench.committed() + 1 == case.expect["committable_offset"]
+    before = len(bench.outbox.of(RecordFailed))
+    assert before == len(case.given["records"])
+    bench.start(reading(bench))
+    add(bench, "good@9")
+    bench.wait_for_input()
+    assert len(bench.outbox.of(RecordFailed)) == before
+
+
+def check_after_each(case: Case, bench: Bench) -> None:
+    bench.start(reading(bench))
+    for record, offset in zip(
+        case.given["records"], case.expect["committable_after_each_call"], strict=True
+    ):
+        add(bench, record)
+        bench.wait_for_input()
+        assert bench.committed() + 1 == offset
+
+
+def died(case: Case, bench: Bench, records: list[str]) -> str:
+    """Return the reason that a run died of, with one record in each micro-batch."""
+    assert case.given["handler_returns"] == "FAIL"
+    for offset, record in enumerate(records):
+        bench.add(("0_0", offset, record))
+    thread = bench.start(bench.checking(failing(), LogAndFail()))
+    wait_until(lambda: bool(bench.deaths))
+    assert thread.state is ThreadStatus.DEAD
+    return bench.deaths[0].reason
+
+
+def check_fail(case: Case, bench: Bench) -> None:
+    reason = died(case, bench, case.given["records"])
+    assert len(bench.written()) == case.expect["processed"]
+    assert bench.outbox.of(TaskDied)[0].position == 1
+    # The task is the source's partition here; its topic is not known to Spark.
+    ours = {
+        "task 0_0": "task '0_0'",
+        "processor node": "process:check",
+        "topic": "task",
+        "partition 0": "0_0",
+        "offset 1": "position 1",
+    }
+    assert all(ours[name] in reason for name in case.expect["raises_naming"])
+
+
+def check_wraps(case: Case, bench: Bench) -> None:
+    reason = died(case, bench, ["ERR"])
+    exception = bench.deaths[0].exception
+    assert "process:check" in reason
+    assert isinstance(exception, RecordFatal)
+    assert exception.failed.problem.exception_class == "ValueError"
+    assert "ValueError: ERR" in str(exception.failed.problem.stack)
+
+
+CHECKS = {
+    "corrupt-records-advance-offset": check_advances,
+    "valid-then-corrupt": check_after_each,
+    "proc-fail": check_fail,
+    "proc-fail-wraps-node": check_wraps,
+}
