@@ -68,6 +68,7 @@ class Command(BaseCommand):
             connections["default"].settings_dict.update(
                 database_settings("DATABASE_URL", env["DATABASE_URL"])
             )
+            settings.REDIS_URL = env["REDIS_URL"]
             if with_demo:
                 demo.introduce()
             children = _children(environment, servers, env, with_demo=with_demo)
