@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 
 from agents.failed import FailedRecord, bring
 from agents.fates import Fates, described
+from agents.held import must_hold
 from agents.microbatch import Evaluated, evaluate
 from agents.saying import say
-from agents.worker.columns import ENTRY, FATE, ORDINAL, POSITION, RETRIES, ROW, SOURCE, TASK
-from controlplane.domain.events import Response
+from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, RETRIES, ROW, SOURCE, TASK
+from controlplane.domain.events import Response, RetriesCounted
 from controlplane.domain.levels import Saying
 from controlplane.domain.policy import Policy
 from controlplane.domain.respond import Decided
@@ -112,3 +113,15 @@ class Again:
             evaluated=evaluated,
             again=retries,
         )
+
+
+def helpful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:
+    """Return how many attempts failed and were repeated besides those of failed records."""
+    if not evaluated.retries:
+        return []
+    # A failed record tells of the attempts at the step that it failed in.
+    told = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
+    first = (F.col(ORDINAL) == 0) & ~must_hold(cut)
+    helpful = F.sum(F.col(RETRIES) - told).alias("retries")
+    rows = evaluated.frame.where(first).groupBy(TASK).agg(helpful).where("retries > 0").collect()
+    return [RetriesCounted(task=row[TASK], retries=row["retries"]) for row in rows]

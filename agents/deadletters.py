@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.checkpoint import FileTaken, storage
+from agents.config import AgentConfig
 from agents.entries import DeadLetters
 from agents.failed import FailedRecord, is_native
 from agents.pipeline import Pipeline
@@ -174,3 +175,17 @@ def publish(spark: SparkSession, letters: DeadLetters) -> None:
         files.move(pending, f"day={letters.day}/{letters.name}")
     except FileTaken:
         files.delete(pending)
+
+
+def folder_of(pipeline: Pipeline, checkpoint: str, config: AgentConfig) -> DeadLetterFolder | None:
+    """Return where dead letters go, None when they are not enabled."""
+    letters = config.errors.dead_letters
+    if not letters.enable or letters.path is None:
+        return None
+    return DeadLetterFolder(
+        spark=pipeline.source.sparkSession,
+        path=letters.path,
+        application=config.application,
+        pipeline=pipeline,
+        checkpoint=checkpoint,
+    )

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents.again import Again, with_cured
+from agents.again import Again, helpful_retries, with_cured
 from agents.config import AgentConfig
-from agents.deadletters import DeadLetterFolder, publish
+from agents.deadletters import DeadLetterFolder, folder_of, publish
 from agents.decisions import Coordinates, Decision, Judge
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
 from agents.failed import FailedRecord
@@ -24,9 +24,9 @@ from agents.ledger import Ledger
 from agents.microbatch import Evaluated, evaluate
 from agents.pipeline import Pipeline
 from agents.telling import Teller
-from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, RETRIES, ROW, SOURCE, TASK
+from agents.worker.columns import ENTRY, FATE, ORDINAL, ROW, SOURCE
 from controlplane.domain.errors import ArresterError
-from controlplane.domain.events import RecordsDeadLettered, RecordsHeld, RetriesCounted
+from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
 from controlplane.domain.policy import StageKind
 
 Clock = Callable[[], datetime]
@@ -93,7 +93,7 @@ class Processor:
             again=Again(fates=fates, policy=self._policy, wait=wait),
             examples_limit=config.errors.examples_limit,
         )
-        self._letters = dead_letter_folder(pipeline, journal.ledger, config)
+        self._letters = folder_of(pipeline, journal.ledger.checkpoint, config)
         #: The last Spark micro-batch whose sink has returned.
         self.last_batch = NO_BATCH
         #: The journal's number when no task had held rows to run.
@@ -226,7 +226,10 @@ class Processor:
         letters, lettered = self._dead_letters(evaluated, decision, at)
         told = self._teller.decided(decision, at, lambda key: self._ledger.task(key).blame)
         told += [self._teller.event(each, at) for each in lettered]
-        told += [self._teller.event(each, at) for each in helpful_retries(evaluated, decision)]
+        told += [
+            self._teller.event(each, at)
+            for each in helpful_retries(evaluated, cut_of(decision.cuts))
+        ]
         for each in held:
             count = self._ledger.task(each.task).held + each.count
             told.append(self._teller.event(RecordsHeld(task=each.task, held=count), at))
@@ -293,31 +296,3 @@ class Processor:
     def letters(self) -> DeadLetterFolder | None:
         """Where dead letters go; None when they are not enabled."""
         return self._letters
-
-
-def helpful_retries(evaluated: Evaluated, decision: Decision) -> list[RetriesCounted]:
-    """Return how many attempts failed and were repeated besides those of failed records."""
-    if not evaluated.retries:
-        return []
-    # A failed record tells of the attempts at the step that it failed in.
-    told = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
-    first = (F.col(ORDINAL) == 0) & ~must_hold(cut_of(decision.cuts))
-    helpful = F.sum(F.col(RETRIES) - told).alias("retries")
-    rows = evaluated.frame.where(first).groupBy(TASK).agg(helpful).where("retries > 0").collect()
-    return [RetriesCounted(task=row[TASK], retries=row["retries"]) for row in rows]
-
-
-def dead_letter_folder(
-    pipeline: Pipeline, ledger: Ledger, config: AgentConfig
-) -> DeadLetterFolder | None:
-    """Return where dead letters go, None when they are not enabled."""
-    letters = config.errors.dead_letters
-    if not letters.enable or letters.path is None:
-        return None
-    return DeadLetterFolder(
-        spark=pipeline.source.sparkSession,
-        path=letters.path,
-        application=config.application,
-        pipeline=pipeline,
-        checkpoint=ledger.checkpoint,
-    )

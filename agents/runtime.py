@@ -22,9 +22,8 @@ from agents.config import AgentConfig
 from agents.lifecycle import Ending, Instance
 from agents.link import FLUSH_SECONDS, Link
 from agents.outbox import Outbox
-from agents.saying import say
 from agents.threads import Death, Thread
-from agents.uncaught import Ask, Line, asked
+from agents.uncaught import Ask, Line, Uncaught
 from controlplane.domain import wire
 from controlplane.domain.errors import ApplicationLatched, InvalidValue
 from controlplane.domain.events import (
@@ -36,11 +35,9 @@ from controlplane.domain.events import (
     InstanceStopped,
     InstanceStopping,
     Run,
-    ThreadReplaced,
 )
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import ThreadStatus
-from controlplane.domain.uncaught import uncaught
 
 log = logging.getLogger("arrester.agent")
 
@@ -59,22 +56,23 @@ class Runtime:
     ) -> None:
         self.config = config
         self.id = uuid7(_now())
-        self.exception: BaseException | None = None
         self.ending: Ending | None = None
         self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
         self.threads: tuple[Thread, ...] = ()
         self._versions = versions
-        self._on_uncaught = on_uncaught
-        #: What `await_ending` raises: a thread died of it, and the answer was DEFAULT.
-        self._raised: BaseException | None = None
-        #: Threads that are about to take a dead one's place.
-        self._replacing = 0
-        self._ending_begun = threading.Event()
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._link: Link | None = None
         #: Shutdown commands that wait for the end to be answered.
         self._shutdowns: list[CommandIssued] = []
+        self._uncaught = Uncaught(
+            on_uncaught,
+            config.application,
+            self.instance,
+            launch=self._launch,
+            tell=self._tell,
+            end=partial(self.end_soon, Ending.FAILED),
+        )
         self._commands = Commands(
             self.instance, threads=self.running, shut_down=self._obey, now=_now
         )
@@ -114,10 +112,14 @@ class Runtime:
     def _launch(self, line: Line[T]) -> T:
         """Start the line's next thread, in the place of the one before."""
         before = line.thread
-        thread = line.make(self._opened.spool, partial(self._died, line))
+        thread = line.make(self._opened.spool, partial(self._uncaught.died, line))
         # Set first: it may die before `launch` returns.
         line.thread = thread
-        line.launch(thread)
+        try:
+            line.launch(thread)
+        except BaseException:
+            line.thread = before
+            raise
         with self._lock:
             self.threads = (*(each for each in self.threads if each is not before), thread)
             too_late = self.ending
@@ -126,6 +128,11 @@ class Runtime:
             raise InvalidValue("agent", too_late.value, "an agent that has not ended")
         self._commands.look_again()
         return thread
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What the first thread to fail died of."""
+        return self._uncaught.exception
 
     def running(self) -> list[Thread]:
         """Return the threads that have not ended."""
@@ -139,8 +146,8 @@ class Runtime:
         deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
         idle = False
         while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
-            if self._raised is not None:
-                raise self._raised
+            if self._uncaught.raised is not None:
+                raise self._uncaught.raised
             # A thread that fails is DEAD a moment before it says so: look twice.
             if idle and self._nothing_left():
                 return Ending.FINISHED
@@ -167,7 +174,7 @@ class Runtime:
         """
         with self._lock:
             first, self.ending = self.ending is None, self.ending or ending
-        self._ending_begun.set()
+        self._uncaught.stop()
         if self._link is None:
             self._over.set()
         elif not first:
@@ -242,67 +249,8 @@ class Runtime:
         )
 
     def _nothing_left(self) -> bool:
-        idle = not self.running() and not self._replacing
+        idle = not self.running() and not self._uncaught.replacing
         return bool(self.threads) and idle and self.ending is None
-
-    def _died(self, line: Line[T], death: Death) -> None:
-        """Take a thread's last word, and do what the uncaught exception handler answers."""
-        if death.superseded or death.finished:
-            log.info("a thread of %s ended: %s", self.config.application, death.reason)
-            return
-        self._failed(line, death.exception, death.reason, death.failure)
-
-    def _failed(
-        self,
-        line: Line[T],
-        exception: BaseException | None,
-        reason: str,
-        failure: Failure | None = None,
-    ) -> None:
-        if self.exception is None:
-            self.exception = exception
-        thread = line.thread
-        result = uncaught(
-            asked(self._on_uncaught, exception or RuntimeError(reason)),
-            instance=self.instance.status,
-            global_task=thread is not None and thread.is_global,
-            replacements=line.replacements,
-            now_ms=int(_now().timestamp() * 1_000),
-        )
-        line.replacements = result.replacements
-        for saying in result.said:
-            say(saying, f"{self.config.application}: {reason}", exception=exception)
-        if result.raises:
-            self._raised = exception
-        if result.replace_after_ms is not None and thread is not None:
-            self._replace_soon(line, thread, reason, wait_ms=result.replace_after_ms)
-        if result.instance_path:
-            self.end_soon(Ending.FAILED, reason, failure=failure)
-
-    def _replace_soon(self, line: Line[T], dead: Thread, reason: str, *, wait_ms: int) -> None:
-        """Tell of the replacement and start it after its wait, unless the instance ends."""
-        run = Run(pipeline=dead.pipeline_name, checkpoint=dead.checkpoint_id, epoch=dead.epoch)
-        data = ThreadReplaced(
-            reason=reason, wait_ms=wait_ms, replacement=len(line.replacements.at_ms)
-        )
-        now = _now()
-        with self._lock:
-            self._replacing += 1
-        self._tell(uuid7(now), [Event(occurred_at=now, instance=self.id, run=run, data=data)])
-        threading.Thread(
-            target=self._replace, args=(line, wait_ms), name="arrester-replace", daemon=True
-        ).start()
-
-    def _replace(self, line: Line[T], wait_ms: int) -> None:
-        try:
-            if not self._ending_begun.wait(wait_ms / 1_000):
-                self._launch(line)
-        except Exception as exc:
-            if self.ending is None:
-                self._failed(line, exc, f"a new thread could not start: {exc}")
-        finally:
-            with self._lock:
-                self._replacing -= 1
 
     def _obey(self, command: CommandIssued) -> None:
         with self._lock:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Generic, Protocol, TypeVar
 
 from agents.config import loaded
+from agents.lifecycle import Instance, Tell
 from agents.outbox import Outbox
+from agents.saying import say
 from agents.threads import Death, Thread
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.uncaught import Replacements, UncaughtAnswer
+from controlplane.domain.events import Event, Failure, Run, ThreadReplaced
+from controlplane.domain.ids import uuid7
+from controlplane.domain.uncaught import Replacements, UncaughtAnswer, uncaught
 
 _log = logging.getLogger("arrester.agent")
 
@@ -30,6 +36,12 @@ _ALONE = (
 )
 
 
+class End(Protocol):
+    """Begins to end the instance."""
+
+    def __call__(self, reason: str, *, failure: Failure | None) -> None: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Line(Generic[T]):
     """A pipeline at a checkpoint: how its threads are made, one after the other."""
@@ -38,6 +50,99 @@ class Line(Generic[T]):
     launch: Callable[[T], None]
     thread: T | None = None
     replacements: Replacements = field(default_factory=Replacements)
+
+
+class Uncaught:
+    """Asks the handler when a thread has died, and starts the one that takes its place."""
+
+    def __init__(
+        self,
+        ask: Ask | None,
+        application: str,
+        instance: Instance,
+        *,
+        launch: Callable[[Line[Any]], object],
+        tell: Tell,
+        end: End,
+    ) -> None:
+        #: What the first thread to fail died of.
+        self.exception: BaseException | None = None
+        #: What is raised to who waits for the end: the answer was DEFAULT.
+        self.raised: BaseException | None = None
+        #: Threads that are about to take a dead one's place.
+        self.replacing = 0
+        self._ask = ask
+        self._application = application
+        self._instance = instance
+        self._launch = launch
+        self._tell = tell
+        self._end = end
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Start no further thread: the instance ends."""
+        self._stopping.set()
+
+    def died(self, line: Line[Any], death: Death) -> None:
+        """Take a thread's last word, and do what the handler answers."""
+        if death.superseded or death.finished:
+            _log.info("a thread of %s ended: %s", self._application, death.reason)
+            return
+        self._failed(line, death.exception, death.reason, death.failure)
+
+    def _failed(
+        self,
+        line: Line[Any],
+        exception: BaseException | None,
+        reason: str,
+        failure: Failure | None = None,
+    ) -> None:
+        if self.exception is None:
+            self.exception = exception
+        result = uncaught(
+            asked(self._ask, exception or RuntimeError(reason)),
+            instance=self._instance.status,
+            global_task=line.thread is not None and line.thread.is_global,
+            replacements=line.replacements,
+            now_ms=int(datetime.now(UTC).timestamp() * 1_000),
+        )
+        line.replacements = result.replacements
+        for saying in result.said:
+            say(saying, f"{self._application}: {reason}", exception=exception)
+        if result.raises:
+            self.raised = exception
+        if result.replace_after_ms is not None:
+            self._replace_soon(line, reason, wait_ms=result.replace_after_ms)
+        if result.instance_path:
+            self._end(reason, failure=failure)
+
+    def _replace_soon(self, line: Line[Any], reason: str, *, wait_ms: int) -> None:
+        """Tell of the replacement and start it after its wait, unless the instance ends."""
+        dead = line.thread
+        assert dead is not None
+        run = Run(pipeline=dead.pipeline_name, checkpoint=dead.checkpoint_id, epoch=dead.epoch)
+        number = len(line.replacements.at_ms)
+        data = ThreadReplaced(reason=reason, wait_ms=wait_ms, replacement=number)
+        now = datetime.now(UTC)
+        event = Event(occurred_at=now, instance=self._instance.id, run=run, data=data)
+        with self._lock:
+            self.replacing += 1
+        self._tell(uuid7(now), [event])
+        threading.Thread(
+            target=self._replace, args=(line, wait_ms), name="arrester-replace", daemon=True
+        ).start()
+
+    def _replace(self, line: Line[Any], wait_ms: int) -> None:
+        try:
+            if not self._stopping.wait(wait_ms / 1_000):
+                self._launch(line)
+        except Exception as exc:  # whatever keeps it from starting is the handler's to answer
+            if not self._stopping.is_set():
+                self._failed(line, exc, f"a new thread could not start: {exc}")
+        finally:
+            with self._lock:
+                self.replacing -= 1
 
 
 def uncaught_handler(given: object) -> Ask | None:
