@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -14,7 +13,7 @@ from agents.again import Again, Cured
 from agents.alike import Counting
 from agents.entries import Cursor
 from agents.failed import FailedRecord, bring
-from agents.fates import Fates
+from agents.fates import Fates, described
 from agents.held import cut_of, place
 from agents.saying import say
 from agents.worker.columns import ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
@@ -96,11 +95,11 @@ class Judge:
         else:
             cuts, fatal = Counting(failed=failed, fates=self.fates).decide()
             asked = _Asked(cuts=cuts, fatal=fatal)
-        if asked.fatal is not None:
-            return Decision(fatal=asked.fatal)
         for each in asked.cured:
             failed = failed.where(~each.is_at())
-        decision = self._described(failed, asked, blamed)
+        decision = Decision(fatal=asked.fatal)
+        if asked.fatal is None:
+            decision = self._described(failed, asked, blamed)
         _say(decision)
         return decision
 
@@ -191,14 +190,15 @@ def _counted(failed: DataFrame, cause: Sequence[Column]) -> list[Rest]:
 
 
 def _say(decision: Decision) -> None:
-    """Say once per task what was left out."""
-    left_out = Counter({each.task: 0 for each in decision.examples})
-    for each in decision.examples:
-        left_out[each.task] += 1
-    for rest in decision.rest:
-        left_out[rest.task] += rest.count
-    for task, number in left_out.items():
-        say(Saying.RECORD_SKIPPED, f"{number} failed records of task {task!r} are")
+    """Say what was decided, in a bounded number of lines."""
+    if decision.fatal is not None:
+        say(Saying.TASK_KILLED, described(decision.fatal))
+    left_out = len(decision.examples) + sum(each.count for each in decision.rest)
+    if left_out:
+        tasks = {each.task for each in decision.examples} | {each.task for each in decision.rest}
+        say(Saying.RECORD_SKIPPED, f"{left_out} failed records of {len(tasks)} tasks are")
+    for each in decision.paused:
+        say(Saying.TASK_PAUSED, described(each))
 
 
 def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:

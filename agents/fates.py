@@ -33,8 +33,8 @@ from controlplane.domain.respond import (
 from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, Undecided
 from controlplane.domain.tolerance import Counted, count
 
-#: Said once per task and decision, not per record.
-_QUIET = (Saying.RECORD_SKIPPED,)
+#: Said once per decision, not per record.
+_QUIET = (Saying.RECORD_SKIPPED, Saying.TASK_PAUSED, Saying.TASK_KILLED)
 _TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
 
 

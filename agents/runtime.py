@@ -111,10 +111,9 @@ class Runtime:
 
     def _launch(self, line: Line[T]) -> T:
         """Start the line's next thread, in the place of the one before."""
-        before = line.thread
         thread = line.make(self._opened.spool, partial(self._uncaught.died, line))
         # Set first: it may die before `launch` returns.
-        line.thread = thread
+        before, line.thread = line.thread, thread
         try:
             line.launch(thread)
         except BaseException:
@@ -139,10 +138,7 @@ class Runtime:
         return [thread for thread in self.threads if thread.state is ThreadStatus.RUNNING]
 
     def await_ending(self, timeout_seconds: float | None) -> Ending | None:
-        """Return how it ended, or None when it has not within the time.
-
-        Raises what a thread died of when the uncaught exception handler answered DEFAULT.
-        """
+        """Return how it ended, None if it has not in time; raises what DEFAULT was answered to."""
         deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
         idle = False
         while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Row = dict[str, Any]
 
@@ -60,9 +60,8 @@ class Failed:
     kind: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tried:
-    """What came of an operation after so many attempts."""
+class Tried(NamedTuple):
+    """What came of an operation after so many attempts; made for every record."""
 
     attempts: int
     rows: list[Row]

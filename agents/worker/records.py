@@ -22,6 +22,7 @@ from .conform import Check, WrongType, struct_check
 
 Row = dict[str, Any]
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
+Operation = Callable[[Row], list[Row]]
 
 _MESSAGE_CHARACTERS = 4_000
 _STACK_CHARACTERS = 16_000
@@ -64,18 +65,22 @@ class GuardedSteps:
         """Yield one batch of results per batch of records."""
         schemas = [_schema(step) for step in self._steps]
         checks = [struct_check(schema, whole=True) for schema in schemas]
+        operations = [
+            partial(_operation, step, check)
+            for step, check in zip(self._steps, checks, strict=True)
+        ]
         types = to_arrow_schema(schemas[-1], timezone=self._timezone)
         for batch in batches:
-            yield self._results(batch, checks, types)
+            yield self._results(batch, operations, types)
 
     def _results(
-        self, batch: pa.RecordBatch, checks: list[Check], types: pa.Schema
+        self, batch: pa.RecordBatch, operations: list[Operation], types: pa.Schema
     ) -> pa.RecordBatch:
         names = [name for name in batch.schema.names if not name.startswith(PREFIX)]
         records = batch.select(names).to_pylist()
         fates = batch.column(batch.schema.get_field_index(FATE)).to_pylist()
         outcomes = [
-            self._outcome(record, checks) if fate is None else Outcome(rows=[], fate=fate)
+            self._outcome(record, operations) if fate is None else Outcome(rows=[], fate=fate)
             for record, fate in zip(records, fates, strict=True)
         ]
         try:
@@ -86,12 +91,12 @@ class GuardedSteps:
             settled = [self._convertible(outcome, types, last) for outcome in outcomes]
             return _assemble(batch, settled, types)
 
-    def _outcome(self, record: Row, checks: list[Check]) -> Outcome:
+    def _outcome(self, record: Row, operations: list[Operation]) -> Outcome:
         rows, retries = [record], 0
-        for step, check in zip(self._steps, checks, strict=True):
+        for step, operation in zip(self._steps, operations, strict=True):
             made: list[Row] = []
             for row in rows:
-                result = tried(partial(_operation, step, check), row, self._rules)
+                result = tried(operation, row, self._rules)
                 retries += result.attempts - 1
                 if result.failed is not None:
                     error = _error_row(result.failed, step, result.attempts)
