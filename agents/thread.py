@@ -185,7 +185,7 @@ class PipelineThread:
         while not self._lock.acquire(timeout=_STOP_TICK_SECONDS):
             if time.monotonic() > deadline - timeout_seconds / 2:
                 break
-            self._processor.give_up()
+            self._give_up()
         else:
             self._lock.release()
         stopper = threading.Thread(target=self._stop_query, name="arrester-stop", daemon=True)
@@ -193,6 +193,12 @@ class PipelineThread:
         if threading.current_thread() is self._loop:
             return True
         return self._ended.wait(max(0.0, deadline - time.monotonic()))
+
+    def _give_up(self) -> None:
+        try:
+            self._processor.give_up()
+        except Exception:
+            _log.debug("the evaluation of %s ended while it was given up", self.pipeline.name)
 
     def _stop_query(self) -> None:
         try:

@@ -65,7 +65,7 @@ class GuardedSteps:
         """Yield one batch of results per batch of records."""
         schemas = [_schema(step) for step in self._steps]
         checks = [struct_check(schema, whole=True) for schema in schemas]
-        operations = [
+        operations: list[Operation] = [
             partial(_operation, step, check)
             for step, check in zip(self._steps, checks, strict=True)
         ]
