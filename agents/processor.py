@@ -255,12 +255,10 @@ class Processor:
     ) -> tuple[str | None, list[Held]]:
         """Write what does not go to the sink; `order` is None for a chunk."""
         cut = cut_of(decision.cuts)
-        if evaluated.clean and not decision.cuts:
+        if evaluated.clean:
             return None, []
         if order is not None:
             return self._shelf.put(evaluated.frame, cut, order=order)
-        if not evaluated.failed:
-            return None, []
         number = self._journal.next_number
         return self._shelf.put_skipped(evaluated.frame, cut, order=number), []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from agents.lifecycle import Ending
 from agents.outbox import Outbox
 from agents.runtime import Runtime
 from agents.threads import Death
-from agents.uncaught import uncaught_handler
+from agents.uncaught import Line, uncaught_handler
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import ThreadReplaced
 from controlplane.domain.states import InstanceStatus
+from controlplane.domain.uncaught import Replacements
 from tests.agents.facts import failure
 from tests.agents.fake_thread import FakeDeath, FakeThread
 from tests.agents.test_runtime_alone import told
@@ -72,6 +74,13 @@ class Instance:
 
 def broken() -> FakeDeath:
     return FakeDeath("it broke", failure(), BROKEN)
+
+
+def line_of(thread: FakeThread) -> Line[FakeThread]:
+    """Return what the runtime keeps of the pipeline that a thread is of."""
+    assert isinstance(thread.on_death, partial)
+    line: Line[FakeThread] = thread.on_death.args[0]
+    return line
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -142,9 +151,9 @@ def test_the_last_thread_that_is_to_be_replaced_is_not_the_end(tmp_path: Path) -
 def test_a_spent_budget_ends_the_instance(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     thread = instance.begin()
-    [line] = [each.on_death.args[0] for each in [thread]]  # type: ignore[attr-defined]  # a partial
+    line = line_of(thread)
     now_ms = int(time.time() * 1_000)
-    line.replacements = type(line.replacements)(tuple(now_ms for _ in range(10)))
+    line.replacements = Replacements((now_ms,) * 10)
     thread.die(broken())
     assert instance.runtime.await_ending(5) is Ending.FAILED
 
@@ -160,7 +169,7 @@ def test_a_new_thread_that_cannot_start_is_a_failure_of_its_own(tmp_path: Path) 
     instance = Instance(tmp_path, handler)
     thread = instance.begin()
     cannot = FileNotFoundError("checkpoint")
-    [line] = [each.on_death.args[0] for each in [thread]]  # type: ignore[attr-defined]  # a partial
+    line = line_of(thread)
 
     def refuse(thread: FakeThread) -> None:
         raise cannot
