@@ -290,6 +290,8 @@ def _at_instance(
     part = parts.get(instance, Delivery(instance=instance))
     parts[instance] = _moved(part, status, why, at)
     state = replace(state, deliveries=tuple(parts.values()))
+    if state.task is not None and any(map(_is_applied, state.deliveries)):
+        return _applied_to_its_task(state, at)
     statuses = {part.status for part in state.deliveries}
     if all(status.final for status in statuses):
         worst = max(statuses, key=_WORST.index)
@@ -299,7 +301,19 @@ def _at_instance(
     return state
 
 
-#: A command is as good as its worst part.
+def _is_applied(part: Delivery) -> bool:
+    return part.status is CommandStatus.APPLIED
+
+
+def _applied_to_its_task(state: CommandState, at: At) -> CommandState:
+    """Return APPLIED: a task is in one place, so whoever applied its command speaks for all."""
+    if state.status is CommandStatus.APPLIED:
+        return state
+    applied = next(filter(_is_applied, state.deliveries))
+    return _settled(state, CommandStatus.APPLIED, applied.reason, at)
+
+
+#: Any other command is as good as its worst part.
 _WORST = [
     CommandStatus.APPLIED,
     CommandStatus.CANCELLED,

@@ -76,13 +76,19 @@ def instance(*data: EventData) -> InstanceState:
 
 
 def command(
-    *answers: tuple[UUID | None, EventData], instances: tuple[UUID, ...] = ()
+    *answers: tuple[UUID | None, EventData],
+    instances: tuple[UUID, ...] = (),
+    kind: CommandKind = CommandKind.RESUME_TASK,
 ) -> CommandState:
     """Return a command after it was answered: by an instance, or (None) by the server."""
+    about_task = kind is CommandKind.RESUME_TASK
     issued = CommandIssued(
         command=COMMAND,
-        kind=CommandKind.RESUME_TASK,
+        kind=kind,
         actor="ana",
+        pipeline=JFK.pipeline if about_task else None,
+        checkpoint=JFK.checkpoint if about_task else None,
+        task=JFK.key if about_task else None,
         instances=instances,
         expires_at=NOON,
     )
@@ -345,10 +351,32 @@ def test_the_life_of_a_command(
         assert command(*answers).status is status
 
 
-def test_a_command_for_two_is_as_good_as_its_worst_part() -> None:
-    both = (INSTANCE, OTHER_INSTANCE)
-    half = [(INSTANCE, APPLIED)]
-    assert command(*half, instances=both).status is CommandStatus.DELIVERED
+def test_a_shutdown_of_two_is_as_good_as_its_worst_part() -> None:
+    def shutdown(*answers: tuple[UUID | None, EventData]) -> CommandStatus:
+        both = (INSTANCE, OTHER_INSTANCE)
+        return command(*answers, instances=both, kind=CommandKind.SHUT_DOWN_APPLICATION).status
+
+    half = (INSTANCE, APPLIED)
+    assert shutdown(half) is CommandStatus.DELIVERED
     gone = replace(EXPIRED, of_instance=OTHER_INSTANCE)
-    assert command(*half, (None, gone), instances=both).status is CommandStatus.EXPIRED
-    assert command(*half, (OTHER_INSTANCE, APPLIED), instances=both).status is CommandStatus.APPLIED
+    assert shutdown(half, (None, gone)) is CommandStatus.EXPIRED
+    assert shutdown(half, (OTHER_INSTANCE, APPLIED)) is CommandStatus.APPLIED
+
+
+@pytest.mark.parametrize("first_is", [EXPIRED, REFUSED, CANCELLED, DELIVERED])
+def test_whoever_applies_a_command_to_its_task_speaks_for_it(first_is: EventData) -> None:
+    """The checkpoint was taken over: the command was for the first, and the other applied it."""
+    taken_over = (OTHER_INSTANCE, replace(APPLIED, detail="goes on"))
+    by = None if first_is in (EXPIRED, CANCELLED) else INSTANCE
+    late = command((by, first_is), taken_over, instances=(INSTANCE,))
+    assert (late.status, late.outcome) == (CommandStatus.APPLIED, "goes on")
+
+
+def test_a_command_applied_to_its_task_stays_so_when_the_first_instance_is_lost() -> None:
+    taken_over = (OTHER_INSTANCE, replace(APPLIED, detail="goes on"))
+    lost = replace(EXPIRED, of_instance=INSTANCE)
+    for answers in ([taken_over, (None, lost)], [(None, lost), taken_over]):
+        state = command(*answers, instances=(INSTANCE,))
+        assert (state.status, state.outcome) == (CommandStatus.APPLIED, "goes on")
+    applied = command(taken_over, instances=(INSTANCE,))
+    assert applied.status is CommandStatus.APPLIED
