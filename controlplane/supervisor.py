@@ -26,6 +26,7 @@ class Child:
     """One process and what to do when it ends.
 
     An exit with one of `final_codes` is meant: it rests until `should_run` has said no, then yes.
+    It may say both while the process still ends.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Child:
     _not_before: float = field(default=0.0, init=False)
     _wait_seconds: float = field(default=FIRST_WAIT_SECONDS, init=False)
     _resting: bool = field(default=False, init=False)
+    _told_to_end: bool = field(default=False, init=False)
 
     @property
     def pid(self) -> int | None:
@@ -52,7 +54,7 @@ class Child:
             self.log.rename(self.log.with_suffix(".log.1"))
         self._running = process.start(self.command, log=self.log, env=self.env, folder=self.folder)
         self._started = now
-        self._resting = False
+        self._resting = self._told_to_end = False
 
     def look(self, *, now: float) -> str | None:
         """Start or restart what should run; return what a person should know, if anything."""
@@ -60,10 +62,12 @@ class Child:
             return self._start_when_due(now)
         code = self._running.poll()
         if code is None:
+            if self.final_codes and not self.should_run():
+                self._told_to_end = True
             return None
         self._running = None
         if code in self.final_codes:
-            self._resting = True
+            self._resting = not self._told_to_end
             return f"{self.name} has ended as it was told to"
         if now - self._started > HEALTHY_AFTER_SECONDS:
             self._wait_seconds = FIRST_WAIT_SECONDS

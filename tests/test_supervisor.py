@@ -96,6 +96,25 @@ def test_an_end_that_was_meant_lasts_until_the_application_is_opened_again(
     assert made.look(now=502) == "demo starts"
 
 
+def test_an_application_opened_before_its_process_has_gone_starts_again(
+    child: Callable[..., Child], tmp_path: Path
+) -> None:
+    latch = Latch()
+    end = tmp_path / "end"
+    made = child(
+        f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.01)", latch
+    )
+    made.look(now=0)
+    latch.open = False
+    assert made.look(now=1) is None
+    latch.open = True
+    assert made.look(now=2) is None
+    end.touch()
+    ended(made)
+    assert made.look(now=3) == "demo has ended as it was told to"
+    assert made.look(now=4) == "demo starts"
+
+
 def test_a_latched_application_is_not_started(child: Callable[..., Child]) -> None:
     latch = Latch()
     latch.open = False
