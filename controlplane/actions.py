@@ -137,12 +137,15 @@ def sighted(*names: str) -> None:
 
 def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:
     before = projections.standing(application)
-    heard = presence.heard(application, before.instances)
+    asked = before.instances.keys()
+    heard = presence.heard(application, asked)
     # What an instance said before it fell silent may still wait to be folded.
     sure = may_declare_lost and presence.is_folded(application, now=now)
 
     def rule(state: StreamState) -> list[Event]:
-        return passing_of_time(state, heard=heard, may_declare_lost=sure, now=now)
+        # Until the lock was ours others may have come: silence of whom nobody asked proves nothing.
+        new = state.instances.keys() - asked
+        return passing_of_time(state, heard=heard | new, may_declare_lost=sure, now=now)
 
     # Asked twice: the lock and the rest are for the rare time when something is to be told.
     told = len(rule(before))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import actions, ingest, presence, queries
 from controlplane.domain import keys
 from controlplane.domain.states import CommandStatus, InstanceState
 from tests import histories
-from tests.histories import APPLICATION, INSTANCE, JFK
+from tests.histories import APPLICATION, INSTANCE, JFK, OTHER_INSTANCE
 from tests.server import streams
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
@@ -82,6 +85,26 @@ def test_nobody_is_lost_while_events_wait_to_be_folded(redis: Redis, now: dateti
     assert actions.watch(now=later) == 0
     ingest.drain(APPLICATION)
     assert actions.watch(now=later) == 1
+
+
+def test_an_instance_that_starts_while_the_others_are_asked_is_not_lost(
+    redis: Redis, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched_since(redis, now - timedelta(hours=1), last=now)
+    ask = presence.heard
+
+    def asked_slowly(application: str, instances: Collection[UUID]) -> set[UUID]:
+        answer = ask(application, instances)
+        redis.set(keys.heartbeat(APPLICATION, OTHER_INSTANCE), b"{}")
+        streams.send(redis, [replace(histories.started()[0], instance=OTHER_INSTANCE)])
+        ingest.drain(APPLICATION)
+        return answer
+
+    monkeypatch.setattr(presence, "heard", asked_slowly)
+    actions.watch(now=now)
+
+    lost = {each.id: each.lost for each in queries.instances(APPLICATION)}
+    assert lost == {INSTANCE: True, OTHER_INSTANCE: False}
 
 
 def test_a_command_nobody_fetches_expires(redis: Redis, now: datetime) -> None:
