@@ -18,10 +18,13 @@ from controlplane.domain.ids import commit_id
 from controlplane.domain.wire import BATCH_MAX_EVENTS
 
 FOLDER = "arrester/journal"
+_SNAPSHOT = "snapshot-"
 #: Rows that an entry put aside, a folder each.
 ASIDE_FOLDER = "arrester/held"
 #: A snapshot is made after so many entries, and spares the reading of what is before it.
 SNAPSHOT_EVERY = 100
+#: How often a load begins again because another run compacts under it.
+_LOADS = 20
 
 T = TypeVar("T")
 
@@ -34,7 +37,7 @@ class Superseded(ArresterError):
 
 
 class JournalDamaged(ArresterError):
-    """An entry cannot be read; restore the named file, or start a new checkpoint."""
+    """An entry cannot be read, or is missing; restore the named file, or start a new checkpoint."""
 
 
 class Journal:
@@ -54,16 +57,38 @@ class Journal:
         self._snapshot = 0
 
     def load(self) -> None:
-        """Read the newest snapshot and all entries; fold those that the snapshot does not have."""
-        names = self._files.names(FOLDER)
-        snapshots = sorted(name for name in names if name.startswith("snapshot-"))
+        """Read the newest snapshot and all entries; fold those that the snapshot does not have.
+
+        Raises JournalDamaged when one cannot be read, or is missing.
+        """
+        for left in reversed(range(_LOADS)):
+            names = self._files.names(FOLDER)
+            try:
+                self._load(names)
+            except JournalDamaged:
+                # Another run may have compacted meanwhile: then there is a newer snapshot.
+                if not left or self._files.names(FOLDER) == names:
+                    raise
+            else:
+                return
+
+    def _load(self, names: list[str]) -> None:
+        empty = self.ledger
+        self.ledger = Ledger(
+            application=empty.application, pipeline=empty.pipeline, checkpoint=empty.checkpoint
+        )
+        self.kept = []
+        snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
         if snapshots:
-            self.ledger = self._decoded(snapshots[-1], _ledger)
-            self._snapshot = self.ledger.number
+            self.ledger = self._decoded(max(snapshots), _ledger)
+        self._snapshot = self.ledger.number
         numbers = sorted(int(name.removesuffix(".json")) for name in names if name[0].isdigit())
         for number in numbers:
             if number <= self.ledger.settled:
                 continue
+            if number > self._snapshot and number != self.next_number:
+                where = f"{self._files.root}/{FOLDER}"
+                raise JournalDamaged(f"entry {self.next_number} is missing in {where}")
             entry = self._decoded(_file_name(number), _entry)
             self.kept.append(replace(entry, events=()))
             if number > self._snapshot:
@@ -95,8 +120,13 @@ class Journal:
         return entry
 
     def told(self, number: int) -> list[tuple[UUID, list[Event]]]:
-        """Return the events of an entry as the batches they travel in, the same for ever."""
+        """Return the events of an entry as the batches they travel in, the same for ever.
+
+        None are left of an entry that an older run has just forgotten: it was confirmed.
+        """
         ledger = self.ledger
+        if number not in self._fresh and self._is_forgotten(number):
+            return []
         entry = self._fresh.pop(number, None) or self._decoded(_file_name(number), _entry)
         return [
             (
@@ -124,8 +154,11 @@ class Journal:
         """Make a snapshot, and delete what it holds and nobody needs.
 
         `is_settled` says of an entry that its events are confirmed and its micro-batch is
-        committed; `is_needed` of a folder of rows that some of them are still wanted.
+        committed; `is_needed` of a folder of rows that some of them are still wanted. Raises
+        Superseded. A run may freeze at any line of this while a newer one goes on: its snapshot
+        is older then, replaces none, and is passed over.
         """
+        self.check_owned()
         settled = self.ledger.settled
         for entry in self.kept:
             if not is_settled(entry):
@@ -147,15 +180,24 @@ class Journal:
         self.kept = [entry for entry in self.kept if entry.number > settled]
 
     def _make_snapshot(self) -> None:
-        old = [name for name in self._files.names(FOLDER) if name.startswith("snapshot-")]
-        name = f"snapshot-{self.ledger.number:020d}.json"
+        name = _snapshot_name(self.ledger.number)
         try:
             self._files.create(f"{FOLDER}/{name}", msgspec.json.encode(self.ledger))
         except FileTaken as exc:
             raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
         self._snapshot = self.ledger.number
-        for each in old:
-            self._files.delete(f"{FOLDER}/{each}")
+        for each in self._snapshots():
+            if each < name:
+                self._files.delete(f"{FOLDER}/{each}")
+
+    def _is_forgotten(self, number: int) -> bool:
+        """Whether a compaction has deleted the entry: only then is there a snapshot above it."""
+        if self._files.exists(f"{FOLDER}/{_file_name(number)}"):
+            return False
+        return any(name >= _snapshot_name(number) for name in self._snapshots())
+
+    def _snapshots(self) -> list[str]:
+        return [name for name in self._files.names(FOLDER) if name.startswith(_SNAPSHOT)]
 
     def _decoded(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
         content = self._files.read(f"{FOLDER}/{name}") or b""
@@ -168,3 +210,7 @@ class Journal:
 
 def _file_name(number: int) -> str:
     return f"{number:020d}.json"
+
+
+def _snapshot_name(number: int) -> str:
+    return f"{_SNAPSHOT}{_file_name(number)}"

@@ -69,8 +69,8 @@ class Release:
         return put is not None and all(self._outbox.is_confirmed(batch) for batch in put)
 
     def _put(self, number: int) -> bool:
-        told = self._journal.told(number)
         try:
+            told = self._journal.told(number)
             for batch_id, events in told:
                 self._outbox.put(batch_id, events)
         except Exception:  # the guest: a full disk must not stop the pipeline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -175,6 +176,105 @@ def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
     assert [each.number for each in again.kept] == [6, 7]
     with pytest.raises(Superseded):
         older.append(entry(Kind.STOPPED))
+
+
+class Frozen(LocalStorage):
+    """Lets `meanwhile` happen, once, just before a file whose name has `at` in it is made."""
+
+    def __init__(self, root: str, at: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(root)
+        self.at = at
+        self.meanwhile: Callable[[], object] | None = meanwhile
+
+    def create(self, path: str, content: bytes) -> None:
+        if self.at in path and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        super().create(path, content)
+
+
+def compact(journal: Journal, *, settled: int = 1_000) -> None:
+    journal.compact(is_settled=lambda entry: entry.number <= settled, is_needed=lambda aside: True)
+
+
+def test_a_run_that_is_not_the_newest_does_not_compact(files: LocalStorage) -> None:
+    older = claimed(files)
+    history(older)
+    claimed(files)
+    before = files.names(FOLDER)
+
+    with pytest.raises(Superseded):
+        compact(older)
+
+    assert files.names(FOLDER) == before
+
+
+def test_a_run_that_wakes_while_it_compacts_deletes_no_newer_snapshot(tmp_path: Path) -> None:
+    frozen = Frozen(str(tmp_path), "snapshot", lambda: None)
+    older = claimed(frozen)
+    history(older)
+    newer: list[Journal] = []
+
+    def goes_on() -> None:
+        newer.append(claimed(LocalStorage(str(tmp_path))))
+        history(newer[0])
+        compact(newer[0])
+
+    frozen.meanwhile = goes_on
+    compact(older)
+
+    assert opened(frozen).ledger == newer[0].ledger
+    assert opened(frozen).ledger.task("JFK").held == 8
+    with pytest.raises(Superseded):
+        older.append(entry(Kind.STOPPED))
+
+
+def test_an_entry_that_an_older_run_forgot_meanwhile_has_nothing_to_tell(
+    tmp_path: Path,
+) -> None:
+    frozen = Frozen(str(tmp_path), "snapshot", lambda: None)
+    older = claimed(frozen)
+    history(older)
+    newer: list[Journal] = []
+    frozen.meanwhile = lambda: newer.append(claimed(LocalStorage(str(tmp_path))))
+    compact(older)
+
+    assert [newer[0].told(number) for number in (2, 3)] == [[], []]
+    with pytest.raises(JournalDamaged):
+        newer[0].told(99)
+
+
+def test_an_entry_that_is_missing_is_named(files: LocalStorage) -> None:
+    journal = claimed(files)
+    history(journal)
+    compact(journal, settled=2)
+    for _ in range(3):
+        journal.append(entry(Kind.STOPPED))
+    files.delete(f"{FOLDER}/{8:020d}.json")
+
+    with pytest.raises(JournalDamaged, match=r"entry 8 is missing"):
+        opened(files)
+
+
+def test_a_load_reads_again_what_a_compaction_took_away(tmp_path: Path) -> None:
+    class Compacting(LocalStorage):
+        journals: list[Journal]
+
+        def read(self, path: str) -> bytes | None:
+            if self.journals:
+                compact(self.journals.pop())
+            return super().read(path)
+
+    files = LocalStorage(str(tmp_path))
+    journal = claimed(files)
+    history(journal)
+    compact(journal, settled=2)
+    journal.append(entry(Kind.STOPPED))
+    racing = Compacting(str(tmp_path))
+    racing.journals = [journal]
+
+    assert opened(racing).ledger == journal.ledger
+    assert racing.journals == []
 
 
 def test_folders_of_rows_go_when_nobody_needs_them(
