@@ -163,14 +163,13 @@ class Spool:
 
     def confirm(self, ids: Iterable[UUID]) -> None:
         """Forget the batches that the server has committed, and remember that it has."""
-        rows = [(id.bytes,) for id in ids]
+        rows = [(id.bytes,) for id in dict.fromkeys(ids)]
+        known = "SELECT length(events), count FROM batch WHERE id = ?"
         with self._lock:
-            known = "SELECT length(events), count FROM batch WHERE id = ?"
-            for row in rows:
-                for size, count in self._database.execute(known, row).fetchall():
-                    self._bytes -= size
-                    self._events -= count
             with self._transaction():
+                gone = [
+                    found for row in rows for found in self._database.execute(known, row).fetchall()
+                ]
                 self._database.executemany(
                     "DELETE FROM sent WHERE number = (SELECT number FROM batch WHERE id = ?)", rows
                 )
@@ -180,6 +179,9 @@ class Spool:
                     "DELETE FROM confirmed WHERE number <= (SELECT max(number) FROM confirmed) - ?",
                     (REMEMBERED,),
                 )
+            # Not before they are gone for good: what fails is confirmed again.
+            self._bytes -= sum(size for size, _ in gone)
+            self._events -= sum(count for _, count in gone)
 
     def shrink(self) -> None:
         """Give a little of what is free in the file back to the disk; a put waits for it."""
@@ -198,6 +200,15 @@ class Spool:
     def size_bytes(self) -> int:
         """The size of what waits, packed."""
         return self._bytes
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits; False as well when the disk does not say."""
+        with self._lock:
+            try:
+                row = self._database.execute("SELECT 1 FROM batch LIMIT 1").fetchone()
+            except sqlite3.Error:
+                return False
+            return row is None and not self._unwritten
 
     def adopt(self, other: Path) -> None:
         """Take over all batches of a dead instance's file, behind our own, or none of them."""
@@ -288,4 +299,10 @@ class _Transaction:
         self._database.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._database.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            if kind is None:
+                self._database.execute("COMMIT")
+        finally:
+            # Also after a COMMIT that failed; SQLite itself may have rolled back already.
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")

@@ -60,7 +60,7 @@ class OwnSpool:
     def close(self) -> None:
         """Close the file; delete it when it is empty, else leave it to the next instance."""
         self.spool.write()
-        empty = self.spool.events == 0
+        empty = self.spool.is_empty()
         self.spool.close()
         if empty:
             self.claim.remove()

@@ -189,6 +189,41 @@ def test_what_the_disk_refuses_waits_in_memory_and_keeps_its_place(tmp_path: Pat
     spool.close()
 
 
+def test_a_confirmation_that_the_disk_refuses_is_no_confirmation(tmp_path: Path) -> None:
+    own = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
+    spool = own.spool
+    for number in range(2):
+        spool.put(batch_id(number), some_events(number))
+    size = spool.size_bytes
+    spool._database.execute(
+        "CREATE TEMP TRIGGER full BEFORE INSERT ON confirmed"
+        " BEGIN SELECT RAISE(FAIL, 'disk full'); END"
+    )
+    for _ in range(2):
+        with pytest.raises(sqlite3.Error, match="disk full"):
+            spool.confirm([batch_id(0)])
+    assert (spool.events, spool.size_bytes) == (4, size)
+    assert unsent(spool) == [0, 1]
+
+    spool._database.execute("DROP TRIGGER full")
+    spool.confirm([batch_id(0)])
+    assert spool.events == 2
+    own.close()
+    heir = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
+    assert unsent(heir.spool) == [1]
+    heir.close()
+
+
+def test_a_wrong_count_deletes_nothing(tmp_path: Path) -> None:
+    own = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
+    own.spool.put(batch_id(0), some_events(0))
+    own.spool._events = 0
+    own.close()
+    heir = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
+    assert unsent(heir.spool) == [0]
+    heir.close()
+
+
 def test_a_closed_spool_neither_raises_nor_lies(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     spool.close()
