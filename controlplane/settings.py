@@ -35,8 +35,8 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
         "PASSWORD": options.pop("password", ""),
         "HOST": options.pop("host", ""),
         "PORT": options.pop("port", ""),
-        "CONN_MAX_AGE": 60,
-        "CONN_HEALTH_CHECKS": True,
+        # Under ASGI every request has a thread of its own: a kept connection is a leaked one.
+        "CONN_MAX_AGE": 0,
         "OPTIONS": {
             "connect_timeout": 5,
             "application_name": "arrester",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
+import django.db
+import psycopg
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from psycopg import AsyncConnection, OperationalError
 
 from controlplane import queries
 
+LOG = logging.getLogger(__name__)
 CHANNEL: Final = "arrester"
 RETRY_SECONDS: Final = 1.0
 #: Everything may have moved.
@@ -79,16 +82,18 @@ class Hub:
 
     async def _listen(self) -> None:
         while True:
-            with contextlib.suppress(OperationalError):
+            try:
                 await self._hear()
-            # PostgreSQL is away; the pages poll meanwhile.
+            except (psycopg.Error, django.db.Error, ValueError) as error:
+                LOG.warning("live pages poll for now: %s", str(error).strip())
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _hear(self) -> None:
-        connection = await AsyncConnection.connect(settings.DATABASE_URL, autocommit=True)
+        connection = await psycopg.AsyncConnection.connect(settings.DATABASE_URL, autocommit=True)
         async with connection:
             await connection.execute(f"LISTEN {CHANNEL}")
-            self._sequences = await sync_to_async(queries.positions)()
+            # Beside the requests' threads: the listener outlives the one that started it.
+            self._sequences = await sync_to_async(_positions, thread_sensitive=False)()
             self._tell(ALL)
             async for notice in connection.notifies():
                 name, _, sequence = notice.payload.partition(" ")
@@ -98,3 +103,10 @@ class Hub:
     def _tell(self, name: str) -> None:
         for mailbox in self._mailboxes:
             mailbox.put(name)
+
+
+def _positions() -> dict[str, int]:
+    try:
+        return queries.positions()
+    finally:
+        django.db.connections.close_all()

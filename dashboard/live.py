@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from asgiref.sync import sync_to_async
-from django.db import OperationalError
+from django.db import OperationalError, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_GET
 
@@ -30,6 +30,8 @@ async def live(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse(status=503)
     if who is None:
         return HttpResponse(status=401)
+    # The stream may last for days, and needs nothing more of PostgreSQL than the hub's listener.
+    await sync_to_async(connections.close_all)()
     shown = request.headers.get("Last-Event-ID") or request.GET.get("position", "")
     return StreamingHttpResponse(
         stream(HUB, shown),

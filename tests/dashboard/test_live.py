@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, closing
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connections
@@ -13,11 +18,13 @@ from django.test import AsyncClient, Client
 from django.urls import reverse
 from redis import Redis
 
-from controlplane import queries
+from controlplane import embedded, queries
 from dashboard import live
 from dashboard.hub import ALL, NAMES_LIMIT, Hub, Mailbox
-from tests.dashboard.conftest import make_user
+from tests.dashboard.browser import web
+from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import Story
+from tests.services import DATABASE
 
 T = TypeVar("T")
 
@@ -124,6 +131,81 @@ class TestStream:
             return response.headers["Content-Type"], event["data"]
 
         assert run(story) == ("text/event-stream", ALL)
+
+    def test_connections_do_not_grow_with_the_streams(self, redis: Redis) -> None:
+        cookie = logged_in(make_user("ben", "viewer")).cookies["arrester_session"].value
+        with web() as url, ExitStack() as streams:
+            opened = []
+            for number in (2, 20):
+                for _ in range(number):
+                    opened.append(streams.enter_context(closing(connected(url, cookie))))
+                assert settled() <= 1  # The listener.
+            for each in opened:
+                each.close()
+            assert settled(most=0) == 0
+
+    @pytest.mark.parametrize("payload", [None, "hello", "flights x"])
+    def test_the_listener_survives(
+        self,
+        payload: str | None,
+        redis: Redis,
+        services: embedded.Urls,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        flights = Story()
+        flights.starts()
+
+        async def story() -> str:
+            stream = live.stream(Hub(), "0", heartbeat_seconds=0.2)
+            await heard(stream)
+            await sync_to_async(disturb)(services, payload)
+            await asyncio.sleep(0.5)
+            # What it missed it tells once it listens again, and then all that follows.
+            await sync_to_async(flights.skips)("EWR", 3)
+            await heard(stream)
+            await sync_to_async(flights.skips)("EWR", 3)
+            event = await heard(stream)
+            await stream.aclose()
+            return event["data"]
+
+        assert run(story) == "flights"
+        assert "live pages poll for now" in caplog.text
+
+
+def disturb(services: embedded.Urls, payload: str | None) -> None:
+    """Send a payload that is none of ours; without one, cut off everybody, as a restart does."""
+    connections.close_all()
+    if payload is not None:
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT pg_notify('arrester', %s)", [payload])
+        return
+    with psycopg.connect(services.admin_database, autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [DATABASE]
+        )
+
+
+def connected(url: str, cookie: str) -> http.client.HTTPConnection:
+    """Open a stream of a browser that is logged in, and read its first line."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection.request("GET", reverse("live"), headers={"Cookie": f"arrester_session={cookie}"})
+    assert connection.getresponse().readline().startswith(b"retry:")
+    return connection
+
+
+def settled(*, most: int = 1) -> int:
+    """Return how many connections the web process has, once there are at most so many."""
+    deadline = time.monotonic() + 10
+    while True:
+        with connections["default"].cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            found = int(cursor.fetchone()[0])
+        if found <= most or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
 
 
 async def listeners() -> int:
