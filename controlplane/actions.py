@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane import models, presence, projections, relay, rows, store
-from controlplane.domain import ids
+from controlplane.domain import ids, keys
 from controlplane.domain.decide import Wish, decide
 from controlplane.domain.decide import watch as passing_of_time
 from controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
@@ -120,7 +120,7 @@ def open_application(
 def watch(*, now: datetime | None = None) -> int:
     """Tell what time made true: instances lost or found, commands expired. Return how much."""
     now = now or datetime.now(UTC)
-    patience = timedelta(seconds=settings.ENVIRONMENT.lost_after_seconds)
+    patience = timedelta(seconds=keys.LOST_AFTER_SECONDS)
     unbroken = presence.look(now=now)
     return sum(
         _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)

@@ -38,7 +38,6 @@ class Environment:
     allowed_hosts: list[str]
     trusted_origins: list[str]
     log_level: str
-    lost_after_seconds: int
     command_expiry_seconds: int
 
     @classmethod
@@ -56,7 +55,6 @@ class Environment:
             allowed_hosts=_words(variables, "ARRESTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"),
             trusted_origins=_words(variables, "ARRESTER_TRUSTED_ORIGINS", ""),
             log_level=_choice(variables, "ARRESTER_LOG_LEVEL", "INFO", LOG_LEVELS),
-            lost_after_seconds=_whole(variables, "ARRESTER_LOST_AFTER_SECONDS", 30),
             command_expiry_seconds=_whole(variables, "ARRESTER_COMMAND_EXPIRY_SECONDS", 900),
         )
 

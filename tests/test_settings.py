@@ -32,7 +32,7 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         ("ARRESTER_PORT", "eighty", "a whole number from 1 to 65535"),
         ("ARRESTER_PORT", "0", "a whole number from 1 to 65535"),
         ("ARRESTER_PORT", "²", "a whole number from 1 to 65535"),
-        ("ARRESTER_LOST_AFTER_SECONDS", "-3", "a whole number from 1"),
+        ("ARRESTER_COMMAND_EXPIRY_SECONDS", "-3", "a whole number from 1"),
         ("ARRESTER_DEBUG", "yes", "one of 0, 1"),
         ("ARRESTER_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
         ("DATABASE_URL", "mysql://root@db/x", "starts with postgresql:// or postgres://"),

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from controlplane.domain import keys
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     ApplicationLatched,
@@ -180,13 +181,14 @@ def watch(
     `heard` are the instances whose heartbeat lives. Nobody is declared lost unless
     `may_declare_lost`: while Redis is or just was away, silence proves nothing.
     """
+    bound = now - timedelta(seconds=keys.LOST_AFTER_SECONDS)
     found = [
         Event(occurred_at=now, instance=each.id, data=InstanceFound())
         for each in state.instances.values()
         if each.lost and each.id in heard
     ]
     lost = [
-        Event(occurred_at=now, instance=each.id, data=InstanceLost(last_heard=each.since or now))
+        Event(occurred_at=now, instance=each.id, data=InstanceLost(last_heard=bound))
         for each in state.instances.values()
         if may_declare_lost and is_listening(each) and each.id not in heard
     ]

@@ -124,7 +124,10 @@ class InstanceStopped(Data, frozen=True, kw_only=True, tag=True):
 
 
 class InstanceLost(Data, frozen=True, kw_only=True, tag=True):
-    """The server has not heard the instance for the agreed time; its last state is kept."""
+    """The server has not heard the instance for the agreed time; its last state is kept.
+
+    `last_heard` is a bound: it has not been heard since then at least.
+    """
 
     last_heard: Moment
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 HEARTBEAT_SECONDS = 5
+#: How long a heartbeat lives in Redis: who has none was not heard for so long at least.
 LOST_AFTER_SECONDS = 30
 EVENT_STREAMS = "arrester:*:events"
 #: Since when the server has watched this Redis without a gap, and when it last looked.

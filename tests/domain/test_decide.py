@@ -33,6 +33,7 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
+from controlplane.domain.keys import LOST_AFTER_SECONDS
 from controlplane.domain.names import TaskId
 from controlplane.domain.stream import StreamState, empty
 from tests import histories
@@ -227,7 +228,10 @@ def passes(
 
 def test_a_silent_instance_is_lost_if_silence_proves_something() -> None:
     running = Given(*histories.started())
-    assert passes(running) == [(INSTANCE, InstanceLost(last_heard=NOON))]
+    later = NOON + timedelta(hours=1)
+    not_heard_since = later - timedelta(seconds=LOST_AFTER_SECONDS)
+    lost = InstanceLost(last_heard=not_heard_since)
+    assert passes(running, now=later) == [(INSTANCE, lost)]
     assert passes(running, heard=[INSTANCE]) == []
     assert passes(running, may_declare_lost=False) == []
 
