@@ -9,6 +9,7 @@ None of them needs Redis: what is committed is relayed later.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,7 +18,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from controlplane import models, presence, projections, relay, rows, store
+from controlplane import broker, models, presence, projections, relay, rows, store
 from controlplane.domain import ids, keys
 from controlplane.domain.decide import Wish, decide
 from controlplane.domain.decide import watch as passing_of_time
@@ -32,6 +33,8 @@ from controlplane.domain.states import (
     TaskStatus,
 )
 from controlplane.domain.stream import StreamState
+
+log = logging.getLogger(__name__)
 
 Rule = Callable[[StreamState], list[Event]]
 
@@ -122,10 +125,14 @@ def watch(*, now: datetime | None = None) -> int:
     now = now or datetime.now(UTC)
     patience = timedelta(seconds=keys.LOST_AFTER_SECONDS)
     unbroken = presence.look(now=now)
-    return sum(
-        _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)
-        for stream in store.known()
-    )
+    told = 0
+    for stream in store.known():
+        try:
+            told += _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)
+        except broker.ResponseError:
+            # A key of another type in the place of one of ours is no other application's matter.
+            log.exception("%s: Redis refuses to be watched", stream.application)
+    return told
 
 
 def sighted(*names: str) -> None:

@@ -60,7 +60,19 @@ class Waker:
         self.next_look = self.next_sweep = 0.0
 
     def turn(self) -> None:
-        """Wait for up to a second, and have folded what came; sweep when it is time."""
+        """Wait for up to a second, and have folded what came; sweep when it is time.
+
+        A key in the place of a stream that is none holds up nobody else.
+        """
+        try:
+            self._turn()
+        except broker.ResponseError as exc:
+            log.warning("Redis refuses; we look again which streams there are: %s", exc)
+            self.positions.clear()
+            self.next_look = 0.0
+            time.sleep(LOOK_SECONDS)
+
+    def _turn(self) -> None:
         now = time.monotonic()
         if now >= self.next_look:
             self.next_look = now + LOOK_SECONDS
@@ -86,12 +98,19 @@ class Waker:
     def _sweep(self) -> None:
         """Ask again for whatever may have been lost: messages, or a whole Redis."""
         _note_what_is_there()
-        for name in self.positions:
-            self.positions[name] = broker.last_id(self.redis, name) or "0-0"
-            if self.redis.xlen(name):
-                self._wake(keys.application_of(name))
         for task in (tasks.sweep, tasks.watch):
             self._send(task)
+        for name in list(self.positions):
+            try:
+                self._look_again(name)
+            except broker.ResponseError as exc:
+                log.warning("%s is left alone: %s", name, exc)
+                del self.positions[name]
+
+    def _look_again(self, name: str) -> None:
+        self.positions[name] = broker.last_id(self.redis, name) or "0-0"
+        if self.redis.xlen(name):
+            self._wake(keys.application_of(name))
 
     def _wake(self, application: str) -> None:
         """Have the application's stream folded, unless that is on its way."""

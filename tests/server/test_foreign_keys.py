@@ -1,0 +1,103 @@
+"""A key of another type in the place of one application's stream: the others go on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import msgspec
+import pytest
+from django.conf import settings
+from msgspec.structs import replace
+from redis import Redis
+
+from controlplane import actions, broker, ingest, presence, queries, tasks
+from controlplane.domain import keys
+from controlplane.management.commands import wake
+from tests import histories
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+APPLICATIONS = ("alpha", "beta", "gamma")
+OTHERS = {"alpha", "gamma"}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what the waker asks for: applications to fold, or names of tasks."""
+    found: list[str] = []
+    monkeypatch.setattr(
+        wake.Waker, "_send", lambda _, task, *args: found.append(args[0] if args else task.name)
+    )
+    monkeypatch.setattr(wake, "LOOK_SECONDS", 0.05)
+    return found
+
+
+def send_to_all(redis: Redis) -> None:
+    for application in APPLICATIONS:
+        started = [replace(each, instance=uuid4()) for each in histories.started()]
+        streams.send(redis, started, application=application)
+
+
+@pytest.fixture
+def waker(redis: Redis, asked: list[str]) -> wake.Waker:
+    """Return one that knows three streams, one of which is none any more; the others have news."""
+    send_to_all(redis)
+    waker = wake.Waker()
+    waker.turn()
+    assert set(APPLICATIONS) < set(asked)
+    asked.clear()
+    redis.set(keys.events("beta"), "whose?")
+    for application in APPLICATIONS:
+        redis.delete(keys.woken(application))
+    return waker
+
+
+def test_the_wake_looks_again_which_streams_there_are(
+    redis: Redis, waker: wake.Waker, asked: list[str]
+) -> None:
+    waker.turn()
+    assert waker.positions == {}
+    waker.turn()
+    assert set(asked) == OTHERS
+
+
+def test_the_sweep_of_the_wake_leaves_it_alone(waker: wake.Waker, asked: list[str]) -> None:
+    waker.next_sweep = 0.0
+    waker.turn()
+    assert set(asked) == OTHERS | {"arrester.sweep", "arrester.watch"}
+    assert set(map(keys.application_of, waker.positions)) == OTHERS
+
+
+@pytest.fixture
+def folded(redis: Redis) -> Redis:
+    """Return a Redis beside three applications that are in the log."""
+    send_to_all(redis)
+    for application in APPLICATIONS:
+        ingest.drain(application)
+        redis.delete(keys.state(application))
+    return redis
+
+
+def test_the_others_are_relayed(folded: Redis) -> None:
+    folded.set(keys.commands("beta"), "whose?")
+    tasks.sweep()
+    assert all(folded.exists(keys.state(application)) for application in OTHERS)
+
+
+def test_the_others_are_watched(folded: Redis) -> None:
+    folded.set(keys.events("beta"), "whose?")
+    now = datetime.now(UTC)
+    watched = presence.Watch(since=now - timedelta(hours=1), last=now)
+    folded.set(keys.WATCH, msgspec.json.encode(watched))
+    assert actions.watch(now=now) == 2
+    lost = {name for name in APPLICATIONS if queries.application(name).lost}
+    assert lost == OTHERS
+
+
+def test_an_outage_ends_the_round(folded: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
+    for turn in (tasks.sweep, actions.watch, wake.Waker().turn):
+        with pytest.raises(broker.RedisError) as away:
+            turn()
+        assert not isinstance(away.value, broker.ResponseError)
