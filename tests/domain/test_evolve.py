@@ -375,8 +375,10 @@ def test_whoever_applies_a_command_to_its_task_speaks_for_it(first_is: EventData
 def test_a_command_applied_to_its_task_stays_so_when_the_first_instance_is_lost() -> None:
     taken_over = (OTHER_INSTANCE, replace(APPLIED, detail="goes on"))
     lost = replace(EXPIRED, of_instance=INSTANCE)
-    for answers in ([taken_over, (None, lost)], [(None, lost), taken_over]):
-        state = command(*answers, instances=(INSTANCE,))
+    for state in (
+        command(taken_over, (None, lost), instances=(INSTANCE,)),
+        command((None, lost), taken_over, instances=(INSTANCE,)),
+    ):
         assert (state.status, state.outcome) == (CommandStatus.APPLIED, "goes on")
     applied = command(taken_over, instances=(INSTANCE,))
     assert applied.status is CommandStatus.APPLIED
