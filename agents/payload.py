@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -17,6 +18,10 @@ from controlplane.domain.events import Body
 #: A body's record above this size in bytes is cut, and says so.
 RECORD_BYTES = 16 * 1024
 _CUT_MARK = "…[cut]"
+_NOT_SHOWN = "…[not shown: unreadable JSON that names a redacted field]"
+#: How a text that is JSON begins; a byte order mark may come first.
+_JSON = re.compile(r"[\s\ufeff]*[{\[]")
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 def body(
@@ -25,16 +30,22 @@ def body(
     """Return the body of a failed record.
 
     Dropped are fields whose name contains, in any case, one of the names in `redact`, at any
-    depth and inside texts that are JSON, and fields at a path in it (`$.card.number`). `shown` is
-    the top-level column that the author declared as the record's key: it stays.
+    depth and inside texts that are JSON, and fields at a path in it (`$.card.number`). A text that
+    begins as JSON, cannot be read and names such a field is not shown at all. `shown` is the
+    top-level column that the author declared as the record's key: it stays.
     """
     redactor = _Redactor(redact)
     kept: dict[str, Any] = {}
     for name, value in row.items():
         if name == shown or not redactor.drops(name, name):
             kept[name] = redactor.clean(jsonable(value), name)
-    record, size = _cut(kept)
-    return Body(record=record, redacted=tuple(redactor.dropped), cut_from=size, stack=stack)
+    record, size = _cut(_sound(kept))
+    return Body(
+        record=record,
+        redacted=tuple(_sound(redactor.dropped)),
+        cut_from=size,
+        stack=_sound(stack),
+    )
 
 
 def jsonable(value: Any) -> Any:
@@ -62,12 +73,25 @@ def jsonable(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
+def _sound(value: Any) -> Any:
+    """Return JSON whose texts can be written as UTF-8: half a surrogate pair becomes `?`."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_sound(name): _sound(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_sound(item) for item in value]
+    return value
+
+
 class _Redactor:
     """Drops what may not leave the driver and remembers the paths, never the values."""
 
     def __init__(self, rules: Sequence[str]) -> None:
         self._paths = {rule.removeprefix("$.").lower() for rule in rules if "." in rule}
         self._names = [rule.lower() for rule in rules if "." not in rule]
+        #: What a text may not contain that is JSON for others and unreadable for us.
+        self._words = [*self._names, *(path.rpartition(".")[2] for path in self._paths)]
         self.dropped: list[str] = []
 
     def drops(self, name: str, path: str) -> bool:
@@ -86,18 +110,31 @@ class _Redactor:
             }
         if isinstance(value, list):
             return [self.clean(item, path) for item in value]
-        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        if isinstance(value, str) and _JSON.match(value):
             return self._clean_text(value, path)
         return value
 
     def _clean_text(self, text: str, path: str) -> str:
-        try:
-            parsed = json.loads(text)
-        except (ValueError, RecursionError):
-            return text
         before = len(self.dropped)
-        cleaned = self.clean(parsed, path)
-        return text if len(self.dropped) == before else json.dumps(cleaned, ensure_ascii=False)
+        try:
+            cleaned = self.clean(json.loads(text, object_pairs_hook=_once), path)
+            unchanged = len(self.dropped) == before
+            return text if unchanged else json.dumps(cleaned, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            del self.dropped[before:]
+        low = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).lower()
+        if not any(word in low for word in self._words):
+            return text
+        self.dropped.append(path)
+        return _NOT_SHOWN
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a name that is there twice: its first value would be seen by readers only."""
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise ValueError("a name is there twice")
+    return named
 
 
 def _cut(record: dict[str, Any]) -> tuple[dict[str, Any], int | None]:

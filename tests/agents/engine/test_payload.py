@@ -7,10 +7,12 @@ import decimal
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import Row
 
 from agents.payload import RECORD_BYTES, body, jsonable
+from controlplane.domain.events import Body
 
 RULES = ("password", "secret", "token", "key")
 
@@ -34,10 +36,49 @@ def test_the_column_that_the_author_named_as_the_key_stays() -> None:
 
 
 def test_secrets_inside_texts_that_are_json_are_dropped() -> None:
-    told = shown({"value": '{"name": "ana", "password": "x"}', "plain": "{not json password"})
+    told = shown({"value": '{"name": "ana", "password": "x"}', "plain": "not json: password"})
 
     assert json.loads(told["value"]) == {"name": "ana"}
-    assert told["plain"] == "{not json password"
+    assert told["plain"] == "not json: password"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "ana", "Api_KEY": "x", "rest": "cut of',
+        ' [{"pass\\u0077ord": "x"}, ',
+        '\ufeff{"password": "x"}',
+        '{"who": {"password": "x"}, "who": 1}',
+        '{"card": {"number": "4711"',
+        "[" * 100_000 + '"password"',
+    ],
+)
+def test_unreadable_json_that_names_a_redacted_field_is_not_shown(text: str) -> None:
+    told = body({"value": text}, stack=None, redact=(*RULES, "$.card.number"), shown=None)
+
+    assert told.record == {"value": "…[not shown: unreadable JSON that names a redacted field]"}
+    assert told.redacted == ("value",)
+
+
+def test_unreadable_json_without_a_redacted_name_is_shown() -> None:
+    texts = {"value": '{"name": "ana', "greeting": "the key is under the mat"}
+    assert shown(texts) == texts
+
+
+def test_half_a_surrogate_pair_can_be_written() -> None:
+    text = r'{"name": "half \ud83d", "\udc80": 1, "password": "x", "\udc81": {"token": 1}}'
+    told = body({"value": text, "plain\udc80": "\udc80"}, stack="\udc80", redact=RULES, shown=None)
+
+    assert told.record is not None
+    assert told.record["value"] == '{"name": "half ?", "?": 1, "?": {}}'
+    assert msgspec.json.decode(msgspec.json.encode(told), type=Body) == told
+    assert told.stack == "?"
+    assert told.redacted == ("value.password", "value.?.token")
+
+
+def test_a_large_text_with_half_a_surrogate_pair_is_cut() -> None:
+    told = shown({"value": "\udc80" + "x" * 2 * RECORD_BYTES})
+    assert told["value"].startswith("?x")
 
 
 def test_paths_drop_just_what_they_name() -> None:
