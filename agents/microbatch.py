@@ -106,10 +106,15 @@ def output_columns(pipeline: Pipeline) -> list[Column]:
 
 
 def task_key(pipeline: Pipeline) -> Column:
-    """Return the task's key as text; a long one as `names.bounded_key` makes it."""
+    """Return the task's key as text; a long one as `names.bounded_key` makes it.
+
+    Bytes that are not UTF-8 become `0x…`: the driver could not name such a key to Spark again.
+    """
     if pipeline.task is None:
         return F.lit(None).cast("string")
-    key = pipeline.task.cast("string")
+    raw = pipeline.task.cast("string")
+    as_hex = F.concat(F.lit("0x"), F.hex(raw.cast("binary")))
+    key = F.when(F.is_valid_utf8(raw), raw).otherwise(as_hex)
     long = F.concat(F.substring(key, 1, 64), F.lit("…"), F.sha2(key.cast("binary"), 256))
     return F.when(F.octet_length(key) > KEY_MAX_BYTES, long).otherwise(key)
 
@@ -151,8 +156,8 @@ def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
     names = {name: f"{name}_marked" for name in (TASK, ENTRY, POSITION)}
     marks = marks.groupBy(*names).agg(F.min(MARK).alias(MARK))
     same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
-    right = F.broadcast(marks.withColumnsRenamed(names))
-    return frame.join(right, same, "left").drop(*names.values())
+    # Marks may be as many as all held records: Spark broadcasts few of them by itself.
+    return frame.join(marks.withColumnsRenamed(names), same, "left").drop(*names.values())
 
 
 def _is_one_of(task: Column, keys: Collection[str | None]) -> Column:

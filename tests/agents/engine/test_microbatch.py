@@ -266,6 +266,7 @@ def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None
     made = [row[0] for row in source.select(task_key(pipeline)).collect()]
 
     assert made == [bounded_key(key) for key in keys]
+    assert source.selectExpr("NULL as task").select(task_key(pipeline)).first() == (None,)
 
 
 def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:

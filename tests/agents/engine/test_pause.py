@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import functions as F
 
 from controlplane.domain.events import (
     CommandApplied,
@@ -24,6 +25,8 @@ from tests.agents.engine.bench import Bench, server_state, wait_until
 pytestmark = pytest.mark.spark
 
 Row = dict[str, Any]
+#: Task keys as hex; the first two are not UTF-8.
+KEYS = ("ff", "fe", "61")
 
 
 def refusing_bad(repaired: Path) -> Callable[[Row], Row]:
@@ -189,3 +192,26 @@ def test_held_rows_run_in_chunks_in_order_and_a_second_bad_one_pauses_again(
     bench.stop()
     [task] = server_state(bench.outbox.events).tasks.values()
     assert (task.held, task.failed, task.counters.records_skipped) == (0, 2, 2)
+
+
+def test_tasks_whose_keys_are_not_utf8_are_held_each_by_itself(
+    bench: Bench, repaired: Path
+) -> None:
+    """Both keys are one and the same replacement character on the driver."""
+    rows = [(key, n, "bad" if (key, n) == ("ff", 1) else "x") for n in range(3) for key in KEYS]
+    bench.add(*rows)
+    pipeline = bench.checking(refusing_bad(repaired), task=F.unhex("task").cast("string"))
+
+    thread = bench.start(pipeline)
+    bench.wait_for_input()
+    bench.add(("ff", 3, "x"), ("fe", 3, "x"), ("61", 3, "x"))
+    bench.wait_for_input()
+
+    [paused] = thread.paused_tasks()
+    assert (paused.id.key, paused.position, paused.held) == ("0xFF", 1, 3)
+    assert bench.positions("ff") == [0]
+    assert bench.positions("fe") == bench.positions("61") == [0, 1, 2, 3]
+    assert {task.id.key for task in thread.tasks()} == {"0xFF"}
+    repaired.touch()
+    assert thread.resume("0xFF", how=ResumeHow.RETRY).applied
+    wait_until(lambda: bench.positions("ff") == [0, 1, 2, 3], what="held rows")
