@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -56,6 +57,8 @@ def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
 
     A name that is not known is refused too: a misspelt filter would answer with everything.
     """
+    if not isinstance(given, Mapping):
+        raise InvalidValue("body", given, "a JSON object")
     filled = form(data=given)
     for name in given:
         if name not in filled.fields:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
@@ -24,6 +25,7 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     MalformedBatch: 400,
     NotFound: 404,
 }
+NOT_A_VALUE = "a value that PostgreSQL cannot hold: a NUL, or a number too large"
 AWAY = "PostgreSQL does not answer; pipelines run on and their events wait"
 
 
@@ -36,20 +38,33 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     """Turn an exception of a REST view into its answer; None lets it become a 500."""
     if isinstance(error, ArresterError):
         return Response(_said(error), status=status_code(error))
+    if isinstance(error, DataError):
+        return Response({"detail": NOT_A_VALUE}, status=400)
     if isinstance(error, OperationalError):
         return Response({"detail": AWAY}, status=503, headers={"Retry-After": "5"})
     return exception_handler(error, context)
 
 
 def _said(error: ArresterError) -> dict[str, Any]:
-    said: dict[str, Any] = {"detail": str(error)}
+    said: dict[str, Any] = {"detail": _encodable(str(error))}
     match error:
         case InvalidValue():
-            said |= {"field": error.name, "value": _plain(error.value), "allowed": error.allowed}
+            said |= {
+                "field": _encodable(error.name),
+                "value": _plain(error.value),
+                "allowed": _encodable(error.allowed),
+            }
         case CommandRefused():
             said |= {"state": error.state, "position": error.sequence}
     return said
 
 
 def _plain(value: object) -> object:
-    return value if isinstance(value, str | int | float | None) else str(value)
+    """Return `value` as JSON can carry it: neither infinity nor half of a surrogate pair."""
+    if isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return _encodable(str(value))
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

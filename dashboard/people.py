@@ -11,13 +11,14 @@ from typing import Concatenate, ParamSpec
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.db import DataError, OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render, resolve_url
+from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
 
 from controlplane.domain.errors import ArresterError
-from dashboard.api_errors import AWAY, status_code
+from dashboard.api_errors import AWAY, NOT_A_VALUE, status_code
 
 Args = ParamSpec("Args")
 AnyUser = AbstractBaseUser | AnonymousUser
@@ -78,6 +79,28 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
             return view(request, _known(request.user), *args, **kwargs)
         except ArresterError as error:
             return said(request, str(error), status=status_code(error))
+        except DataError:
+            return said(request, NOT_A_VALUE, status=400)
+        except OperationalError:
+            return said(request, AWAY, status=503)
+
+    return guarded
+
+
+def for_anybody(
+    view: Callable[Concatenate[HttpRequest, Args], HttpResponseBase],
+) -> Callable[Concatenate[HttpRequest, Args], HttpResponseBase]:
+    """Show Django's own page to whoever comes, and say it when PostgreSQL is away."""
+
+    @wraps(view)
+    def guarded(
+        request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
+    ) -> HttpResponseBase:
+        try:
+            answer = view(request, *args, **kwargs)
+            return answer.render() if isinstance(answer, TemplateResponse) else answer
+        except DataError:
+            return said(request, NOT_A_VALUE, status=400)
         except OperationalError:
             return said(request, AWAY, status=503)
 

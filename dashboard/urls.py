@@ -7,6 +7,7 @@ from django.urls import include, path, register_converter
 
 from dashboard import api_urls, live, probes
 from dashboard.pages import applications, commands, confirm, errors, overview, quarantine, tasks
+from dashboard.people import for_anybody
 
 
 class Digest:
@@ -52,8 +53,12 @@ urlpatterns = [
     path("commands/<uuid:id>", commands.command, name="command"),
     path("quarantine", quarantine.quarantine, name="quarantine"),
     path("live", live.live, name="live"),
-    path("login", LoginView.as_view(template_name="dashboard/login.html"), name="login"),
-    path("logout", LogoutView.as_view(), name="logout"),
+    path(
+        "login",
+        for_anybody(LoginView.as_view(template_name="dashboard/login.html")),
+        name="login",
+    ),
+    path("logout", for_anybody(LogoutView.as_view()), name="logout"),
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),
     path("api/", include(api_urls)),

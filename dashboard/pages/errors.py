@@ -6,14 +6,16 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import StoredEvent
+from controlplane.columns import MOST
+from controlplane.domain.errors import InvalidValue, NotFound
+from controlplane.domain.events import RecordFailed, StoredEvent
 from controlplane.queries import GroupDetail
 from dashboard import rates, record
 from dashboard.people import Person, for_people
 from dashboard.shell import Place, page
 
 RECENT = 20
+DIGITS = len(str(MOST))
 
 
 @for_people
@@ -74,6 +76,11 @@ def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:
     text = request.GET.get("at")
     if text is None:
         return group.example
-    if not text.isdecimal():
-        raise InvalidValue("at", text, "the position of an event, a whole number")
-    return queries.event(group.state.application, int(text))
+    # More digits than these no position has, and Python reads no number of thousands of them.
+    if not text.isdecimal() or len(text) > DIGITS or int(text) > MOST:
+        raise InvalidValue("at", text, f"the position of an event, a whole number up to {MOST}")
+    found = queries.event(group.state.application, int(text))
+    told = found.event.data
+    if not isinstance(told, RecordFailed) or told.failure.fingerprint != group.state.fingerprint:
+        raise NotFound(f"there is no failure of this group at {group.state.application} @ {text}")
+    return found

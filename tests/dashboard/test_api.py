@@ -195,6 +195,32 @@ def test_a_wish_that_is_none_leaves_no_trace(
     assert list(every(operator, "commands")) == []
 
 
+@pytest.mark.parametrize("body", ["[]", '"x"', "5", "null", "[1e999]"])
+def test_a_body_that_is_no_object_is_named(body: str, operator: Client) -> None:
+    response = operator.post("/api/commands", body, content_type=JSON)
+    assert (response.status_code, response.json()["field"]) == (400, "body")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"kind": "\\ud800"}',
+        '{"kind": 1e999}',
+        '{"\\ud800": 1}',
+        '{"kind": "START_APPLICATION", "application": "\\ud800"}',
+        '{"kind": "START_APPLICATION", "application": "flights", "reason": "\\ud800"}',
+        '{"kind": "START_APPLICATION", "application": "flights", "id": -1e999}',
+        '{"kind": "RESUME_TASK", "task": "\\u0000"}',
+    ],
+)
+def test_what_json_cannot_carry_is_echoed_all_the_same(
+    body: str, flights: Story, operator: Client
+) -> None:
+    response = operator.post("/api/commands", body, content_type=JSON)
+    assert response.status_code == 400
+    assert "is not allowed" in response.json()["detail"]
+
+
 @pytest.mark.parametrize("path", ["applications/nowhere", f"tasks/{'0' * 32}", "tasks/JFK"])
 def test_what_does_not_exist_is_404(path: str, viewer: Client) -> None:
     assert "there is no" in read(viewer, path, status=404)["detail"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -276,6 +278,64 @@ def test_what_does_not_exist_is_said(operator: Client) -> None:
     assert "no error group" in text(operator, "/errors/nowhere/1-abc", status=404)
 
 
+def cursor(*key: object) -> str:
+    """Return a cursor as no page gives it."""
+    return base64.urlsafe_b64encode(json.dumps(key if len(key) > 1 else key[0]).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/applications/a%00",
+        "/errors?application=%00",
+        "/errors/flights/a%00",
+        "/tasks?pipeline=%00",
+        "/tasks?state=%00",
+        "/commands?application=%00",
+        "/quarantine?application=%00",
+        f"/errors?after={cursor('2026-01-01T00:00:00Z', chr(0), 'x')}",
+        "/api/applications/a%00b",
+        f"/api/errors?cursor={cursor('2026-01-01T00:00:00Z', 'x', chr(0))}",
+        f"/api/failures?cursor={cursor('2026-01-01T00:00:00Z', chr(0), 1)}",
+    ],
+)
+def test_what_postgresql_cannot_hold_is_refused(url: str, flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    assert operator.get(url).status_code == 400
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_a_cursor_with_a_number_beyond_all_is_no_500(
+    number: int, flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    moment = "2026-01-01T00:00:00Z"
+    for url in (
+        f"/quarantine?after={cursor(number)}",
+        f"/tasks/{task}/history?after={cursor(number)}",
+        f"/errors/flights/{TYPO.fingerprint}?after={cursor(moment, 'flights', number)}",
+        f"/api/failures?cursor={cursor(moment, 'flights', number)}",
+    ):
+        with transaction.atomic():
+            assert operator.get(url).status_code in (200, 400), url
+            transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize(
+    ("at", "status"),
+    [("1", 404), (str(2**63 - 1), 404), (str(2**63), 400), ("9" * 20, 400), ("9" * 5000, 400)],
+)
+def test_an_occurrence_is_a_failure_of_its_group(
+    at: str, status: int, flights: Story, operator: Client
+) -> None:
+    flights.skips("EWR", 1)
+    flights.pauses("JFK")
+    url = reverse("error", args=["flights", TYPO.fingerprint])
+    text(operator, f"{url}?at={at}", status=status)
+    (other,) = queries.group_occurrences("flights", NA.fingerprint).rows
+    text(operator, f"{url}?at={other.sequence}", status=404)
+
+
 def test_postgresql_away_is_said(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OperationalError("connection refused")
@@ -285,6 +345,10 @@ def test_postgresql_away_is_said(operator: Client, monkeypatch: pytest.MonkeyPat
         assert "PostgreSQL does not answer" in text(operator, "/", status=503)
         refresh = operator.get("/", headers={"HX-Request": "true"})
         assert operator.get("/api/applications").status_code == 503
+        given = {"username": "ana", "password": "a password for tests"}
+        login = Client().post(reverse("login"), given)
+        assert operator.post(reverse("logout")).status_code == 503
+    assert login.status_code == 503 and b"PostgreSQL does not answer" in login.content
     assert (refresh.status_code, refresh.headers["HX-Reswap"]) == (503, "none")
     assert b'id="banners"' in refresh.content
 
