@@ -8,7 +8,7 @@ from typing import NamedTuple
 from django.urls import reverse
 
 from controlplane.domain.states import CommandState, TaskState, TaskStatus
-from controlplane.queries import Overview, Summary
+from controlplane.queries import Lag, Overview, Summary
 from dashboard import words
 
 #: An instance that listens answers within a second; after this somebody should look.
@@ -43,7 +43,7 @@ def tiles(seen: Overview) -> list[Tile]:
     paused = sum(each.paused for each in every)
     dead = sum(each.dead for each in every)
     lost = sum(each.lost for each in every)
-    waiting, aside = len(seen.open_commands), sum(each.lag.quarantined for each in every)
+    waiting, aside = len(seen.open_commands), sum(each.quarantined for each in seen.lags)
     return [
         Tile(len(every), "applications", reverse("applications")),
         Tile(paused, "PAUSED", f"{tasks}?state=PAUSED", "pause", "is-paused" if paused else ""),
@@ -62,7 +62,7 @@ def items(seen: Overview, *, now: datetime) -> list[Item]:
     paused = [_task(task) for task in oldest_first if task.status is TaskStatus.PAUSED]
     lost = [_lost(each) for each in seen.applications if each.lost]
     silent = [_command(each) for each in seen.open_commands if now - each.issued_at > ANSWER_WITHIN]
-    aside = [_quarantined(each) for each in seen.applications if each.lag.quarantined]
+    aside = [_quarantined(each) for each in seen.lags if each.quarantined]
     return [*dead, *paused, *lost, *silent, *aside]
 
 
@@ -110,8 +110,8 @@ def _command(command: CommandState) -> Item:
     )
 
 
-def _quarantined(summary: Summary) -> Item:
-    name, aside = summary.state.name, summary.lag.quarantined
+def _quarantined(lag: Lag) -> Item:
+    name, aside = lag.application, lag.quarantined
     entries = "1 entry was" if aside == 1 else f"{aside:,} entries were"
     return Item(
         status="QUARANTINED",

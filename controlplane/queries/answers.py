@@ -78,7 +78,7 @@ class Summary(Answer, frozen=True, kw_only=True):
     paused: int
     dead: int
     held: int
-    #: Instances that have not ended, and how many of them are LOST.
+    #: Instances that live, and how many of them are LOST; see `queries.instances`.
     instances: int
     lost: int
     groups: int
@@ -184,6 +184,8 @@ class Overview(Answer, frozen=True, kw_only=True):
     """The first page: all applications, and what needs somebody."""
 
     applications: tuple[Summary, ...]
+    #: Of all applications, also of one of which nothing was understood yet.
+    lags: tuple[Lag, ...]
     #: PAUSED and DEAD tasks of live checkpoints, newest first.
     stopped: tuple[TaskState, ...]
     #: The groups that failed last.

@@ -6,7 +6,7 @@ Each is a fixed number of statements, however many applications, pipelines and t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -46,8 +46,12 @@ def overview() -> Overview:
     # DEAD ones first, then those that have stood longest: what is left out can wait.
     stopped = f"{_OF_LINES} AND status = ANY(%s::text[]) ORDER BY status, since LIMIT %s"
     lines = _columns(_shown(rows.THREADS.load("true", [])))
+    # First the applications: each of them has a lag by then.
+    states = rows.APPLICATIONS.load("true ORDER BY name", [])
+    lags = operations.lags()
     return Overview(
-        applications=applications(),
+        applications=_summaries(states, lags),
+        lags=lags,
         stopped=tuple(rows.TASKS.load(stopped, [*lines, standing.STOPPED, GLANCE])),
         groups=standing.groups(limit=GLANCE).rows,
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
@@ -58,8 +62,8 @@ def overview() -> Overview:
 
 def applications() -> tuple[Summary, ...]:
     """Return all applications by name."""
-    lags = {lag.application: lag for lag in operations.lags()}
-    return _summaries(rows.APPLICATIONS.load("true ORDER BY name", []), lags)
+    states = rows.APPLICATIONS.load("true ORDER BY name", [])
+    return _summaries(states, operations.lags())
 
 
 def application(name: str) -> Summary:
@@ -67,11 +71,12 @@ def application(name: str) -> Summary:
     found = rows.APPLICATIONS.load("name = %s", [name])
     if not found:
         raise NotFound(f"there is no application {name!r}")
-    return _summaries(found, {name: operations.lag(name)})[0]
+    return _summaries(found, [operations.lag(name)])[0]
 
 
-def _summaries(states: Sequence[ApplicationState], lags: Mapping[str, Lag]) -> tuple[Summary, ...]:
+def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple[Summary, ...]:
     names = [state.name for state in states]
+    lag_of = {lag.application: lag for lag in lags}
     tasks, instances = _tasks(names), _instances(names)
     groups = _count(models.ErrorGroup.objects.filter(application__in=names))
     waiting = _count(models.Command.objects.filter(application__in=names, open=True))
@@ -85,7 +90,7 @@ def _summaries(states: Sequence[ApplicationState], lags: Mapping[str, Lag]) -> t
             lost=instances[state.name]["lost"],
             groups=groups[state.name],
             open_commands=waiting[state.name],
-            lag=lags[state.name],
+            lag=lag_of[state.name],
         )
         for state in states
     )

@@ -13,9 +13,11 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from redis import Redis
 
 from controlplane import actions, queries
 from controlplane.domain.events import RecordFailed, Response, TaskPaused
+from dashboard import attention
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story, failure
 
@@ -98,6 +100,17 @@ def test_the_overview_begins_with_what_needs_somebody(flights: Story, operator: 
     assert "4 things need attention" in page
     assert "42 held" in page
     assert "flights @ " in page
+
+
+def test_an_application_of_which_nothing_is_understood_needs_attention(
+    redis: Redis, operator: Client
+) -> None:
+    Story(application="orders").send(b"not a batch")
+    page = text(operator, reverse("overview"))
+    assert "1 thing needs attention" in page
+    assert f"{reverse('quarantine')}?application=orders" in page
+    seen = queries.overview()
+    assert [tile.number for tile in attention.tiles(seen) if tile.word == "quarantined"] == [1]
 
 
 def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -> None:
