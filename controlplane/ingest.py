@@ -21,7 +21,7 @@ from django.db import DataError, transaction
 
 from controlplane import broker, projections, relay, store
 from controlplane.domain import ids, keys
-from controlplane.domain.events import ApplicationEvent, CommandEvent, StoredEvent
+from controlplane.domain.events import ApplicationEvent, CommandEvent, InstanceStarted, StoredEvent
 from controlplane.domain.names import check_name
 from controlplane.entries import Entry, read_again, read_entry
 
@@ -30,9 +30,10 @@ CONFIRMED_SECONDS = 7 * 24 * 3600
 #: A transaction is long enough to be cheap and short enough to be seen at once.
 EVENTS_PER_READ = 10_000
 FIRST_ENTRIES, MOST_ENTRIES = 32, 512
+#: What is answered by a relay at once: who starts has to hear soon if the application is LATCHED.
+_RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
 #: What a value that we did not foresee raises, in our code or in PostgreSQL. Whatever else fails
 #: (a server that is away, a table that is missing) will not fail for ever, and is tried again.
-_RELAYED = frozenset(get_args(CommandEvent) + get_args(ApplicationEvent))
 _POISON = (DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError)
 
 
@@ -202,7 +203,7 @@ def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) ->
 
 
 def _tell(application: str, stored: Iterable[StoredEvent]) -> None:
-    """Relay at once when the events close a command or change the application."""
+    """Relay at once when events close a command, change the application or begin an instance."""
     if any(type(each.event.data) in _RELAYED for each in stored):
         relay.relay(application)
 

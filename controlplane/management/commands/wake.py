@@ -77,6 +77,9 @@ class Waker:
         if now >= self.next_look:
             self.next_look = now + LOOK_SECONDS
             self._discover()
+            if not self.redis.exists(keys.WATCH):
+                # This Redis is new or was emptied: agents have to hear soon what is LATCHED.
+                self.next_sweep = 0.0
         if now >= self.next_sweep:
             self.next_sweep = now + SWEEP_SECONDS
             self._sweep()
