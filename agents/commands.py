@@ -13,7 +13,9 @@ from uuid import UUID
 from agents.lifecycle import Instance
 from agents.threads import Controls
 from controlplane.domain.events import (
+    CommandApplied,
     CommandDelivered,
+    CommandEvent,
     CommandIssued,
     CommandKind,
     CommandRefused,
@@ -23,6 +25,7 @@ from controlplane.domain.events import (
 log = logging.getLogger("arrester.commands")
 
 EXPIRED = "expired before it was fetched"
+EXPIRED_HERE = "expired while it waited for its turn"
 #: Commands for tasks that no thread here runs (yet); more are other instances' for sure.
 UNCLAIMED = 1000
 _HOW = {
@@ -35,12 +38,20 @@ _HOW = {
 class _Fetched:
     command: CommandIssued
     ahead: timedelta
+    #: Whether it was too late for it when it came.
+    late: bool
+
+
+#: A pipeline and a checkpoint: what has one thread at a time.
+_Place = tuple[str | None, str | None]
+_Turns = queue.SimpleQueue[_Fetched | None]
 
 
 class Commands:
-    """Takes commands from the poller; a thread of its own applies those for tasks, in order.
+    """Takes commands from the poller; those for tasks are applied in order, pipeline by pipeline.
 
-    A task may have to wait for the end of its micro-batch; a shutdown must not wait behind it.
+    A task may have to wait for the end of its micro-batch: neither a shutdown nor a task of
+    another pipeline waits behind it. So each pipeline that gets a command gets a thread for them.
     """
 
     def __init__(
@@ -55,21 +66,18 @@ class Commands:
         self._threads = threads
         self._shut_down = shut_down
         self._now = now
-        self._fetched: queue.SimpleQueue[_Fetched | None] = queue.SimpleQueue()
+        self._turns: dict[_Place, _Turns] = {}
         self._lock = threading.Lock()
         self._delivered: set[UUID] = set()
         self._unclaimed: dict[UUID, _Fetched] = {}
-        self._thread = threading.Thread(target=self._run, name="arrester-commands", daemon=True)
         #: Commands that failed here for a reason of our own; they are answered all the same.
         self.guest_errors = 0
 
-    def start(self) -> None:
-        """Begin to apply."""
-        self._thread.start()
-
     def stop(self) -> None:
-        """End after the command that is being applied, without waiting for it."""
-        self._fetched.put(None)
+        """End after the commands that are being applied, without waiting for them."""
+        with self._lock:
+            for turns in self._turns.values():
+                turns.put(None)
 
     def take(self, command: CommandIssued, ahead: timedelta) -> None:
         """Accept a command that may be for us, and may have been here before."""
@@ -81,12 +89,13 @@ class Commands:
                 return
             self._delivered.add(command.command)
         self._say(command, CommandDelivered(command=command.command))
-        if self._now() + ahead >= command.expires_at:
+        fetched = _Fetched(command, ahead, late=self._is_over(command, ahead))
+        if command.kind in _HOW:
+            self._line_up(fetched)
+        elif fetched.late:
             self._refuse(command, EXPIRED)
         elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:
             self._shut_down(command)
-        elif command.kind in _HOW:
-            self._fetched.put(_Fetched(command, ahead))
         else:
             self._refuse(command, f"{command.kind} is not for an instance")
 
@@ -103,25 +112,55 @@ class Commands:
         return command.kind in _HOW and self._thread_for(command) is not None
 
     def _keep_unclaimed(self, command: CommandIssued, ahead: timedelta) -> None:
+        self._unclaimed = {
+            id: fetched
+            for id, fetched in self._unclaimed.items()
+            if not self._is_over(fetched.command, fetched.ahead)
+        }
         if command.kind in _HOW and len(self._unclaimed) < UNCLAIMED:
-            self._unclaimed[command.command] = _Fetched(command, ahead)
+            self._unclaimed[command.command] = _Fetched(command, ahead, late=False)
 
-    def _run(self) -> None:
-        while (fetched := self._fetched.get()) is not None:
+    def _is_over(self, command: CommandIssued, ahead: timedelta) -> bool:
+        return self._now() + ahead >= command.expires_at
+
+    def _line_up(self, fetched: _Fetched) -> None:
+        """Let the command wait for its turn; where nothing runs there is nothing to wait for."""
+        if self._thread_for(fetched.command) is None:
+            self._apply(fetched, None)
+            return
+        place = (fetched.command.pipeline, fetched.command.checkpoint)
+        with self._lock:
+            turns = self._turns.get(place)
+            if turns is None:
+                turns = self._turns[place] = queue.SimpleQueue()
+                threading.Thread(
+                    target=self._run,
+                    args=(turns,),
+                    name=f"arrester-commands-{place[0]}",
+                    daemon=True,
+                ).start()
+        turns.put(fetched)
+
+    def _run(self, turns: _Turns) -> None:
+        while (fetched := turns.get()) is not None:
             try:
-                self._apply(fetched.command, fetched.ahead)
+                self._apply(fetched, self._thread_for(fetched.command))
             except Exception as exc:  # the guest must not end silently, nor break its host
                 self._not_applied(fetched.command, exc)
 
-    def _apply(self, command: CommandIssued, ahead: timedelta) -> None:
-        thread = self._thread_for(command)
-        if thread is None:
+    def _apply(self, fetched: _Fetched, thread: Controls | None) -> None:
+        command = fetched.command
+        known = None if thread is None else thread.is_applied(command.command)
+        if known is not None and known.applied:
+            # An earlier instance did it: its answer stands beside its own name, this is ours.
+            self._say(command, CommandApplied(command=command.command, detail=known.reason))
+        elif known is not None:
+            self._refuse(command, known.reason)
+        elif self._is_over(command, fetched.ahead):
+            self._refuse(command, EXPIRED if fetched.late else EXPIRED_HERE)
+        elif thread is None:
             where = f"pipeline {command.pipeline} at checkpoint {command.checkpoint}"
             self._refuse(command, f"no thread of this instance runs {where}")
-        elif thread.is_applied(command.command) is not None:
-            log.info("%s was answered before; its answer is on its way", command.command)
-        elif self._now() + ahead >= command.expires_at:
-            self._refuse(command, EXPIRED)
         else:
             outcome = thread.resume(
                 command.task,
@@ -143,7 +182,8 @@ class Commands:
         if isinstance(exc, Superseded):
             log.info("%s is for the newer run of this pipeline, which answers it", command.kind)
             return
-        self.guest_errors += 1
+        with self._lock:
+            self.guest_errors += 1
         log.error("%s could not be applied", command.kind, exc_info=exc)
         self._refuse(command, f"it failed here: {type(exc).__name__}: {exc}")
 
@@ -159,5 +199,5 @@ class Commands:
     def _refuse(self, command: CommandIssued, reason: str) -> None:
         self._say(command, CommandRefused(command=command.command, reason=reason))
 
-    def _say(self, command: CommandIssued, data: CommandDelivered | CommandRefused) -> None:
+    def _say(self, command: CommandIssued, data: CommandEvent) -> None:
         self._instance.say(data, caused_by=command.command)

@@ -97,7 +97,6 @@ class Runtime:
             self.instance.say(started)
             self._link.start_sending(heartbeat=self._heartbeat)
             self._link.start_listening(take=self._commands.take, on_latched=self._latched)
-            self._commands.start()
             atexit.register(self.end, Ending.STOPPED, "the process ends")
 
     def start(

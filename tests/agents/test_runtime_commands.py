@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from agents import poller
+from agents import commands, poller
 from agents.config import AgentConfig
 from agents.journal import Superseded
 from agents.lifecycle import Ending
@@ -29,7 +29,7 @@ from controlplane.domain.events import (
     ResumeHow,
 )
 from controlplane.domain.states import InstanceStatus
-from tests.agents.fake_thread import FakeThread
+from tests.agents.fake_thread import FakeThread, Outcome
 from tests.agents.redis_server import FoldingSide, Server, eventually
 
 COMMANDS = keys.commands("flights")
@@ -145,18 +145,60 @@ def test_a_command_delivered_twice_is_applied_once(runtime: Runtime, operator: O
     assert len(operator.answers(resume)) == 2
 
 
-def test_a_command_that_an_earlier_instance_applied_is_not_applied_again(
-    runtime: Runtime, operator: Operator
+@pytest.mark.parametrize("age", [timedelta(0), timedelta(hours=5)])
+def test_a_command_that_an_earlier_instance_applied_is_answered_again(
+    runtime: Runtime, operator: Operator, age: timedelta
 ) -> None:
+    resume = operator.wish(expires_in=timedelta(minutes=15) - age)
+    refused = operator.wish(expires_in=timedelta(minutes=15) - age)
+
+    def answered_before(thread: FakeThread) -> None:
+        thread.journal[resume.command] = Outcome(True, "resumed from position 7")
+        thread.journal[refused.command] = Outcome(False, "JFK is RUNNING")
+
+    thread = begin(runtime, answered_before)
+    assert operator.answered(resume) == [
+        delivered(resume),
+        CommandApplied(command=resume.command, detail="resumed from position 7"),
+    ]
+    assert operator.answered(refused) == [
+        delivered(refused),
+        CommandRefused(command=refused.command, reason="JFK is RUNNING"),
+    ]
+    assert thread.resumes == []
+
+
+def test_a_stale_command_of_others_makes_room_for_a_new_one(
+    runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "UNCLAIMED", 1)
+    stale = operator.wish(expires_in=-timedelta(seconds=1))
     resume = operator.wish()
+    runtime.open()
+    operator.answered(operator.wish(to=runtime, checkpoint="c2"))
+    begin(runtime)
+    assert isinstance(operator.answered(resume)[1], CommandApplied)
+    assert operator.answers(stale) == []
 
-    def applied_before(thread: FakeThread) -> None:
-        thread.resume("JFK", how=ResumeHow.RETRY, command=resume.command)
-        thread.resumes.clear()
 
-    thread = begin(runtime, applied_before)
-    operator.answered(operator.wish(task="EWR"))
-    assert thread.resumes == [("EWR", ResumeHow.RETRY, 7)]
+def test_a_busy_pipeline_holds_up_no_other(runtime: Runtime, operator: Operator) -> None:
+    busy = begin(runtime)
+    busy.may_apply.clear()
+    begin(runtime, lambda thread: setattr(thread, "checkpoint_id", "c2"))
+    first = operator.wish()
+    late = operator.wish(expires_in=timedelta(seconds=2))
+    assert busy.applying.wait(10)
+
+    assert isinstance(operator.answered(operator.wish(checkpoint="c2"))[1], CommandApplied)
+
+    assert operator.answers(first) == [delivered(first)]
+    eventually(lambda: datetime.now(UTC) > late.expires_at)
+    busy.may_apply.set()
+    assert isinstance(operator.answered(first)[1], CommandApplied)
+    assert operator.answered(late)[1] == CommandRefused(
+        command=late.command, reason="expired while it waited for its turn"
+    )
+    assert len(busy.resumes) == 1
 
 
 def test_a_command_that_was_there_before_its_thread_is_taken(
