@@ -26,16 +26,23 @@ STOPPED = [TaskStatus.PAUSED.value, TaskStatus.DEAD.value]
 #: Looked for in the JSON text: a quote in a message is escaped, so no message can look like a key.
 _CONTAINS = r"""(strpos(lower(exception_class), lower(%s)) > 0 OR
     strpos(lower(substring(state from '"message":"((?:[^"\\]|\\.)*)"')), lower(%s)) > 0)"""
-_ENDED = [status.value for status in ENDED]
+#: The statuses of instances that have ended.
+OVER = [status.value for status in ENDED]
+#: Whether an instance lives: it has not ended, nor is it lost with all its runs taken over. The
+#: id is looked for in the JSON text, as above.
+LIVES = """(status <> ALL(%s::text[]) AND NOT (lost AND NOT EXISTS (
+    SELECT FROM thread WHERE thread.application = instance.application
+        AND strpos(thread.state, '"instance":"' || instance.id || '"') > 0)))"""
 
 
 def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, ...]:
-    """Return the instances that have not ended, newest first; with `ended` those that have."""
-    which = "= ANY" if ended else "<> ALL"
-    where = (
-        f"application = %s AND status {which}(%s::text[]) ORDER BY started_at DESC NULLS LAST, id"
-    )
-    return tuple(rows.INSTANCES.load(f"{where} LIMIT %s", [application, _ENDED, cursors.MOST_ROWS]))
+    """Return the instances that live, newest first; with `ended` the others.
+
+    A lost one that no pipeline's newest run is of is with the others: what it ran is another's.
+    """
+    which = f"NOT {LIVES}" if ended else LIVES
+    where = f"application = %s AND {which} ORDER BY started_at DESC NULLS LAST, id"
+    return tuple(rows.INSTANCES.load(f"{where} LIMIT %s", [application, OVER, cursors.MOST_ROWS]))
 
 
 def threads(application: str) -> tuple[ThreadState, ...]:

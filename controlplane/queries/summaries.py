@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db import connection
 from django.db.models import Count, QuerySet, Sum
 
 from controlplane import models, rows
 from controlplane.domain.errors import NotFound
 from controlplane.domain.states import (
-    ENDED,
     ApplicationState,
     TaskState,
     TaskStatus,
@@ -102,14 +102,16 @@ def _count(found: QuerySet[Any]) -> Counter[str]:
 
 
 def _instances(names: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return how many instances have not ended, and how many of them are LOST."""
+    """Return how many instances live, and how many of them are LOST."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    alive = models.Instance.objects.filter(application__in=names).exclude(
-        status__in=[status.value for status in ENDED]
-    )
-    lines = alive.values_list("application", "lost").annotate(number=Count("id"))
-    for application, lost, number in lines:
-        found[application].update({"alive": number, "lost": number if lost else 0})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT application, count(*), count(*) FILTER (WHERE lost) FROM instance"
+            f" WHERE application = ANY(%s) AND {standing.LIVES} GROUP BY 1",
+            [list(names), standing.OVER],
+        )
+        for application, alive, lost in cursor.fetchall():
+            found[application].update({"alive": alive, "lost": lost})
     return found
 
 

@@ -113,6 +113,23 @@ def test_an_application_of_which_nothing_is_understood_needs_attention(
     assert [tile.number for tile in attention.tiles(seen) if tile.word == "quarantined"] == [1]
 
 
+def test_a_lost_instance_whose_runs_are_another_s_needs_nobody(
+    flights: Story, operator: Client
+) -> None:
+    flights.falls_silent()
+    assert "1 instance has not been heard" in text(operator, reverse("overview"))
+    heir = Story(epoch=2)
+    heir.starts(host="spark-driver-1")
+    assert "Nothing needs attention" in text(operator, reverse("overview"))
+    (living,) = queries.instances("flights")
+    (over,) = queries.instances("flights", ended=True)
+    assert (living.id, over.id, over.lost) == (heir.instance, flights.instance, True)
+    summary = queries.application("flights")
+    assert (summary.instances, summary.lost) == (1, 0)
+    heir.falls_silent()
+    assert queries.application("flights").lost == 1
+
+
 def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     flights.skips("EWR", 5)
