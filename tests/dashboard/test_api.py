@@ -280,6 +280,12 @@ def test_schema_and_docs_are_served_by_us_alone(viewer: Client) -> None:
     assert viewer.get("/api/schema/").status_code == 200
     page = viewer.get("/api/docs/").content.decode()
     assert "swagger-ui" in page and "//cdn" not in page
+    assert b"/api/schema/" in viewer.get("/api/docs/?script=").content
+
+
+def test_schema_and_docs_need_a_login(client: Client, db: None) -> None:
+    for path in ("/api/schema/", "/api/docs/", "/api/docs/?script="):
+        assert client.get(path).status_code == 403
 
 
 def test_probes_answer_without_a_login(client: Client, flights: Story) -> None:
