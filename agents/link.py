@@ -39,6 +39,7 @@ class Link:
             now=datetime.now(UTC),
         )
         self._application = config.application
+        self._instance = instance
         self._transport = _transport(config, instance)
         self._sender: Sender | None = None
         self._poller: Poller | None = None
@@ -87,7 +88,9 @@ class Link:
         """Begin to fetch commands."""
         if self._transport is None:
             return
-        self._poller = Poller(self._transport, take=take, on_latched=on_latched)
+        self._poller = Poller(
+            self._transport, instance=self._instance, take=take, on_latched=on_latched
+        )
         self._poller.start()
 
     def close(self) -> None:

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from controlplane.domain.errors import ArresterError
 
+#: How long a blocking read of commands stays with Redis before it is asked again.
+BLOCK_SECONDS = 5.0
+
 
 class TransportDown(ArresterError):
     """Redis cannot be reached, or refuses; nothing is known to have happened, so try again."""

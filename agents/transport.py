@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from agents.road import Appended, CommandEntry, TransportDown, Verdict
+from agents.road import BLOCK_SECONDS, Appended, CommandEntry, TransportDown, Verdict
 from agents.spool import Batch, Sent
 from controlplane.domain import keys
 from controlplane.domain.states import ApplicationStatus
@@ -23,8 +23,6 @@ from controlplane.domain.states import ApplicationStatus
 T = TypeVar("T")
 
 CALL_SECONDS = 2.0
-#: How long a blocking read of commands stays with Redis before it is asked again.
-BLOCK_SECONDS = 5.0
 #: Entries in an application's stream above which agents wait for the server.
 STREAM_LIMIT = 10_000
 CONFIRMATIONS_AT_ONCE = 1000
@@ -118,12 +116,12 @@ class Transport:
         seconds, microseconds = self._ask(self._client.time)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
 
-    def commands(self, *, after: str) -> list[CommandEntry]:
-        """Return commands behind the entry `after`, waiting for the first a few seconds."""
+    def commands(self, *, after: str, seconds: float = BLOCK_SECONDS) -> list[CommandEntry]:
+        """Return commands behind the entry `after`, waiting for the first up to `seconds`."""
         stream = keys.commands(self._application)
         answer = self._ask(
             lambda: self._listener.xread(
-                {stream: after}, count=COMMANDS_AT_ONCE, block=int(BLOCK_SECONDS * 1000)
+                {stream: after}, count=COMMANDS_AT_ONCE, block=int(seconds * 1000)
             )
         )
         streams = cast("list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]", answer or [])
