@@ -13,6 +13,7 @@ from controlplane.domain.errors import (
     ApplicationLatched,
     ArresterError,
     CommandRefused,
+    InvalidConfiguration,
     InvalidValue,
     MalformedBatch,
     NotFound,
@@ -21,6 +22,7 @@ from controlplane.domain.errors import (
 STATUS_CODES: dict[type[ArresterError], int] = {
     ApplicationLatched: 409,
     CommandRefused: 409,
+    InvalidConfiguration: 400,
     InvalidValue: 400,
     MalformedBatch: 400,
     NotFound: 404,
