@@ -17,9 +17,12 @@ from django.shortcuts import render, resolve_url
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
 
+from controlplane import queries
 from controlplane.domain.errors import ArresterError
 from dashboard.api_errors import AWAY, NOT_A_VALUE, status_code
 
+#: Where a request keeps how long each application's log was.
+POSITIONS = "arrester.positions"
 Args = ParamSpec("Args")
 AnyUser = AbstractBaseUser | AnonymousUser
 
@@ -76,7 +79,9 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
         try:
             if not request.user.is_authenticated:
                 return _to_login(request)
-            return view(request, _known(request.user), *args, **kwargs)
+            who = _known(request.user)
+            note_positions(request)
+            return view(request, who, *args, **kwargs)
         except ArresterError as error:
             return said(request, str(error), status=status_code(error))
         except DataError:
@@ -85,6 +90,14 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
             return said(request, AWAY, status=503)
 
     return guarded
+
+
+def note_positions(request: HttpRequest) -> None:
+    """Keep how long each log is, before anything else is read.
+
+    A page shows at least what happened until then, and may claim no more.
+    """
+    request.META[POSITIONS] = queries.positions()
 
 
 def for_anybody(

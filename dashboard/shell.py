@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane import queries
-from dashboard.people import Person
+from dashboard.people import POSITIONS, Person
 
 #: Names of URLs and what people call them.
 SECTIONS = (
@@ -60,25 +60,22 @@ def page(
 ) -> HttpResponse:
     """Answer with the whole page, or to htmx with what of it refreshes: the same templates."""
     lags = queries.lags()
+    positions: dict[str, int] = request.META[POSITIONS]
     shell = {
         "who": who,
         "now": timezone.now(),
         "place": place,
         "sections": SECTIONS,
         "health": queries.health(),
-        "lags": lags,
-        "position": position(lags),
+        "positions": sorted(positions.items()),
+        # One number that grows with every event of any application.
+        "position": sum(positions.values()),
         "behind": _behind(lags),
         "notices": [notice] if notice else [],
     }
     whole = "HX-Request" not in request.headers
     template = "dashboard/base.html" if whole else "dashboard/refresh.html"
     return render(request, template, shell | context, status=status)
-
-
-def position(lags: Sequence[queries.Lag]) -> int:
-    """Return one number that grows with every event of any application."""
-    return sum(lag.sequence for lag in lags)
 
 
 def _behind(lags: Sequence[queries.Lag]) -> queries.Lag | None:

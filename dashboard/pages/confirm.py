@@ -17,7 +17,7 @@ from controlplane.domain.ids import uuid7
 from controlplane.domain.states import CommandState
 from dashboard import listening, record
 from dashboard.pages import applications, tasks
-from dashboard.people import Person, for_operators
+from dashboard.people import Person, for_operators, note_positions
 from dashboard.shell import Notice
 
 Show = Callable[..., HttpResponse]
@@ -152,6 +152,7 @@ def _done(request: HttpRequest, issue: Issue, show: Show) -> HttpResponse:
         notice, status = Notice(text=text, url=url, link="The command", bad=True), 409
     if "HX-Request" not in request.headers:
         return redirect("command", command)
+    note_positions(request)
     answer = show(notice=notice, status=status)
     answer["HX-Trigger"] = "arrester:done"
     return answer

@@ -130,6 +130,21 @@ def test_a_lost_instance_whose_runs_are_another_s_needs_nobody(
     assert queries.application("flights").lost == 1
 
 
+def test_a_page_claims_no_newer_position_than_it_shows(
+    flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def applications() -> tuple[queries.Summary, ...]:
+        found = read()
+        flights.skips("EWR", 3)
+        return found
+
+    read, before = queries.applications, queries.positions()["flights"]
+    monkeypatch.setattr(queries, "applications", applications)
+    page = text(operator, reverse("applications"))
+    assert f'data-position="{before}"' in page and f"flights @ {before}<" in page
+    assert queries.positions()["flights"] > before
+
+
 def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     flights.skips("EWR", 5)
