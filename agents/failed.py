@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from agents.diagnose import Problem, explain
 from agents.guard import VALUE, guarded
@@ -43,7 +44,7 @@ def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
     key = _safe(frame, pipeline.key).cast("string").alias(_KEY)
     small = frame.select(*_CARRIED, key, _safe(frame, pipeline.value).alias(_VALUE))
     small = small.localCheckpoint(eager=True)
-    rows = small.collect()
+    rows = _collected(small)
     numbers = [int(row[FATE]) for row in rows]
     native = [is_native(pipeline, number) for number in numbers]
     problems = explain(small, pipeline, numbers) if any(native) else []
@@ -61,6 +62,38 @@ def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
         )
         for index, (row, number) in enumerate(zip(rows, numbers, strict=True))
     ]
+
+
+def _collected(small: DataFrame) -> list[Row]:
+    """Return the rows; times are texts in all of them if one is not a time that Python has."""
+    try:
+        return small.collect()
+    except Exception:  # a date after 9999 or before Christ: Spark has those
+        shown = [
+            F.col(name).cast(_as_text(small.schema[name].dataType)).alias(name)
+            if name in (ROW, _VALUE)
+            else F.col(name)
+            for name in small.columns
+        ]
+        return small.select(*shown).collect()
+
+
+def _as_text(kind: T.DataType) -> T.DataType:
+    """Return a type with texts in place of all times."""
+    if isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
+        return T.StringType()
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_as_text(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        texts = _as_text(kind.keyType), _as_text(kind.valueType)
+        return T.MapType(*texts, kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        fields = [
+            T.StructField(field.name, _as_text(field.dataType), field.nullable)
+            for field in kind.fields
+        ]
+        return T.StructType(fields)
+    return kind
 
 
 def stage_of(pipeline: Pipeline, number: int) -> str:
@@ -81,9 +114,9 @@ def _safe(frame: DataFrame, expression: Column | None) -> Column:
 
 
 def _problem(row: Row) -> Problem:
-    if row[FATE] == SOURCE:
-        return _position_problem(row)
     error = row[ERROR]
+    if error is None:
+        return _position_problem(row)
     return Problem(
         exception_class=error["exception_class"],
         message=error["message"],

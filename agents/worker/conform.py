@@ -171,16 +171,24 @@ def _map(kind: T.MapType) -> Check:
         if not isinstance(value, dict | list):
             raise _wrong(path, kind.simpleString(), value)
         for pair in value.items() if isinstance(value, dict) else value:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise _wrong(path, f"{kind.simpleString()}, of pairs", pair)
             key, item = pair
             _check_one(key, f"{path}.key", keys, nullable=False)
-            _check_one(item, f"{path}[{key!r}]", values, nullable=kind.valueContainsNull)
+            _check_one(item, f"{path}[{shown(key)}]", values, nullable=kind.valueContainsNull)
 
     return check
 
 
 def _wrong(path: str, wanted: str, value: Any) -> WrongType:
-    text = repr(value)
-    shown = text if len(text) <= 100 else f"{text[:100]}…"
-    if isinstance(value, float) and math.isnan(value):
-        shown = "nan"
-    return WrongType(f"field {path} is {wanted}; got {type(value).__name__} {shown}")
+    text = "nan" if isinstance(value, float) and math.isnan(value) else shown(value)
+    return WrongType(f"field {path} is {wanted}; got {type(value).__name__} {text}")
+
+
+def shown(value: object) -> str:
+    """Return `value` for a message, in short; an author's own class may refuse to be shown."""
+    try:
+        text = repr(value)
+    except Exception as exc:
+        return f"(its __repr__ raised {type(exc).__name__})"
+    return text if len(text) <= 100 else f"{text[:100]}…"

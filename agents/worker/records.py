@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from .attempts import Failed, Rules, tried
 from .columns import CARRIED, ERROR, FATE, FILTERED, INTERNAL, ORDINAL, PREFIX, RETRIES
-from .conform import Check, WrongType, struct_check
+from .conform import Check, WrongType, shown, struct_check
 
 Row = dict[str, Any]
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
@@ -49,6 +49,10 @@ class Outcome:
     retries: int = 0
 
 
+class Unreadable(ValueError):
+    """A column of a record cannot be a Python value; the message names it, its type and why."""
+
+
 class GuardedSteps:
     """The function for `mapInArrow`: all Python steps of a pipeline, one after the other.
 
@@ -76,22 +80,25 @@ class GuardedSteps:
     def _results(
         self, batch: pa.RecordBatch, operations: list[Operation], types: pa.Schema
     ) -> pa.RecordBatch:
-        names = [name for name in batch.schema.names if not name.startswith(PREFIX)]
-        records = batch.select(names).to_pylist()
         fates = batch.column(batch.schema.get_field_index(FATE)).to_pylist()
+        records = iter(_records(batch, [n for n, fate in enumerate(fates) if fate is None]))
         outcomes = [
-            self._outcome(record, operations) if fate is None else Outcome(rows=[], fate=fate)
-            for record, fate in zip(records, fates, strict=True)
+            Outcome(rows=[], fate=fate)
+            if fate is not None
+            else self._outcome(next(records), operations)
+            for fate in fates
         ]
         try:
             return _assemble(batch, outcomes, types)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        except Exception:
             # Rare: a value of a type that `conform` leaves to Arrow. Look for the record.
             last = self._steps[-1]
             settled = [self._convertible(outcome, types, last) for outcome in outcomes]
             return _assemble(batch, settled, types)
 
-    def _outcome(self, record: Row, operations: list[Operation]) -> Outcome:
+    def _outcome(self, record: Row | Unreadable, operations: list[Operation]) -> Outcome:
+        if isinstance(record, Unreadable):
+            return self._misfit(record, self._steps[0])
         rows, retries = [record], 0
         for step, operation in zip(self._steps, operations, strict=True):
             made: list[Row] = []
@@ -113,12 +120,36 @@ class GuardedSteps:
             for row in outcome.rows:
                 for each in types:
                     pa.array([row.get(each.name)], each.type)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
-            misfit = WrongType(f"field {each.name} is {each.type}: {exc}")
-            failed = Failed(error=misfit, cause=self._rules.describe(misfit), kind=None)
-            error = _error_row(failed, last, 1)
-            return Outcome(rows=[], fate=last.number, error=error, retries=outcome.retries)
+        except Exception as exc:
+            misfit = WrongType(f"field {each.name} is {each.type}: {_text(exc)}")
+            return self._misfit(misfit, last, retries=outcome.retries)
         return outcome
+
+    def _misfit(self, exc: WrongType | Unreadable, step: Step, *, retries: int = 0) -> Outcome:
+        failed = Failed(error=exc, cause=self._rules.describe(exc), kind=None)
+        error = _error_row(failed, step, 1)
+        return Outcome(rows=[], fate=step.number, error=error, retries=retries)
+
+
+def _records(batch: pa.RecordBatch, numbers: list[int]) -> list[Row | Unreadable]:
+    """Return the author's columns of some rows; those that Python cannot have are told apart."""
+    theirs = batch.select([name for name in batch.schema.names if not name.startswith(PREFIX)])
+    if len(numbers) < batch.num_rows:
+        theirs = theirs.take(pa.array(numbers, pa.int32()))
+    try:
+        return list(theirs.to_pylist())
+    except Exception:  # text that is not UTF-8, a date after 9999
+        return [_record(theirs.slice(number, 1)) for number in range(theirs.num_rows)]
+
+
+def _record(one: pa.RecordBatch) -> Row | Unreadable:
+    row: Row = {}
+    for field, column in zip(one.schema, one.columns, strict=True):
+        try:
+            [row[field.name]] = column.to_pylist()
+        except Exception as exc:
+            return Unreadable(f"column {field.name} ({field.type}) cannot be read: {_text(exc)}")
+    return row
 
 
 def _operation(step: Step, check: Check, row: Row) -> list[Row]:
@@ -127,8 +158,12 @@ def _operation(step: Step, check: Check, row: Row) -> list[Row]:
     try:
         for each in rows:
             check(each, "")
+    except WrongType:
+        raise
     except RecursionError as exc:
         raise WrongType(f"a row is nested too deeply: {exc}") from exc
+    except Exception as exc:  # of the author's own classes
+        raise WrongType(f"a row cannot be checked: {type(exc).__name__}: {_text(exc)}") from exc
     return rows
 
 
@@ -143,11 +178,11 @@ def _made(answer: object) -> list[Row]:
     if isinstance(answer, dict):
         return [answer]
     if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
-        raise WrongType(f"a step returns dict, None or an iterable of dicts; got {answer!r:.100}")
+        raise WrongType(f"a step returns dict, None or an iterable of dicts; got {shown(answer)}")
     rows = []
     for row in answer:
         if not isinstance(row, Mapping):
-            raise WrongType(f"a step yields dicts; got {type(row).__name__} {row!r:.100}")
+            raise WrongType(f"a step yields dicts; got {type(row).__name__} {shown(row)}")
         # A generator may yield one dict again and again, changed in between.
         rows.append(dict(row))
     return rows
@@ -184,18 +219,19 @@ def _assemble(batch: pa.RecordBatch, outcomes: list[Outcome], types: pa.Schema) 
 
 def _error_row(failed: Failed, step: Step, attempts: int) -> Row:
     """Return what is kept of a failure, as ERROR_TYPE has it."""
-    exc = failed.error
-    described = _misfit(exc, step) if isinstance(exc, WrongType) else _described(exc)
+    exc, condition = failed.error, failed.cause.condition
+    ours = isinstance(exc, WrongType | Unreadable)
+    described = _misfit(exc, step) if ours else _described(exc)
     return described | {
-        "names": list(failed.cause.names),
-        "condition": failed.cause.condition,
+        "names": [_unicode(name) for name in failed.cause.names],
+        "condition": None if condition is None else _unicode(condition),
         "kind": failed.kind,
         "attempts": attempts,
     }
 
 
-def _misfit(exc: WrongType, step: Step) -> Row:
-    """Describe a returned row that is not of the step's schema; the frame is the function."""
+def _misfit(exc: BaseException, step: Step) -> Row:
+    """Describe a row that is not of the schema of its step; the frame is the function."""
     code = getattr(step.function, "__code__", None)
     frame = None
     if code is not None:
@@ -218,11 +254,16 @@ def _described(exc: BaseException) -> Row:
 
 def _error(name: str, message: str, *, stack: str | None, frame: str | None) -> Row:
     return {
-        "exception_class": name,
-        "message": message[:_MESSAGE_CHARACTERS],
-        "stack": None if stack is None else stack[-_STACK_CHARACTERS:],
-        "frame": frame,
+        "exception_class": _unicode(name),
+        "message": _unicode(message[:_MESSAGE_CHARACTERS]),
+        "stack": None if stack is None else _unicode(stack[-_STACK_CHARACTERS:]),
+        "frame": None if frame is None else _unicode(frame),
     }
+
+
+def _unicode(text: str) -> str:
+    """Return what Arrow and Spark take: without halves of surrogate pairs."""
+    return text.encode(errors="replace").decode()
 
 
 def _class_name(exc: BaseException) -> str:
@@ -234,8 +275,7 @@ def _class_name(exc: BaseException) -> str:
 
 def _text(exc: BaseException) -> str:
     try:
-        # Arrow and Spark take valid Unicode only.
-        return str(exc).encode(errors="replace").decode()
+        return _unicode(str(exc))
     except BaseException as formatting:
         return f"(no text: its __str__ raised {type(formatting).__name__})"
 

@@ -18,6 +18,7 @@ from agents.fates import Fates, stage_policies
 from agents.guard import ConnectRefused, require_classic
 from agents.handlers import LogAndContinue
 from agents.microbatch import evaluate
+from agents.payload import body
 from agents.pipeline import Pipeline, PipelineBuilder, PipelineInvalid, define
 from agents.shipping import ship, shipped
 from agents.worker.columns import FATE
@@ -222,6 +223,83 @@ def test_whatever_a_step_raises_stays_with_its_record(spark: SparkSession) -> No
     assert found[4].problem.message == "(no text: its __str__ raised RuntimeError)"
     assert found[8].problem.message == "field extra is not in the schema; add it by schema="
     assert found[0].row.value == "exit"
+
+
+def test_a_value_that_python_cannot_have_is_a_failure_of_its_record(spark: SparkSession) -> None:
+    """Latin-1 bytes as text, and times that Spark has and Python has not."""
+    source = lines(spark, "fine", "latin", "date", "time", "array", "held").selectExpr(
+        "*",
+        "if(value IN ('latin', 'held'), cast(x'C4' as string), 'text') as text",
+        "if(value = 'date', date'9999-12-31' + 1, date'2026-01-02') as d",
+        "if(value = 'time', timestamp_micros(300000000000000000), now()) as t",
+        "if(value = 'array', array(date'9999-12-31' + 2), array()) as ds",
+    )
+    pipeline = begun(source).process("step", lambda row: row).write(nothing)
+
+    found = failures(source, pipeline)
+
+    assert set(found) == {1, 2, 3, 4, 5}
+    assert {each.problem.exception_class for each in found.values()} == {"Unreadable"}
+    assert {each.stage for each in found.values()} == {"process:step"}
+    columns = {position: each.problem.message.split(" (")[0] for position, each in found.items()}
+    assert columns == {
+        1: "column text",
+        2: "column d",
+        3: "column t",
+        4: "column ds",
+        5: "column text",
+    }
+    assert found[1].row.text == "\ufffd"
+    assert found[2].row.d == "+10000-01-01"
+    assert found[4].row.ds == ["+10000-01-02"]
+    body(found[3].row.asDict(), stack=None, redact=(), shown=None)
+    evaluated = evaluate(source, pipeline)
+    assert [row.value for row in evaluated.passed(pipeline).collect()] == ["fine"]
+
+
+def test_records_that_are_not_evaluated_are_not_read(spark: SparkSession) -> None:
+    source = lines(spark, "fine", "held").selectExpr(
+        "value as task", "position", "if(value = 'held', cast(x'C4' as string), value) as value"
+    )
+    pipeline = begun(source).process("step", lambda row: row).write(nothing)
+
+    evaluated = evaluate(source, pipeline, blocked=["held"])
+
+    assert (evaluated.records, evaluated.failed, evaluated.held) == (2, 0, 1)
+
+
+def test_whatever_is_told_of_a_failure_is_valid_unicode(spark: SparkSession) -> None:
+    def raising(row: Row) -> Any:
+        class Shy:
+            def __repr__(self) -> str:
+                raise RuntimeError("no text")
+
+        match row["value"]:
+            case "raised":
+                raise ValueError("half \udc80")
+            case "pairs":
+                return {"n": [1], "text": ""}
+            case "shy":
+                return {"n": Shy(), "text": ""}
+            case "listed":
+                return [Shy()]
+            case "returned":
+                return {"n": {}, "text": "\udc80"}
+            case "field":
+                return {"n": {}, "text": "", "\udc80": 1}
+        return {"n": [("a", 1)], "text": "x"}
+
+    kinds = ["raised", "pairs", "shy", "listed", "returned", "field", "fine"]
+    found = by_function(spark, raising, *kinds, schema="n MAP<STRING, INT>, text STRING")
+
+    assert set(found) == {0, 1, 2, 3, 4, 5}
+    assert found[0].problem.message == "half ?"
+    assert "ValueError: half ?" in str(found[0].problem.stack)
+    assert found[1].problem.message == "field n is map<string,int>, of pairs; got int 1"
+    assert "its __repr__ raised RuntimeError" in found[2].problem.message
+    assert "its __repr__ raised RuntimeError" in found[3].problem.message
+    assert found[4].problem.message.startswith("field text is string: ")
+    assert {each.problem.exception_class for each in list(found.values())[1:]} == {"WrongType"}
 
 
 def test_values_of_all_kinds_go_through_a_step_unchanged(spark: SparkSession) -> None:

@@ -15,6 +15,13 @@ UTC = datetime.UTC
 NOW = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
+class Unshown:
+    """A value that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
 def checked(kind: T.DataType, value: Any, *, nullable: bool = True) -> None:
     schema = T.StructType([T.StructField("x", kind, nullable)])
     struct_check(schema, whole=True)({"x": value}, "")
@@ -54,6 +61,9 @@ BAD = [
     (T.ArrayType(T.LongType()), [1, "2"], "field x[1] is bigint; got str '2'"),
     (T.ArrayType(T.LongType(), False), [None], "field x[0] is None, and it may not be NULL"),
     (T.MapType(T.StringType(), T.LongType()), {"a": "b"}, "field x['a'] is bigint"),
+    (T.MapType(T.StringType(), T.LongType()), [1], "map<string,bigint>, of pairs; got int 1"),
+    (T.MapType(T.StringType(), T.LongType()), [("a", 1, 2)], "of pairs; got tuple ('a', 1, 2)"),
+    (T.LongType(), Unshown(), "got Unshown (its __repr__ raised RuntimeError)"),
     (
         T.StructType([T.StructField("y", T.LongType())]),
         {"y": 1, "z": 2},
