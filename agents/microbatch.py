@@ -36,6 +36,10 @@ from controlplane.domain.policy import Policy
 _ONE_TASK_RECORDS = 200_000
 #: Beside a mark: the fate that is known before evaluation.
 MARK = "__arrester_mark"
+#: What a record fails of whose task or position raised.
+TASK_RAISED, POSITION_RAISED = "TaskRaised", "PositionRaised"
+_TASK_ATTEMPT = "__arrester_task_attempt"
+_POSITION_ATTEMPT = "__arrester_position_attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +129,28 @@ def _prepared(
     blocked: Collection[str | None],
     marks: DataFrame | None,
 ) -> DataFrame:
-    """Put the carried columns beside the source's own."""
+    """Put the carried columns beside the source's own.
+
+    A record whose task is unknown has no place either: it is in no task, not in the global one.
+    """
     theirs = [_quoted(name) for name in source.columns if name != ENTRY]
+    never = F.lit(False)
     frame = source.select(
         F.struct(*theirs).alias(ROW),
-        task_key(pipeline).alias(TASK),
-        pipeline.position.cast("long").alias(POSITION),
+        guarded(source, task_key(pipeline), unless=never).alias(_TASK_ATTEMPT),
+        guarded(source, pipeline.position.cast("long"), unless=never).alias(_POSITION_ATTEMPT),
         (F.col(ENTRY) if ENTRY in source.columns else F.lit(0)).alias(ENTRY),
+        *theirs,
+    )
+    no_task = F.col(_TASK_ATTEMPT).isNull()
+    frame = frame.select(
+        ROW,
+        F.col(_TASK_ATTEMPT)[VALUE].alias(TASK),
+        F.when(~no_task, F.col(_POSITION_ATTEMPT)[VALUE]).alias(POSITION),
+        ENTRY,
+        F.when(no_task, _raised("task"))
+        .when(F.col(_POSITION_ATTEMPT).isNull(), _raised("position"))
+        .alias(ERROR),
         *theirs,
     )
     mark = F.lit(None).cast("int")
@@ -139,17 +158,36 @@ def _prepared(
         frame, mark = _marked(frame, marks), F.col(MARK)
     fate = (
         F.when(mark.isNotNull(), mark)
+        .when(F.col(ERROR)["exception_class"] == TASK_RAISED, F.lit(SOURCE))
         .when(_is_one_of(F.col(TASK), blocked), F.lit(HELD))
         .when(F.col(POSITION).isNull(), F.lit(SOURCE))
     )
     return frame.select(
         *[F.col(name) for name in CARRIED],
         fate.alias(FATE),
-        F.lit(None).cast(ERROR_TYPE).alias(ERROR),
+        F.when(fate == SOURCE, F.col(ERROR)).alias(ERROR),
         F.lit(0).alias(ORDINAL),
         F.lit(0).cast("long").alias(RETRIES),
         *theirs,
     )
+
+
+def _raised(what: str) -> Column:
+    """Return the error of a record whose task or position cannot be told."""
+    said = {
+        "exception_class": F.lit(TASK_RAISED if what == "task" else POSITION_RAISED),
+        "message": F.lit(
+            f"the expression of the {what} raised; a record needs its {what} "
+            "to be paused and resumed at"
+        ),
+        "stack": F.lit(None),
+        "frame": F.lit(None),
+        "names": F.array(),
+        "condition": F.lit(None),
+        "kind": F.lit(None),
+        "attempts": F.lit(1),
+    }
+    return F.struct(*[value.alias(name) for name, value in said.items()]).cast(ERROR_TYPE)
 
 
 def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:

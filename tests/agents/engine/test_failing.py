@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from agents.handlers import (
     ErrorContext,
@@ -170,6 +171,28 @@ def test_positions_that_are_null_or_not_unique_are_failures_of_their_records(
     assert failed["PositionMissing"].failure.stage == "source"
     assert sum(each.count for each in bench.outbox.of(RecordFailed)) == 3
     assert len({each["id"] for each in bench.dead_letters()}) == 3
+
+
+def test_a_task_or_a_position_that_raises_is_a_failure_of_its_record(bench: Bench) -> None:
+    """The record without a task is not taken for the global task's, which has the same position."""
+    bench.add(("1", 0, "0"), ("x", 1, "1"), ("2", 0, "x"), ("2", 1, "1"), ("", 1, "1"))
+    task = F.when(F.col("task") != "", F.col("task").cast("int"))
+    position = F.col("value").cast("long")
+    builder = bench.define(task=task, position=position, on_error=LogAndContinue())
+    bench.start(builder.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+    bench.stop()
+
+    assert sorted(bench.written()) == [("", 1), ("1", 0), ("2", 1)]
+    failed = bench.outbox.of(RecordFailed)
+    assert {(each.task, each.position, each.failure.exception_class) for each in failed} == {
+        (None, None, "TaskRaised"),
+        ("2", None, "PositionRaised"),
+    }
+    assert {each.failure.stage for each in failed} == {"source"}
+    letters = {each["exception_class"]: each for each in bench.dead_letters()}
+    assert "the expression of the task raised" in letters["TaskRaised"]["message"]
+    assert "the expression of the position raised" in letters["PositionRaised"]["message"]
 
 
 def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> None:
