@@ -35,7 +35,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def send_to_all(redis: Redis) -> None:
     for application in APPLICATIONS:
-        started = [replace(each, instance=uuid4()) for each in histories.started()]
+        instance = uuid4()
+        started = [replace(each, instance=instance) for each in histories.started()]
         streams.send(redis, started, application=application)
 
 
@@ -43,6 +44,7 @@ def send_to_all(redis: Redis) -> None:
 def waker(redis: Redis, asked: list[str]) -> wake.Waker:
     """Return one that knows three streams, one of which is none any more; the others have news."""
     send_to_all(redis)
+    presence.look(now=datetime.now(UTC))  # else it would sweep at once
     waker = wake.Waker()
     waker.turn()
     assert set(APPLICATIONS) < set(asked)
@@ -91,7 +93,7 @@ def test_the_others_are_watched(folded: Redis) -> None:
     watched = presence.Watch(since=now - timedelta(hours=1), last=now)
     folded.set(keys.WATCH, msgspec.json.encode(watched))
     assert actions.watch(now=now) == 2
-    lost = {name for name in APPLICATIONS if queries.application(name).lost}
+    lost = {name for name in APPLICATIONS if any(each.lost for each in queries.instances(name))}
     assert lost == OTHERS
 
 
