@@ -220,10 +220,16 @@ class Agent:
         actor: str | None,
         reason: str | None,
     ) -> bool:
+        # With PySpark, which importing this package alone must not need.
+        from agents.journal import Superseded
+
         id = task.id if isinstance(task, TaskState) else task
         for thread in self._runtime.running():
             if (thread.pipeline_name, thread.checkpoint_id) == (id.pipeline, id.checkpoint):
-                return thread.resume(id.key, how=how, actor=actor, reason=reason).applied
+                try:
+                    return thread.resume(id.key, how=how, actor=actor, reason=reason).applied
+                except Superseded:
+                    return False
         return False
 
     def metrics(self) -> dict[str, int]:

@@ -35,6 +35,8 @@ _log = logging.getLogger("arrester.thread")
 
 #: How often held records and unsent entries are looked after.
 _TICK_SECONDS = 0.05
+#: How often a run looks whether it still owns its checkpoint, also when it has nothing to do.
+_OWNED_SECONDS = 5.0
 #: How often a stop looks whether an evaluation is to be given up.
 _STOP_TICK_SECONDS = 0.2
 #: Between two chunks of held records, so that a waiting micro-batch gets the lock.
@@ -81,6 +83,8 @@ class PipelineThread:
         self._raised: BaseException | None = None
         #: A micro-batch that Spark has planned and not committed comes before held records.
         self._awaited_batch: int | None = None
+        #: When the checkpoint was last known to be ours.
+        self._owned_at = time.monotonic()
         self._loop = threading.Thread(
             target=self._look_after, name=f"arrester-{pipeline.name}", daemon=True
         )
@@ -228,6 +232,8 @@ class PipelineThread:
 
         `how` is RETRY (from the failed record) or SKIP (past it: it becomes a dead letter with
         `actor` and `reason`). `position`, where it is given, must be the one the task is held at.
+
+        Raises Superseded when a newer run owns the checkpoint: the answer is that one's.
         """
         wish = Wish(
             key=key, how=how, position=position, command=command, actor=actor, reason=reason
@@ -241,14 +247,19 @@ class PipelineThread:
                 return self._resumer.resume(wish, _now())
             except InvalidValue:
                 raise
+            except Superseded as exc:
+                self._note(exc)
+                raise
             except BaseException as exc:
                 self._note(exc)
                 return Outcome(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
 
     def is_applied(self, command: UUID) -> Outcome | None:
-        """Return what was answered to a command, by this run or one before it; None: never seen."""
-        with self._lock:
-            return self._resumer.answered(command)
+        """Return what was answered to a command, by this run or one before it; None: never seen.
+
+        One look into a dictionary, without the lock: a micro-batch may hold that for long.
+        """
+        return self._resumer.answered(command)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Be the function that Spark calls; whatever happens, only a short exception leaves it."""
@@ -296,12 +307,19 @@ class PipelineThread:
         if not self._lock.acquire(timeout=_TICK_SECONDS):
             return False
         try:
+            self._look_who_owns()
             worked = self._awaited_batch is None and self._processor.drain()
             self._release.put_ready()
             self._release.compact()
             return worked
         finally:
             self._lock.release()
+
+    def _look_who_owns(self) -> None:
+        """Now and then, end a run that has nothing to do and would not notice a newer one."""
+        if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
+            self._journal.check_owned()
+            self._owned_at = time.monotonic()
 
     def _finish(self) -> None:
         """The query has ended by itself: by an exception, or because its work is done."""

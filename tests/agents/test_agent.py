@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from agents import Agent, ApplicationLatched, Ending, InvalidConfiguration
+from agents.checkpoint import LocalStorage
+from agents.claim import claim
 from agents.guard import ConnectRefused
 from controlplane.domain import keys, wire
 from controlplane.domain.errors import ArresterError
@@ -101,6 +103,29 @@ def test_an_agent_is_useful_alone(world: World) -> None:
     assert world.written("LGA") == [0, 2]
     assert world.dead_letters() == 2
     assert not agent.resume(task)
+
+
+def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.thread._OWNED_SECONDS", 1_000.0)
+    world.arrive("first", LATE)
+    agent = agent_of(world)
+    with agent:
+        world.delays(agent).start(world.checkpoint)
+        eventually(lambda: paused_keys(agent) == ["JFK"], seconds=MINUTE)
+        (task,) = agent.paused_tasks()
+        (thread,) = agent._runtime.threads
+        claim(
+            LocalStorage(world.checkpoint),
+            application="flights",
+            pipeline="delays",
+            checkpoint=thread.checkpoint_id,
+            instance=uuid4(),
+            now=datetime.now(UTC),
+        )
+
+        assert not agent.resume(task)
+
+        eventually(lambda: thread.state is ThreadStatus.DEAD, seconds=MINUTE)
 
 
 def test_an_agent_tells_how_it_is_doing(world: World) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from agents.checkpoint import LocalStorage
 from agents.claim import claim
-from controlplane.domain.events import ThreadDied
+from agents.journal import Superseded
+from agents.thread import PipelineThread
+from controlplane.domain.events import ResumeHow, Run, ThreadDied
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import ThreadStatus
 from tests.agents.engine.bench import APPLICATION, Bench, wait_until
@@ -16,12 +19,7 @@ from tests.agents.engine.bench import APPLICATION, Bench, wait_until
 pytestmark = pytest.mark.spark
 
 
-def test_an_older_run_ends_superseded_before_it_writes(bench: Bench) -> None:
-    from datetime import UTC, datetime
-
-    bench.add(("a", 0, "x"))
-    thread = bench.start(bench.checking(lambda row: row))
-    bench.wait_for_input()
+def claimed_by_another(bench: Bench, thread: PipelineThread) -> Run:
     now = datetime.now(UTC)
     _, run = claim(
         LocalStorage(bench.checkpoint),
@@ -31,6 +29,14 @@ def test_an_older_run_ends_superseded_before_it_writes(bench: Bench) -> None:
         instance=uuid7(now),
         now=now,
     )
+    return run
+
+
+def test_an_older_run_ends_superseded_before_it_writes(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    thread = bench.start(bench.checking(lambda row: row))
+    bench.wait_for_input()
+    run = claimed_by_another(bench, thread)
     bench.add(("a", 1, "x"))
 
     wait_until(lambda: bool(bench.deaths))
@@ -43,6 +49,44 @@ def test_an_older_run_ends_superseded_before_it_writes(bench: Bench) -> None:
     assert died.superseded
     journal = sorted((Path(bench.checkpoint) / "arrester/journal").iterdir())
     assert len(journal) == 2
+
+
+def test_an_older_run_that_has_nothing_to_do_ends_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agents.thread._OWNED_SECONDS", 0.1)
+    thread = bench.start(bench.checking(lambda row: row))
+    claimed_by_another(bench, thread)
+
+    wait_until(lambda: bool(bench.deaths))
+
+    assert bench.deaths[0].superseded
+    assert thread.state is ThreadStatus.DEAD
+
+
+def test_an_older_run_answers_no_command(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.thread._OWNED_SECONDS", 1_000.0)
+    thread = bench.start(bench.checking(lambda row: row))
+    claimed_by_another(bench, thread)
+    command = uuid7(datetime.now(UTC))
+
+    with pytest.raises(Superseded):
+        thread.resume("a", how=ResumeHow.RETRY, command=command)
+
+    wait_until(lambda: bool(bench.deaths))
+    assert bench.deaths[0].superseded
+    assert thread.is_applied(command) is None
+
+
+def test_what_was_answered_is_known_while_a_micro_batch_is_at_work(bench: Bench) -> None:
+    thread = bench.start(bench.checking(lambda row: row))
+    command = uuid7(datetime.now(UTC))
+    refused = thread.resume("a", how=ResumeHow.RETRY, command=command)
+
+    with thread._lock:
+        known = thread.is_applied(command)
+
+    assert known == refused
 
 
 def test_the_checkpoint_id_is_the_one_that_spark_has(bench: Bench) -> None:
