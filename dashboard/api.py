@@ -105,7 +105,10 @@ class Tasks(View):
         responses={200: page_of(serializers.Task)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List tasks; one that never failed is RUNNING and has no row."""
+        """List tasks of all checkpoints, also of those that no run uses any more.
+
+        One that never failed is RUNNING and has no row.
+        """
         wanted = asked(serializers.TaskQuery, request.query_params)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.tasks(queries.TaskFilter(**wanted), cursor=cursor, limit=limit)

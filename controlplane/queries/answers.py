@@ -52,6 +52,8 @@ class TaskFilter(Answer, frozen=True, kw_only=True):
     pipeline: str | None = None
     #: A task's status.
     state: str | None = None
+    #: Only tasks of the checkpoints that the task grid shows.
+    live: bool = False
 
 
 class Lag(Answer, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from controlplane import broker, rows, store
 from controlplane.domain import keys
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.states import CommandState, GroupState, InstanceState, TaskState
-from controlplane.queries import cursors
+from controlplane.queries import cursors, lines
 from controlplane.queries.answers import ApplicationMinute, Neighbours, Page, TaskFilter
 
 #: Of JSON text: a quote inside of a string is escaped, so that no message can look like a key.
@@ -29,7 +29,7 @@ def positions() -> dict[str, int]:
 
 
 def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:
-    """Return tasks of all checkpoints, those whose status changed last first."""
+    """Return tasks, those whose status changed last first."""
     before = cursors.unpack(cursor, tuple[datetime, UUID])
     equal = {
         "application": wanted.application,
@@ -37,6 +37,9 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
         "status": wanted.state,
     }
     where, parameters = cursors.where(equal, f"{_SINCE}, digest", before)
+    if wanted.live:
+        shown = lines.shown(rows.THREADS.load("true", []))
+        where, parameters = f"{where} AND {lines.OF_LINES}", [*parameters, *lines.columns(shown)]
     found = rows.TASKS.load(
         f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",
         [*parameters, cursors.bounded(limit) + 1],

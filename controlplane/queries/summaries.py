@@ -19,20 +19,15 @@ from controlplane.domain.states import (
     ApplicationState,
     TaskState,
     TaskStatus,
-    ThreadState,
     ThreadStatus,
 )
-from controlplane.queries import cursors, history, operations, standing
+from controlplane.queries import cursors, history, lines, operations, standing
 from controlplane.queries.answers import Lag, Overview, Pipeline, Summary
 
 #: How much of each list the overview shows.
 GLANCE = 20
-#: A pipeline at a checkpoint of an application.
-Line = tuple[str, str, str]
-_LINES = "unnest(%s::text[], %s::text[], %s::text[])"
-_OF_LINES = f"(application, pipeline, checkpoint) IN (SELECT * FROM {_LINES})"
 _FIRST_OF_LINES = f"""digest IN (
-    SELECT first.digest FROM {_LINES} AS line (application, pipeline, checkpoint), LATERAL (
+    SELECT first.digest FROM {lines.TABLE} AS line (application, pipeline, checkpoint), LATERAL (
         SELECT digest FROM task WHERE task.application = line.application
             AND task.pipeline = line.pipeline AND task.checkpoint = line.checkpoint
         ORDER BY status = 'RUNNING', key NULLS FIRST, digest LIMIT %s) AS first)
@@ -44,15 +39,15 @@ def overview() -> Overview:
     now = datetime.now(UTC)
     last_hour = history.minutes(since=now - timedelta(hours=1), until=now + timedelta(minutes=1))
     # DEAD ones first, then those that have stood longest: what is left out can wait.
-    stopped = f"{_OF_LINES} AND status = ANY(%s::text[]) ORDER BY status, since LIMIT %s"
-    lines = _columns(_shown(rows.THREADS.load("true", [])))
+    stopped = f"{lines.OF_LINES} AND status = ANY(%s::text[]) ORDER BY status, since LIMIT %s"
+    shown = lines.columns(lines.shown(rows.THREADS.load("true", [])))
     # First the applications: each of them has a lag by then.
     states = rows.APPLICATIONS.load("true ORDER BY name", [])
     lags = operations.lags()
     return Overview(
         applications=_summaries(states, lags),
         lags=lags,
-        stopped=tuple(rows.TASKS.load(stopped, [*lines, standing.STOPPED, GLANCE])),
+        stopped=tuple(rows.TASKS.load(stopped, [*shown, standing.STOPPED, GLANCE])),
         groups=standing.groups(limit=GLANCE).rows,
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
         failed_last_hour=sum(each.count for each in last_hour),
@@ -117,7 +112,8 @@ def _instances(names: Sequence[str]) -> dict[str, Counter[str]]:
 
 def _tasks(names: Sequence[str]) -> dict[str, Counter[str]]:
     """Return the number of tasks by status, and `held`, of what is shown of each application."""
-    shown = {_line(each) for each in _shown(rows.THREADS.load("application = ANY(%s)", [names]))}
+    known = rows.THREADS.load("application = ANY(%s)", [names])
+    shown = {lines.line(each) for each in lines.shown(known)}
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for line, counts in _counts(names).items():
         if line in shown:
@@ -133,55 +129,30 @@ def pipelines(application: str, *, history: bool = False, limit: int = 500) -> t
     """
     known = standing.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
-    shown = list(known) if history else _shown(known)
+    shown = list(known) if history else lines.shown(known)
     counts = _counts([application])
-    tasks: dict[Line, list[TaskState]] = defaultdict(list)
-    for task in rows.TASKS.load(_FIRST_OF_LINES, [*_columns(shown), cursors.bounded(limit)]):
+    tasks: dict[lines.Line, list[TaskState]] = defaultdict(list)
+    for task in rows.TASKS.load(_FIRST_OF_LINES, [*lines.columns(shown), cursors.bounded(limit)]):
         tasks[(task.id.application, task.id.pipeline, task.id.checkpoint)].append(task)
     return tuple(
         Pipeline(
             thread=thread,
-            tasks=tuple(tasks[_line(thread)]),
-            counts={status.value: counts[_line(thread)][status] for status in TaskStatus},
+            tasks=tuple(tasks[lines.line(thread)]),
+            counts={status.value: counts[lines.line(thread)][status] for status in TaskStatus},
             twin=alive[thread.pipeline] > 1,
         )
         for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint))
     )
 
 
-def _counts(names: Sequence[str]) -> dict[Line, Counter[str]]:
+def _counts(names: Sequence[str]) -> dict[lines.Line, Counter[str]]:
     """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
-    found: dict[Line, Counter[str]] = defaultdict(Counter)
-    lines = models.Task.objects.filter(application__in=names).values_list(
+    found: dict[lines.Line, Counter[str]] = defaultdict(Counter)
+    tasks = models.Task.objects.filter(application__in=names).values_list(
         "application", "pipeline", "checkpoint", "status"
     )
-    for application, pipeline, checkpoint, status, count, held in lines.annotate(
+    for application, pipeline, checkpoint, status, count, held in tasks.annotate(
         Count("digest"), Sum("held")
     ):
         found[(application, pipeline, checkpoint)].update({status: count, "held": held})
     return found
-
-
-def _shown(known: Sequence[ThreadState]) -> list[ThreadState]:
-    """Return the threads that run, and of each pipeline the newest."""
-    newest: dict[tuple[str, str], ThreadState] = {}
-    beginning = datetime.min.replace(tzinfo=UTC)
-    for each in sorted(known, key=lambda each: each.since or beginning):
-        newest[(each.application, each.pipeline)] = each
-    return [
-        each
-        for each in known
-        if each.status is ThreadStatus.RUNNING or newest[(each.application, each.pipeline)] is each
-    ]
-
-
-def _line(thread: ThreadState) -> Line:
-    return (thread.application, thread.pipeline, thread.checkpoint)
-
-
-def _columns(known: Sequence[ThreadState]) -> list[list[str]]:
-    return [
-        [each.application for each in known],
-        [each.pipeline for each in known],
-        [each.checkpoint for each in known],
-    ]

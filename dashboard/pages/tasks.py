@@ -20,9 +20,18 @@ RECENT, READ = 15, 200
 
 @for_people
 def tasks(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show the tasks that have failed or stood, filtered by the URL."""
-    asked = {name: request.GET.get(name, "") for name in ("state", "application", "pipeline")}
-    wanted = queries.TaskFilter(**{name: value or None for name, value in asked.items()})
+    """Show the tasks that have failed or stood, filtered by the URL.
+
+    Those of the checkpoints that the task grid shows; with `history=1` of all.
+    """
+    names = ("state", "application", "pipeline", "history")
+    asked = {name: request.GET.get(name, "") for name in names}
+    wanted = queries.TaskFilter(
+        application=asked["application"] or None,
+        pipeline=asked["pipeline"] or None,
+        state=asked["state"] or None,
+        live=asked["history"] != "1",
+    )
     place = Place(
         template="dashboard/tasks.html",
         section="tasks",

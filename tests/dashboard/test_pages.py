@@ -155,6 +155,22 @@ def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -
     assert "Nothing matches" in other
 
 
+def test_the_list_of_tasks_is_of_the_checkpoints_that_are_counted(
+    flights: Story, operator: Client
+) -> None:
+    flights.pauses("JFK")
+    flights.stops()
+    anew = Story(checkpoint=str(uuid4()))
+    anew.starts()
+    anew.pauses("LGA")
+    assert queries.application("flights").paused == 1
+    url = reverse("tasks") + "?state=PAUSED"
+    live, every = text(operator, url), text(operator, f"{url}&history=1")
+    assert "delays_LGA" in live and "delays_JFK" not in live
+    assert "delays_LGA" in every and "delays_JFK" in every
+    assert len(operator.get("/api/tasks?state=PAUSED").json()["results"]) == 2
+
+
 def test_the_task_page_says_why_it_is_paused(flights: Story, operator: Client) -> None:
     page = text(operator, reverse("task", args=[flights.pauses("JFK", held=1843).digest]))
     assert "checks.ImplausibleDelay" in page
