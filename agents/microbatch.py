@@ -34,6 +34,8 @@ from controlplane.domain.policy import Policy
 
 #: Up to so many records are looked through by one Spark task: a shuffle would cost more.
 _ONE_TASK_RECORDS = 200_000
+#: Up to so many marks are sent to every executor, whatever Spark estimates.
+_BROADCAST_MARKS = 200_000
 #: Beside a mark: the fate that is known before evaluation.
 MARK = "__arrester_mark"
 #: What a record fails of whose task or position raised.
@@ -194,8 +196,11 @@ def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
     names = {name: f"{name}_marked" for name in (TASK, ENTRY, POSITION)}
     marks = marks.groupBy(*names).agg(F.min(MARK).alias(MARK))
     same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
-    # Marks may be as many as all held records: Spark broadcasts few of them by itself.
-    return frame.join(marks.withColumnsRenamed(names), same, "left").drop(*names.values())
+    right = marks.withColumnsRenamed(names)
+    # A broadcast leaves the rows in their order, but all held records may be too many for it.
+    if right.limit(_BROADCAST_MARKS + 1).count() <= _BROADCAST_MARKS:
+        right = F.broadcast(right)
+    return frame.join(right, same, "left").drop(*names.values())
 
 
 def _is_one_of(task: Column, keys: Collection[str | None]) -> Column:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from agents import microbatch
 from agents.again import Again
 from agents.checkpoint import HadoopStorage, LocalStorage, storage
 from agents.config import AgentConfig
@@ -17,11 +18,11 @@ from agents.failed import FailedRecord
 from agents.fates import Fates, stage_policies
 from agents.guard import ConnectRefused, require_classic
 from agents.handlers import LogAndContinue
-from agents.microbatch import evaluate
+from agents.microbatch import MARK, evaluate
 from agents.payload import body
 from agents.pipeline import Pipeline, PipelineBuilder, PipelineInvalid, define
 from agents.shipping import ship, shipped
-from agents.worker.columns import FATE
+from agents.worker.columns import DECIDED, ENTRY, FATE, POSITION, TASK
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.policy import Policy
 from tests.agents.engine.bench import SCHEMA
@@ -331,6 +332,22 @@ def test_blocked_tasks_are_held_unevaluated(spark: SparkSession) -> None:
 
     assert (evaluated.records, evaluated.failed, evaluated.held) == (2, 0, 2)
     assert evaluated.frame.where(F.col(FATE).isNull()).isEmpty()
+
+
+@pytest.mark.parametrize("broadcast_up_to", [0, 200_000])
+def test_marks_tell_fates_however_many_they_are(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, broadcast_up_to: int
+) -> None:
+    monkeypatch.setattr(microbatch, "_BROADCAST_MARKS", broadcast_up_to)
+    source = lines(spark, "x", "1", "2")
+    pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
+    schema = f"{TASK} STRING, {ENTRY} INT, {POSITION} LONG, {MARK} INT"
+    marks = spark.createDataFrame([("a", 0, 0, DECIDED), ("b", 0, 1, DECIDED)], schema)
+
+    evaluated = evaluate(source, pipeline, marks=marks)
+
+    assert (evaluated.records, evaluated.failed) == (3, 0)
+    assert {row.n for row in evaluated.passed(pipeline).collect()} == {1, 2}
 
 
 def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None:

@@ -10,6 +10,8 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import functions as F
 
+from agents.handlers import LogAndPause
+from agents.pipeline import define
 from controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -20,7 +22,7 @@ from controlplane.domain.events import (
     TaskResumed,
 )
 from controlplane.domain.states import TaskStatus
-from tests.agents.engine.bench import Bench, server_state, wait_until
+from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -215,3 +217,37 @@ def test_tasks_whose_keys_are_not_utf8_are_held_each_by_itself(
     repaired.touch()
     assert thread.resume("0xFF", how=ResumeHow.RETRY).applied
     wait_until(lambda: bench.positions("ff") == [0, 1, 2, 3], what="held rows")
+
+
+def test_records_that_python_cannot_read_are_held_and_dead_lettered_as_they_are(
+    bench: Bench,
+) -> None:
+    bench.add(("a", 0, "61"), ("a", 1, "C4"), ("a", 2, "62"), ("b", 0, "C4"), ("b", 1, "63"))
+    source = bench.source().selectExpr(
+        "task",
+        "position",
+        "cast(unhex(value) as string) as value",
+        "if(value = 'C4', date'9999-12-31' + 1, date'2026-01-02') as day",
+    )
+    builder = define("lines", source, task="task", position="position", value="value")
+    pipeline = builder.process("step", lambda row: row, on_error=LogAndPause())
+
+    thread = bench.start(pipeline.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+
+    assert bench.written() == [("a", 0)]
+    assert {(task.id.key, task.position, task.held) for task in thread.paused_tasks()} == {
+        ("a", 1, 2),
+        ("b", 0, 2),
+    }
+    bodies = [event.body.record for event in bench.outbox.events if event.body is not None]
+    assert [each and (each["value"], each["day"]) for each in bodies] == [
+        ("\ufffd", "+10000-01-01"),
+        ("\ufffd", "+10000-01-01"),
+    ]
+    for task, position in (("a", 1), ("b", 0)):
+        assert thread.resume(task, how=ResumeHow.SKIP, position=position, reason="known").applied
+    wait_until(lambda: len(bench.written()) == 3, what="held rows")
+    bench.stop()
+    assert [each["exception_class"] for each in bench.dead_letters()] == ["Unreadable"] * 2
+    assert bench.deaths == []
