@@ -91,7 +91,7 @@ class Pipeline:
     value: Column | None
     #: The source column that `key=` named, which redaction leaves visible.
     key_name: str | None
-    #: What becomes of a record without a usable position.
+    #: What becomes of a record without a usable task or position.
     on_error: Handler | None
     steps: tuple[Step, ...]
     sink: Sink
@@ -235,7 +235,8 @@ def define(
     `task` gives the unit that pauses on its own (text; NULL, or no task at all, is the global
     task), `position` a sortable integer that is unique within the task; for a Kafka source they
     default to `partition` and `offset`. `key` and `value` are shown with a failed record.
-    `on_error` answers for records whose position is NULL or not unique (stage `source`).
+    `on_error` answers for records whose task or position raises, or whose position is NULL or not
+    unique (stage `source`).
     """
     check_name("pipeline", name)
     require_classic(source.sparkSession)
