@@ -189,8 +189,8 @@ class Ledger(msgspec.Struct, kw_only=True):
             )
             before = self.task(data.task)
             task = replace(before, state=evolve_task(before.state, data, at))
-            if isinstance(data, RecordFailed) and data.response is not Response.CONTINUE:
-                task = replace(task, blame=_blame(data, event.body))
+            if isinstance(data, RecordFailed):
+                task = replace(task, blame=_blame(before.blame, data, event.body))
             self.tasks[task.state.id.digest] = task
 
     def _answer(self, command: str, answer: Answer) -> None:
@@ -225,7 +225,13 @@ class Ledger(msgspec.Struct, kw_only=True):
         self.tasks[task.state.id.digest] = task
 
 
-def _blame(data: RecordFailed, body: Body | None) -> Blame:
+def _blame(before: Blame | None, data: RecordFailed, body: Body | None) -> Blame | None:
+    """Return what is to blame after a failed record: at most one event of it is a recurrence.
+
+    Without a position the record cannot be told from others, so a later one is never the same.
+    """
+    if data.response is Response.CONTINUE:
+        return None if data.recurrence else before
     return Blame(position=data.position, failure=data.failure, body=body, key=data.key)
 
 

@@ -20,7 +20,7 @@ from agents.failed import FailedRecord
 from agents.fates import Fates, stage_policies
 from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
-from agents.ledger import Ledger
+from agents.ledger import Ledger, TaskLedger
 from agents.microbatch import Evaluated, evaluate
 from agents.pipeline import Pipeline
 from agents.telling import Teller
@@ -175,8 +175,7 @@ class Processor:
         with self._given_up_on_stop():
             evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
         self._check()
-        blame = self._ledger.task(chunk.task).blame
-        decision = self._decided(evaluated, [] if blame is None else [(chunk.task, blame.position)])
+        decision = self._decided(evaluated, _blamed(self._ledger.task(chunk.task)))
         evaluated = with_cured(evaluated, decision.cured)
         self._check()
         for cut in decision.cuts.values():
@@ -206,9 +205,10 @@ class Processor:
     def _dead_before(self) -> list[Coordinates]:
         """Return the records that tasks died of: in a micro-batch they may fail again."""
         return [
-            (task.state.id.key, task.blame.position)
+            where
             for task in self._ledger.tasks.values()
-            if task.blame is not None and not task.blocked
+            if not task.blocked
+            for where in _blamed(task)
         ]
 
     def _commit(
@@ -294,3 +294,13 @@ class Processor:
     def letters(self) -> DeadLetterFolder | None:
         """Where dead letters go; None when they are not enabled."""
         return self._letters
+
+
+def _blamed(task: TaskLedger) -> list[Coordinates]:
+    """Return where the record is that the task was held or died at, if it can be told from others.
+
+    Many records may have no position.
+    """
+    if task.blame is None or task.blame.position is None:
+        return []
+    return [(task.state.id.key, task.blame.position)]

@@ -67,8 +67,9 @@ class Teller:
 
     def decided(self, decision: Decision, at: datetime, blame_of: BlameOf) -> list[Event]:
         """Return the events of a decision that lets the run go on."""
+        blames = _Blames(blame_of)
         told = [
-            self.failed(each, Response.CONTINUE, at, blame_of(each.task))
+            self.failed(each, Response.CONTINUE, at, blames.taken(each))
             for each in decision.examples
         ]
         for counted in self._counted(decision):
@@ -77,7 +78,7 @@ class Teller:
             told.append(self.event(counted, at))
         halted: set[str | None] = set()
         for each in decision.paused:
-            told.append(self.failed(each, Response.PAUSE, at, blame_of(each.task)))
+            told.append(self.failed(each, Response.PAUSE, at, blames.taken(each)))
             if each.task not in halted:
                 halted.add(each.task)
                 paused = TaskPaused(
@@ -96,7 +97,7 @@ class Teller:
             failure=failure_of(each),
             response=response,
             key=each.key,
-            recurrence=blame is not None and blame.position == each.position,
+            recurrence=_is_same(blame, each),
             logged=self.log,
         )
         told = self._body(each)
@@ -158,6 +159,27 @@ class Teller:
         known = {each.fingerprint: each for each in examples}
         split = shares(rest.count, Counter(each.fingerprint for each in examples))
         return [(known[name], count) for name, count in split.items()]
+
+
+class _Blames:
+    """The records that tasks were held or died at; each fails again at most once at a time."""
+
+    def __init__(self, blame_of: BlameOf) -> None:
+        self._blame_of = blame_of
+        self._taken: set[str | None] = set()
+
+    def taken(self, each: FailedRecord) -> Blame | None:
+        """Return the task's blame where `each` is its record; None for a second one."""
+        blame = self._blame_of(each.task)
+        if each.task in self._taken or not _is_same(blame, each):
+            return None
+        self._taken.add(each.task)
+        return blame
+
+
+def _is_same(blame: Blame | None, each: FailedRecord) -> bool:
+    """Whether it is the blamed record; without a position it cannot be told from others."""
+    return blame is not None and blame.position is not None and blame.position == each.position
 
 
 def failure_of(each: FailedRecord) -> Failure:

@@ -125,7 +125,7 @@ def _failed(
 ) -> TaskState:
     """Count failed records, and all attempts at them; `attempted` includes recurrences."""
     before, attempts = state.counters, event.failure.attempts
-    skipped = event.count if event.response is Response.CONTINUE else 0
+    skipped = attempted if event.response is Response.CONTINUE else 0
     counters = replace(
         before,
         record_failures=before.record_failures + attempted * attempts,

@@ -272,6 +272,14 @@ def test_a_record_that_fails_again_after_a_resume_is_one_failed_record() -> None
     assert (state.failed, state.counters.record_failures) == (1, 2)
 
 
+def test_a_record_that_is_skipped_when_it_fails_again_is_one_failed_and_one_skipped() -> None:
+    again = RecordFailed(
+        task="JFK", position=7, failure=FAILURE, response=Response.CONTINUE, recurrence=True
+    )
+    state = task(*PAUSED, TaskResumed(task="JFK", how=ResumeHow.RETRY), again)
+    assert (state.failed, state.counters.records_skipped) == (1, 1)
+
+
 # ── threads, instances, applications ─────────────────────────────────────────────────────────
 
 

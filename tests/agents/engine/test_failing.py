@@ -11,12 +11,14 @@ from pyspark.sql import functions as F
 
 from agents.handlers import (
     ErrorContext,
+    Handler,
     LogAndContinue,
     LogAndFail,
     LogAndPause,
     Record,
     RecordError,
 )
+from agents.pipeline import Pipeline
 from controlplane.domain.events import (
     FailuresCounted,
     RecordFailed,
@@ -201,6 +203,37 @@ def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> 
     wait_until(lambda: bool(bench.deaths))
 
     assert "the position is NULL in task 'a'" in bench.deaths[0].reason
+
+
+def reading(bench: Bench, on_error: Handler) -> Pipeline:
+    """Return a pipeline whose source's records are answered by `on_error`."""
+    builder = bench.define(on_error=on_error).process("check", lambda row: row)
+    return builder.write(sink_to(bench.folder / "out"))
+
+
+def test_records_without_a_position_are_never_the_same_again(bench: Bench) -> None:
+    bench.add(*[("a", None, "x")] * 3)
+    bench.start(reading(bench, LogAndFail()))
+    wait_until(lambda: bool(bench.deaths))
+    bench.start(reading(bench, LogAndContinue()), errors_examples_limit=1)
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+
+    assert [each.recurrence for each in bench.outbox.of(RecordFailed)] == [False, False]
+    assert [each.count for each in bench.outbox.of(FailuresCounted)] == [2]
+
+
+def test_of_records_at_one_position_one_is_the_same_again(bench: Bench) -> None:
+    bench.add(*[("a", 1, "x")] * 2, ("a", 2, "y"))
+    bench.start(reading(bench, LogAndFail()))
+    wait_until(lambda: bool(bench.deaths))
+    bench.start(reading(bench, LogAndContinue()))
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+
+    assert [each.recurrence for each in bench.outbox.of(RecordFailed)] == [False, True, False]
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert (task.failed, task.counters.records_skipped) == (2, 2)
 
 
 def test_a_handler_is_asked_once_per_record_in_order_and_sees_it(bench: Bench) -> None:

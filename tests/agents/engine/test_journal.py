@@ -305,6 +305,21 @@ def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalSto
     assert len({batch_id for batch_id, _ in told}) == 3
 
 
+def test_a_record_that_is_skipped_when_it_fails_again_is_blamed_no_more() -> None:
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
+    ledger.apply(entry(Kind.BATCH, *paused("JFK", 7), number=1))
+    skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=Response.CONTINUE)
+    ledger.apply(entry(Kind.DRAIN, skipped, number=2))
+    blame = ledger.task("JFK").blame
+    assert blame is not None
+    assert blame.position == 7
+
+    again = msgspec.structs.replace(skipped, position=7, recurrence=True)
+    ledger.apply(entry(Kind.DRAIN, again, number=3))
+
+    assert ledger.task("JFK").blame is None
+
+
 def test_numbers_of_the_sink_rise_strictly_and_stay_on_a_replay() -> None:
     ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
     numbers, number = [], 0
