@@ -142,6 +142,7 @@ def test_a_new_instance_starts_again_at_the_failed_record(bench: Bench, repaired
     bench.wait_for_input()
     wait_until(lambda: bench.positions("a") == [0, 1, 2, 3, 4, 5, 6])  # seed: fix-and-restart
     assert thread.epoch == 2
+    wait_until(lambda: bool(bench.outbox.of(TaskResumed)))
     assert [each.how for each in bench.outbox.of(TaskResumed)] == [ResumeHow.RESTART]
     assert [row for row in bench.written() if row[0] == "b"] == [("b", 0), ("b", 1)]
 
