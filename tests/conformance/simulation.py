@@ -1,4 +1,7 @@
-"""Records that go through the real rules, with a clock and a handler of the test's own."""
+"""Records that go through the real rules, with a clock and a handler of the test's own.
+
+What is counted is what `evolve` makes of the events that an agent tells.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, repeat
 
-from controlplane.domain import counters as counting
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import describe
 from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.events import Response
+from controlplane.domain.events import (
+    Failure,
+    RecordFailed,
+    RecordsDeadLettered,
+    Response,
+    RetriesCounted,
+    TaskEvent,
+)
+from controlplane.domain.evolve import At, evolve_task
+from controlplane.domain.names import TaskId
 from controlplane.domain.policy import Policy, StageKind
 from controlplane.domain.respond import (
     UNASKED,
@@ -24,9 +35,10 @@ from controlplane.domain.respond import (
     respond,
 )
 from controlplane.domain.retry import Attempts, RetryAfter, Undecided
-from controlplane.domain.states import Counters
+from controlplane.domain.states import Counters, TaskState
 
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+AT = At(sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
+NOBODY = TaskState(id=TaskId(application="a", pipeline="p", checkpoint="c", key="0_0"))
 CAUSES = {
     "retriable": describe(TimeoutError("later")),
     "other": describe(ValueError("never")),
@@ -78,7 +90,7 @@ class Task:
     logged: bool = True
     stop_during_wait: int | None = None
     run: TaskRun = field(default_factory=TaskRun)
-    counters: Counters = field(default_factory=Counters)
+    state: TaskState = NOBODY
     #: Over all records.
     waits: list[int] = field(default_factory=list)
     drawn_below: list[int] = field(default_factory=list)
@@ -93,15 +105,14 @@ class Task:
         started_ms = self.now_ms
         for made, outcome in enumerate(outcomes, start=1):
             self.attempts += 1
-            if made > 1:
-                self.counters = counting.retried(self.counters)
             if outcome == "ok":
+                if made > 1:
+                    self.tell(RetriesCounted(task=self.key, retries=made - 1))
                 return "success"
-            self.counters = counting.attempt_failed(self.counters, at=AT)
             attempts = Attempts(made=made, started_ms=started_ms, now_ms=self.now_ms)
             fate = self.fail(CAUSES[outcome], attempts)
             if not isinstance(fate, RetryAfter):
-                return self.ended(fate)
+                return self.ended(fate, attempts=made)
             self.now_ms += fate.wait_ms
             self.waits.append(fate.wait_ms)
             if len(self.waits) == self.stop_during_wait:
@@ -127,14 +138,55 @@ class Task:
         self.last = fate
         return fate
 
-    def ended(self, fate: Outcome) -> str:
-        """Count a fate and return its name."""
+    @property
+    def counters(self) -> Counters:
+        """What was counted so far."""
+        return self.state.counters
+
+    def tell(self, event: TaskEvent) -> None:
+        """Fold what an agent would tell."""
+        self.state = evolve_task(self.state, event, AT)
+
+    def dead_letter(self) -> None:
+        """Tell that the dead letters were written."""
+        letters = RecordsDeadLettered(
+            task=self.key,
+            count=self.dead_letters,
+            place="",
+            format="parquet",
+            first_position=None,
+            last_position=None,
+        )
+        self.tell(letters)
+
+    def tell_fate(self, fate: Decided, attempts: int) -> None:
+        """Tell of the records that a fate decided: those let go, then the one that was not."""
+        failure = Failure(
+            stage="process:p",
+            exception_class="E",
+            message="",
+            fingerprint="1-0",
+            attempts=attempts,
+        )
+        for number in range(fate.decided):
+            response = Response.CONTINUE if number < fate.continued else fate.response
+            failed = RecordFailed(
+                task=self.key,
+                position=number,
+                failure=failure,
+                response=response,
+                logged=self.logged,
+            )
+            self.tell(failed)
+
+    def ended(self, fate: Outcome, *, attempts: int = 1) -> str:
+        """Tell of a fate and return its name."""
         match fate:
             case Decided():
                 self.run = fate.run
                 self.errors += fate.decided
                 self.dead_letters += fate.dead_letters
-                self.counters = counting.decided(self.counters, fate, logged=self.logged)
+                self.tell_fate(fate, attempts)
                 return {
                     Response.CONTINUE: "skipped",
                     Response.PAUSE: "paused",

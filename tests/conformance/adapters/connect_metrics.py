@@ -6,7 +6,6 @@ from itertools import count
 
 from msgspec.structs import fields
 
-from controlplane.domain import counters as counting
 from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.states import Counters
 from tests.conformance.adapters.connect_retry_loop_shipped import COUNTED_ONCE
@@ -54,7 +53,7 @@ def check_steps(given: Json, expect: Json) -> None:
         attempts = step.get("attempt_outcomes", ["retriable"])
         outcomes.append(task.operate(once(attempts)))
     if given["dlq_configured"]:
-        task.counters = counting.dead_lettered(task.counters, produced=task.dead_letters)
+        task.dead_letter()
     assert outcomes == expect["step_outcomes"]
     wanted = dict(expect["metrics"])
     if COUNTED_ONCE in expect:
