@@ -1,0 +1,153 @@
+"""Everything that can have happened, one frozen class each, and the envelope they travel in.
+
+What is released stays readable: a class is never renamed, a field never removed, a new field
+has a default, and another meaning is another event. `docs/events.md` has a heading for each.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+from uuid import UUID
+
+from controlplane.domain.events.applications import (
+    ApplicationEvent,
+    ApplicationLatched,
+    ApplicationOpened,
+)
+from controlplane.domain.events.base import (
+    Body,
+    Count,
+    Data,
+    Failure,
+    Moment,
+    Position,
+    Response,
+    Run,
+)
+from controlplane.domain.events.commands import (
+    CommandApplied,
+    CommandCancelled,
+    CommandDelivered,
+    CommandEvent,
+    CommandExpired,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+)
+from controlplane.domain.events.instances import (
+    InstanceEvent,
+    InstanceFound,
+    InstanceLost,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
+)
+from controlplane.domain.events.records import (
+    FAILED,
+    FailuresCounted,
+    RecordEvent,
+    RecordFailed,
+    RecordsDeadLettered,
+    RetriesCounted,
+)
+from controlplane.domain.events.tasks import (
+    RecordsHeld,
+    ResumeHow,
+    TaskDied,
+    TaskMove,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+)
+from controlplane.domain.events.threads import (
+    ThreadDied,
+    ThreadEvent,
+    ThreadReplaced,
+    ThreadStarted,
+)
+
+__all__ = [
+    "EVENT_TYPES",
+    "FAILED",
+    "ApplicationEvent",
+    "ApplicationLatched",
+    "ApplicationOpened",
+    "Body",
+    "CommandApplied",
+    "CommandCancelled",
+    "CommandDelivered",
+    "CommandEvent",
+    "CommandExpired",
+    "CommandIssued",
+    "CommandKind",
+    "CommandRefused",
+    "Count",
+    "Data",
+    "Event",
+    "EventData",
+    "Failure",
+    "FailuresCounted",
+    "InstanceEvent",
+    "InstanceFound",
+    "InstanceLost",
+    "InstanceStarted",
+    "InstanceStopped",
+    "InstanceStopping",
+    "Moment",
+    "Position",
+    "RecordEvent",
+    "RecordFailed",
+    "RecordsDeadLettered",
+    "RecordsHeld",
+    "Response",
+    "ResumeHow",
+    "RetriesCounted",
+    "Run",
+    "StoredEvent",
+    "TaskDied",
+    "TaskEvent",
+    "TaskMove",
+    "TaskPaused",
+    "TaskRestarted",
+    "TaskResumed",
+    "ThreadDied",
+    "ThreadEvent",
+    "ThreadReplaced",
+    "ThreadStarted",
+]
+
+TaskEvent = RecordEvent | TaskMove
+EventData = TaskEvent | ThreadEvent | InstanceEvent | ApplicationEvent | CommandEvent
+EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args(EventData)}
+
+
+class Event(Data, frozen=True, kw_only=True):
+    """A fact in its envelope, as an agent or the server says it.
+
+    The application is not in it: the stream that carries the event names it. `instance` is who
+    says it, or whom it is about when the server says it; `run` is set on events of a thread and
+    of its tasks; `caused_by` is the command that led to it.
+    """
+
+    occurred_at: Moment
+    data: EventData
+    instance: UUID | None = None
+    run: Run | None = None
+    caused_by: UUID | None = None
+    schema_version: int = 1
+    body: Body | None = None
+
+    @property
+    def type(self) -> str:
+        """The name in the catalogue."""
+        return type(self.data).__name__
+
+
+class StoredEvent(Data, frozen=True, kw_only=True):
+    """An event with what the store adds: its place in the log, and when it came."""
+
+    application: str
+    sequence: int
+    received_at: Moment
+    batch: UUID
+    event: Event

@@ -1,0 +1,47 @@
+"""What happens to driver processes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.domain.events.base import Data, Failure, Moment
+
+
+class InstanceStarted(Data, frozen=True, kw_only=True, tag=True):
+    """A driver process has made an agent."""
+
+    host: str
+    pid: int
+    #: Names and versions, for people: agent, python, spark.
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class InstanceStopping(Data, frozen=True, kw_only=True, tag=True):
+    """The instance begins to end: on purpose, or because of an error."""
+
+    reason: str
+    error: bool = False
+
+
+class InstanceStopped(Data, frozen=True, kw_only=True, tag=True):
+    """The instance has ended; nothing of it runs any more."""
+
+    reason: str
+    error: bool = False
+    failure: Failure | None = None
+
+
+class InstanceLost(Data, frozen=True, kw_only=True, tag=True):
+    """The server has not heard the instance for the agreed time; its last state is kept.
+
+    `last_heard` is a bound: it has not been heard since then at least.
+    """
+
+    last_heard: Moment
+
+
+class InstanceFound(Data, frozen=True, kw_only=True, tag=True):
+    """A lost instance is heard again."""
+
+
+InstanceEvent = InstanceStarted | InstanceStopping | InstanceStopped | InstanceLost | InstanceFound
