@@ -23,7 +23,8 @@ from controlplane.domain.states import Counters, InstanceStatus, TaskState, Task
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from agents.pipeline import Pipeline, PipelineBuilder, Trigger
+    from agents.builder import PipelineBuilder
+    from agents.pipeline import Pipeline, Trigger
     from agents.thread import PipelineThread
 
 COUNTED = [name for name in Counters.__struct_fields__ if name != "last_failure_timestamp"]
@@ -88,7 +89,7 @@ class Agent:
         `task` gives the unit that pauses on its own, `position` a sortable integer that is unique
         within the task; for a Kafka source they default to `partition` and `offset`.
         """
-        from agents.pipeline import define
+        from agents.builder import define
 
         return define(
             name,

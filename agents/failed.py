@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 
 from agents.diagnose import Problem, explain
 from agents.guard import VALUE, guarded
-from agents.pipeline import Deserialize, Pipeline
+from agents.pipeline import Pipeline
+from agents.steps import Deserialize
 from agents.worker.columns import ENTRY, ERROR, FATE, POSITION, ROW, SOURCE, TASK
 from controlplane.domain.causes import Cause
 

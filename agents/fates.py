@@ -13,8 +13,9 @@ from agents.config import AgentConfig
 from agents.diagnose import Problem
 from agents.failed import FailedRecord
 from agents.handlers import ErrorContext, Handler, Record, RecordError, ask, constant_answer
-from agents.pipeline import Deserialize, Pipeline
+from agents.pipeline import Pipeline
 from agents.saying import say
+from agents.steps import Deserialize
 from agents.worker.columns import SOURCE
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import Kind

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.guard import VALUE, guarded
-from agents.pipeline import Pipeline, Process
+from agents.pipeline import Pipeline
 from agents.shipping import shipped, shipped_rules
+from agents.steps import Process
 from agents.worker.columns import (
     CARRIED,
     ENTRY,

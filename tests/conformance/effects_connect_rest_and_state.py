@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from agents.builder import define
 from agents.handlers import LogAndContinue, LogAndFail
-from agents.pipeline import define
 from controlplane.domain.events import RecordFailed, Response, TaskDied
 from controlplane.domain.states import TaskStatus, ThreadStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until

@@ -12,10 +12,11 @@ from uuid import UUID, uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from agents.builder import PipelineBuilder, define
 from agents.config import AgentConfig
 from agents.death import ThreadDeath
 from agents.handlers import Handler, LogAndPause
-from agents.pipeline import Pipeline, PipelineBuilder, define
+from agents.pipeline import Pipeline
 from agents.thread import PipelineThread
 from controlplane.domain.events import Event, StoredEvent
 from controlplane.domain.states import ThreadStatus

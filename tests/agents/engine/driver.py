@@ -17,11 +17,11 @@ from uuid import UUID, uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from agents.builder import define
 from agents.config import AgentConfig
 from agents.entries import Entry
 from agents.handlers import LogAndContinue, LogAndPause
 from agents.journal import Journal
-from agents.pipeline import define
 from agents.thread import PipelineThread
 from controlplane.domain import wire
 from controlplane.domain.events import Event

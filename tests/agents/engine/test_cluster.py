@@ -36,7 +36,7 @@ spark.sparkContext.setLogLevel("OFF")
 
 from agents.config import AgentConfig
 from agents.handlers import LogAndContinue, LogAndPause
-from agents.pipeline import define
+from agents.builder import define
 from agents.thread import PipelineThread
 from tests.agents.engine.bench import MemoryOutbox, sink_to
 

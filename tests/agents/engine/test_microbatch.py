@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from agents import microbatch
 from agents.again import Again
+from agents.builder import PipelineBuilder, define
 from agents.checkpoint import HadoopStorage, LocalStorage, storage
 from agents.config import AgentConfig
 from agents.decisions import Decision, Judge
@@ -20,7 +21,7 @@ from agents.guard import ConnectRefused, require_classic
 from agents.handlers import LogAndContinue
 from agents.microbatch import MARK, evaluate
 from agents.payload import body
-from agents.pipeline import Pipeline, PipelineBuilder, PipelineInvalid, define
+from agents.pipeline import Pipeline, PipelineInvalid
 from agents.shipping import ship, shipped
 from agents.worker.columns import DECIDED, ENTRY, FATE, POSITION, TASK
 from controlplane.domain.errors import InvalidValue

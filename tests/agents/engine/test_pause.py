@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import functions as F
 
+from agents.builder import define
 from agents.handlers import LogAndPause
-from agents.pipeline import define
 from controlplane.domain.events import (
     CommandApplied,
     CommandRefused,

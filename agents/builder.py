@@ -1,0 +1,190 @@
+"""What the author of a pipeline writes: its definition, step by step, checked before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from agents.defined import check_columns, first_line, parsed_schema, require_arrow, rowless
+from agents.guard import failfast, require_classic
+from agents.handlers import Handler, check_handler
+from agents.pipeline import Pipeline, PipelineInvalid, Runner, Sink
+from agents.steps import Deserialize, Process, Step, UserFunction
+from agents.worker.columns import PREFIX
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.names import check_name
+
+_POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineBuilder:
+    """A pipeline under construction; every method returns a new one."""
+
+    name: str
+    source: DataFrame
+    task: Column | None
+    position: Column
+    key: Column | None
+    value: Column | None
+    key_name: str | None
+    on_error: Handler | None
+    steps: tuple[Step, ...] = ()
+    runner: Runner | None = None
+
+    def deserialize(
+        self, name: str, expr: Column, *, on_error: Handler | None = None
+    ) -> PipelineBuilder:
+        """Add the column `name`, a native expression over the columns so far.
+
+        It stays in the JVM. `from_csv`, `from_json` and `from_xml` are made FAILFAST; an explicit
+        other mode is refused, and so are Python functions, aggregates and generators.
+        """
+        self._check_step(name, on_error)
+        if any(isinstance(step, Process) for step in self.steps):
+            raise PipelineInvalid(
+                f"deserialize {name!r}: all deserialize steps come before process"
+            )
+        try:
+            failfast(self._shape(), expr)
+        except PySparkException as exc:
+            raise PipelineInvalid(f"deserialize {name!r}: {first_line(exc)}") from exc
+        step = Deserialize(name=name, expression=expr, on_error=on_error)
+        return replace(self, steps=(*self.steps, step))
+
+    def process(
+        self,
+        name: str,
+        fn: UserFunction,
+        *,
+        on_error: Handler | None = None,
+        schema: str | T.StructType | None = None,
+    ) -> PipelineBuilder:
+        """Add a Python function that is called with each row as a dict.
+
+        It returns a dict, None (the record leaves no row) or an iterable of dicts. What it returns
+        has the same columns that it was given, unless `schema` (a DDL text or a StructType) names
+        others. Every value is checked against the schema: a wrong type, a missing or an unknown
+        field is a failure of that record, whose message names the field and the type.
+        """
+        self._check_step(name, on_error)
+        if not callable(fn):
+            raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
+        require_arrow(name)
+        returned = self._columns() if schema is None else parsed_schema(name, schema)
+        step = Process(name=name, function=fn, schema=returned, on_error=on_error)
+        return replace(self, steps=(*self.steps, step))
+
+    def write(self, fn: Sink) -> Pipeline:
+        """Finish with a sink that is called as `fn(df, number)` for what passed all steps.
+
+        Numbers are strictly increasing and the same on every replay: a sink that is idempotent by
+        number has exactly-once results, any other at-least-once.
+        """
+        if not callable(fn):
+            raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
+        return Pipeline(
+            name=self.name,
+            source=self.source,
+            task=self.task,
+            position=self.position,
+            key=self.key,
+            value=self.value,
+            key_name=self.key_name,
+            on_error=self.on_error,
+            steps=self.steps,
+            sink=fn,
+            runner=self.runner,
+        )
+
+    def _check_step(self, name: Any, on_error: Handler | None) -> None:
+        if not isinstance(name, str) or not name or name.startswith(PREFIX):
+            raise InvalidValue("step", name, f"a text that does not begin with {PREFIX}")
+        if any(step.name == name for step in self.steps):
+            raise PipelineInvalid(f"step {name!r} is there twice; names are unique in a pipeline")
+        if on_error is not None:
+            check_handler(f"step {name!r}: on_error", on_error)
+
+    def _shape(self) -> DataFrame:
+        """Return the source with the columns of the steps so far, for analysis only."""
+        frame = rowless(self.source)
+        for step in self.steps:
+            if isinstance(step, Deserialize):
+                frame = frame.withColumn(step.name, step.expression)
+        return frame
+
+    def _columns(self) -> T.StructType:
+        processors = [step for step in self.steps if isinstance(step, Process)]
+        # A failed record's columns are NULL on their way, so the shape is nullable for Spark.
+        return processors[-1].schema if processors else self._shape().schema
+
+
+def define(
+    name: str,
+    source: DataFrame,
+    *,
+    task: str | Column | None = None,
+    position: str | Column | None = None,
+    key: str | Column | None = None,
+    value: str | Column | None = None,
+    on_error: Handler | None = None,
+    runner: Runner | None = None,
+) -> PipelineBuilder:
+    """Begin a pipeline over `source`, a streaming DataFrame.
+
+    `task` gives the unit that pauses on its own (text; NULL, or no task at all, is the global
+    task), `position` a sortable integer that is unique within the task; for a Kafka source they
+    default to `partition` and `offset`. `key` and `value` are shown with a failed record.
+    `on_error` answers for records whose task or position raises, or whose position is NULL or not
+    unique (stage `source`).
+    """
+    check_name("pipeline", name)
+    require_classic(source.sparkSession)
+    check_columns("source", source.columns)
+    if {"topic", "partition", "offset"} <= set(source.columns):
+        task = "partition" if task is None else task
+        position = "offset" if position is None else position
+    if position is None:
+        raise InvalidValue("position", None, "a column: a unique, sortable integer per task")
+    if on_error is not None:
+        check_handler("on_error", on_error)
+    shape = rowless(source)
+    columns = {"task": task, "position": position, "key": key, "value": value}
+    resolved = {kind: _column(shape, kind, given) for kind, given in columns.items()}
+    kind = shape.select(_some(resolved["position"])).schema[0].dataType
+    if not isinstance(kind, _POSITIONS):
+        raise InvalidValue(
+            "position", position, f"an integer column; this is {kind.simpleString()}"
+        )
+    return PipelineBuilder(
+        name=name,
+        source=source,
+        task=resolved["task"],
+        position=_some(resolved["position"]),
+        key=resolved["key"],
+        value=resolved["value"],
+        key_name=key if isinstance(key, str) else None,
+        on_error=on_error,
+        runner=runner,
+    )
+
+
+def _column(source: DataFrame, kind: str, given: str | Column | None) -> Column | None:
+    if given is None:
+        return None
+    column = F.col(given) if isinstance(given, str) else given
+    try:
+        failfast(source, column)
+    except PySparkException as exc:
+        raise InvalidValue(kind, given, f"a column of the source ({first_line(exc)})") from exc
+    return column
+
+
+def _some(column: Column | None) -> Column:
+    assert column is not None
+    return column

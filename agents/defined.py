@@ -1,0 +1,61 @@
+"""Checks of what a definition is made of: names of columns, schemas, what Python steps need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+from pyspark.sql.pandas.utils import (
+    require_minimum_pandas_version,
+    require_minimum_pyarrow_version,
+)
+
+from agents.pipeline import PipelineInvalid
+from agents.worker.columns import PREFIX
+from controlplane.domain.errors import InvalidValue
+
+
+def check_columns(kind: str, columns: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for column in columns:
+        if column.lower() in seen:
+            raise InvalidValue(kind, column, "columns whose names differ, also without case")
+        if column.startswith(PREFIX):
+            raise InvalidValue(kind, column, f"columns that do not begin with {PREFIX}")
+        seen.add(column.lower())
+
+
+def rowless(source: DataFrame) -> DataFrame:
+    """Return a frame without rows that has the source's columns, and is another frame.
+
+    Micro-batches are other frames too: an expression bound to the source itself, `source["a"]`,
+    would not hold there and so does not here; `F.col("a")` does.
+    """
+    return source.sparkSession.createDataFrame([], source.schema)
+
+
+def parsed_schema(name: str, schema: str | T.StructType) -> T.StructType:
+    try:
+        parsed = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(schema)
+    except PySparkException as exc:
+        raise PipelineInvalid(f"process {name!r}: schema: {first_line(exc)}") from exc
+    if not isinstance(parsed, T.StructType):
+        raise InvalidValue(f"process {name!r}: schema", schema, "columns: 'a INT, b STRING'")
+    check_columns(f"process {name!r}: schema", parsed.names)
+    return parsed
+
+
+def require_arrow(name: str) -> None:
+    """Raise PipelineInvalid now, not in the first micro-batch, where PySpark's own needs lack."""
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+    except ImportError as exc:
+        needs = "PySpark runs Python steps only with pandas and pyarrow on the driver"
+        raise PipelineInvalid(f"process {name!r}: {first_line(exc)} ({needs})") from exc
+
+
+def first_line(exc: BaseException) -> str:
+    return str(exc).splitlines()[0] if str(exc) else type(exc).__name__
