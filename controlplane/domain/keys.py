@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from uuid import UUID
 
 HEARTBEAT_SECONDS = 5
 #: How long a heartbeat lives in Redis: who has none was not heard for so long at least.
 LOST_AFTER_SECONDS = 30
+#: How long agents hold back after the server has said so once.
+OVERLOAD_SECONDS = 30
+#: How long an instance may take to answer a request for a report.
+REPORT_SECONDS = 60
 EVENT_STREAMS = "arrester:*:events"
 #: Since when the server has watched this Redis without a gap, and when it last looked.
 WATCH = "arrester:watch"
 #: When PostgreSQL was last seen, for whoever asks while it is away.
 POSTGRES_SEEN = "arrester:postgres"
+
+
+class OverloadLevel(StrEnum):
+    """What agents are asked to leave out while the server is behind; state changes always go."""
+
+    #: Failed records are counted instead of described, and bodies stay out.
+    COUNTS = "COUNTS"
 
 
 def events(application: str) -> str:
@@ -47,3 +59,25 @@ def state(application: str) -> str:
 def woken(application: str) -> str:
     """A short-lived mark that a fold of the stream is on its way: it need not be asked for."""
     return f"arrester:{application}:woken"
+
+
+def overload(application: str) -> str:
+    """How much the agents may tell, as the server last said: absent means everything.
+
+    The value is an `OverloadLevel`; it is set with OVERLOAD_SECONDS to live, so that a server that
+    is gone silences nobody.
+    """
+    return f"arrester:{application}:overload"
+
+
+def report(application: str, instance: UUID) -> str:
+    """The id of a report that the server asks of an instance: how its tasks stand (StateReported).
+
+    It lives for REPORT_SECONDS; an instance answers an id once.
+    """
+    return f"arrester:{application}:report:{instance}"
+
+
+def drift(application: str, instance: UUID) -> str:
+    """What the server remembers of an instance whose tasks it sees otherwise."""
+    return f"arrester:{application}:drift:{instance}"
