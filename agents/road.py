@@ -34,6 +34,16 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the server asks of an instance, read with each heartbeat."""
+
+    #: Count failed records instead of describing them: the server is behind.
+    counts_only: bool = False
+    #: The id of a report of how the instance's tasks stand.
+    report: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEntry:
     """One entry of the stream of commands, not yet understood."""
 

@@ -240,6 +240,7 @@ class Runtime:
                 status=self.instance.status.value,
                 runs=runs,
                 spooled=self._opened.spool.events,
+                counted_only=self._opened.spool.told_briefly,
             )
         )
 

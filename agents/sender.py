@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from agents.road import TransportDown, Verdict
+from agents.road import Asked, TransportDown, Verdict
 from agents.spool import Spool
 from controlplane.domain.keys import HEARTBEAT_SECONDS
 
@@ -34,15 +34,23 @@ LAST_LOOK_SECONDS = 1.0
 class Sender:
     """Runs as a daemon; nothing that happens to it is felt by a pipeline.
 
-    `heartbeat` returns what the instance says of itself, packed.
+    `heartbeat` returns what the instance says of itself, packed; `report` is called with the id of
+    each report that the server asks for, and must not wait.
     """
 
     def __init__(
-        self, spool: Spool, transport: Transport, *, heartbeat: Callable[[], bytes]
+        self,
+        spool: Spool,
+        transport: Transport,
+        *,
+        heartbeat: Callable[[], bytes],
+        report: Callable[[str], None] = lambda id: None,
     ) -> None:
         self._spool = spool
         self._transport = transport
         self._heartbeat = heartbeat
+        self._report = report
+        self._reported: str | None = None
         self._thread = threading.Thread(target=self._run, name="arrester-sender", daemon=True)
         self._stopping = threading.Event()
         #: Ends a back-off: the instance is about to end.
@@ -117,10 +125,20 @@ class Sender:
     def _beat_when_due(self) -> bool:
         if time.monotonic() < self._next_beat:
             return False
-        self._transport.beat(self._heartbeat())
+        self._obey(self._transport.beat(self._heartbeat()))
         self._spool.shrink()
         self._next_beat = time.monotonic() + HEARTBEAT_SECONDS
         return True
+
+    def _obey(self, asked: Asked) -> None:
+        """Do what the server asks: tell less while it is behind, report when it sees otherwise."""
+        if asked.counts_only is not self._spool.counts_only:
+            self._spool.counts_only = asked.counts_only
+            word = "counted instead of described" if asked.counts_only else "described again"
+            log.warning("the server's fold decides: failed records are %s", word)
+        if asked.report is not None and asked.report != self._reported:
+            self._reported = asked.report
+            self._report(asked.report)
 
     def _send(self, *, check: bool) -> Verdict:
         """Hand the oldest unsent batches to Redis; with nothing to send, `check` what it has."""
@@ -157,6 +175,8 @@ class Sender:
         if self.reachable is not False and why is not None:
             log.warning("%s; the pipeline runs on, events wait in %s", why, self._spool.path)
         self.reachable = False
+        # Nobody asks for it any more.
+        self._spool.counts_only = False
         self._failures += 1
         if not self._urgent.wait(self._back_off):
             self._back_off = min(self._back_off * 2, BACK_OFF_SECONDS[1])

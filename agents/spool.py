@@ -84,7 +84,9 @@ class Spool:
         self.path = path
         #: Set by each put; the sender clears it.
         self.wake = threading.Event()
-        #: Failed records that were counted instead of described, because the spool was full.
+        #: Whether failed records are counted instead of described, because the server is behind.
+        self.counts_only = False
+        #: Failed records that were counted instead of described, also because the spool was full.
         self.told_briefly = 0
         #: Puts that the disk refused at first.
         self.write_failures = 0
@@ -232,10 +234,10 @@ class Spool:
             self._database.close()
 
     def _packed(self, id: UUID, events: Sequence[Event]) -> _Unwritten:
-        """Return the batch in full where it fits, else told briefly."""
+        """Return the batch in full where it fits and the server keeps up, else told briefly."""
         try:
-            packed = wire.encode_batch(events)
-            if self._bytes + len(packed) <= self._limit_bytes:
+            packed = None if self.counts_only else wire.encode_batch(events)
+            if packed is not None and self._bytes + len(packed) <= self._limit_bytes:
                 return _Unwritten(id, packed, len(events))
         except Exception:  # a record that cannot be packed must not break its pipeline
             log.exception("batch %s cannot be packed in full; its records are left out", id)

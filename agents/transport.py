@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from agents.road import BLOCK_SECONDS, Appended, CommandEntry, TransportDown, Verdict
+from agents.road import BLOCK_SECONDS, Appended, Asked, CommandEntry, TransportDown, Verdict
 from agents.spool import Batch, Sent
 from controlplane.domain import keys
 from controlplane.domain.states import ApplicationStatus
@@ -60,6 +60,7 @@ class Transport:
     ) -> None:
         self._application = application
         self._heartbeat_key = keys.heartbeat(application, instance)
+        self._report_key = keys.report(application, instance)
         self._limit = stream_limit
         self._client = _client(url, CALL_SECONDS)
         self._listener = _client(url, BLOCK_SECONDS + CALL_SECONDS)
@@ -97,10 +98,22 @@ class Transport:
         names = [str(batch) for batch in batches]
         self._ask(lambda: self._client.srem(key, *names))
 
-    def beat(self, heartbeat: bytes) -> None:
-        """Say that the instance lives; the word dies with it after 30 s."""
-        key = self._heartbeat_key
-        self._ask(lambda: self._client.set(key, heartbeat, ex=keys.LOST_AFTER_SECONDS))
+    def beat(self, heartbeat: bytes) -> Asked:
+        """Say that the instance lives, and hear what is asked; the word dies after 30 s."""
+        asked = [keys.overload(self._application), self._report_key]
+
+        def say_and_hear() -> list[bytes | None]:
+            with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.set(self._heartbeat_key, heartbeat, ex=keys.LOST_AFTER_SECONDS)
+                pipeline.mget(asked)
+                return cast("list[bytes | None]", pipeline.execute()[1])
+
+        overload, report = self._ask(say_and_hear)
+        return Asked(
+            # Any level: a newer server may know one that we do not.
+            counts_only=bool(overload),
+            report=None if report is None else report.decode(errors="replace"),
+        )
 
     def fall_silent(self) -> None:
         """Take the heartbeat back: the instance has said its last word."""

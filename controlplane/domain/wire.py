@@ -62,6 +62,10 @@ class Heartbeat(Data, frozen=True, kw_only=True):
     runs: tuple[Run, ...] = ()
     #: Events that the server has not confirmed yet.
     spooled: Count = 0
+    #: Failed records that it has counted instead of described so far.
+    counted_only: Count = 0
+    #: How its tasks that do not run stand, as `drift.standing` has it; None: it does not say.
+    standing: str | None = None
 
 
 def encode_batch(events: Sequence[Event]) -> bytes:

@@ -13,7 +13,7 @@ from agents.sender import Sender
 from agents.spool import Spool
 from agents.transport import Transport
 from controlplane.domain import keys
-from tests.agents.facts import INSTANCE, batch_id, some_events
+from tests.agents.facts import INSTANCE, batch_id, failed, paused, some_events
 from tests.agents.redis_server import FoldingSide, Server, eventually
 
 GIB = 2**30
@@ -229,6 +229,42 @@ def test_two_senders_share_a_stream_and_each_keeps_its_order(
         mine = [entry.batch.int - 1 for entry in folding.folded if entry.spool == name]
         assert mine == list(expected)
     other.close()
+
+
+def test_the_server_is_obeyed_when_it_asks_for_counts_only(
+    spool: Spool, redis_server: Server, folding: FoldingSide
+) -> None:
+    key = keys.overload("flights")
+    redis_server.client.set(key, keys.OverloadLevel.COUNTS, ex=keys.OVERLOAD_SECONDS)
+    with sending(spool, redis_server) as sender:
+        eventually(lambda: spool.counts_only)
+        spool.put(batch_id(1), [failed(1, text="a"), failed(2, text="b"), paused(3)])
+        eventually(lambda: all_sent(spool))
+        redis_server.client.delete(key)
+        sender._next_beat = 0
+        spool.wake.set()
+        eventually(lambda: not spool.counts_only)
+        spool.put(batch_id(2), [failed(4, text="c")])
+        eventually(lambda: all_sent(spool))
+    folding.take()
+    told = [type(event.data).__name__ for event in folding.events]
+    assert told == ["FailuresCounted", "TaskPaused", "RecordFailed"]
+    assert [event.body is None for event in folding.events] == [True, True, False]
+    assert spool.told_briefly == 2
+
+
+def test_a_report_that_is_asked_for_is_made_once(spool: Spool, redis_server: Server) -> None:
+    asked: list[str] = []
+    with connected(redis_server) as transport:
+        sender = Sender(spool, transport, heartbeat=lambda: b"alive", report=asked.append)
+        redis_server.client.set(keys.report("flights", INSTANCE), "r1")
+        for _ in range(2):
+            sender._next_beat = 0
+            sender._beat_when_due()
+        redis_server.client.set(keys.report("flights", INSTANCE), "r2")
+        sender._next_beat = 0
+        sender._beat_when_due()
+    assert asked == ["r1", "r2"]
 
 
 def test_the_heart_beats_and_falls_silent(spool: Spool, redis_server: Server) -> None:
