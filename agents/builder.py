@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,8 @@ from pyspark.sql import types as T
 from agents.defined import check_columns, first_line, parsed_schema, require_arrow, rowless
 from agents.guard import failfast, require_classic
 from agents.handlers import Handler, check_handler
-from agents.pipeline import Pipeline, PipelineInvalid, Runner, Sink
+from agents.pipeline import Pipeline, PipelineInvalid, Runner
+from agents.sinks import Files, Sink, SinkFunction
 from agents.steps import Deserialize, Process, Step, UserFunction
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
@@ -80,14 +82,46 @@ class PipelineBuilder:
         step = Process(name=name, function=fn, schema=returned, on_error=on_error)
         return replace(self, steps=(*self.steps, step))
 
-    def write(self, fn: Sink) -> Pipeline:
+    def write(self, fn: SinkFunction, *, atomic: bool = False) -> Pipeline:
         """Finish with a sink that is called as `fn(df, number)` for what passed all steps.
 
         Numbers are strictly increasing and the same on every replay: a sink that is idempotent by
         number has exactly-once results, any other at-least-once.
+
+        `atomic` promises that a call that raises has left nothing behind, and that `fn` writes
+        all of `df`, once, and lets exceptions of its write pass. Healthy micro-batches are then
+        guarded and written in one pass, which costs next to nothing; a record that fails ends the
+        write, and the micro-batch is done again with care.
         """
         if not callable(fn):
             raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
+        return self._finished(Sink(function=fn, atomic=atomic))
+
+    def write_files(
+        self,
+        path: str,
+        *,
+        format: str = "parquet",
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+        number_column: str | None = None,
+    ) -> Pipeline:
+        """Finish with files below `path`, which are all or nothing by Spark's commit protocol.
+
+        They are appended: at least once, since a replay writes again. With `number_column` each
+        number has a folder `<number_column>=<number>` below `path`, which a replay replaces:
+        exactly once. `options` are those of the format.
+        """
+        files = Files(
+            path=path,
+            format=format,
+            partition_by=tuple(partition_by),
+            options=dict(options or {}),
+            number_column=number_column,
+        )
+        return self._finished(Sink(function=files, atomic=True))
+
+    def _finished(self, sink: Sink) -> Pipeline:
         return Pipeline(
             name=self.name,
             source=self.source,
@@ -98,7 +132,7 @@ class PipelineBuilder:
             key_name=self.key_name,
             on_error=self.on_error,
             steps=self.steps,
-            sink=fn,
+            sink=sink,
             runner=self.runner,
         )
 

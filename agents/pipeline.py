@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 
 from agents.handlers import Handler
+from agents.sinks import Sink
 from agents.steps import Deserialize, Process, Step
 from controlplane.domain.errors import ArresterError
 
-Sink = Callable[[DataFrame, int], object]
 #: Keyword arguments of Spark's `DataStreamWriter.trigger`.
 Trigger = Mapping[str, Any]
 

@@ -1,0 +1,85 @@
+"""What a pipeline ends in: the author's function, or files that Spark commits as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from agents.handlers import Handler
+from controlplane.domain.errors import InvalidValue
+
+SinkFunction = Callable[[DataFrame, int], object]
+
+#: Formats that Spark writes as files and commits by its own protocol.
+FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+_ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
+_PROTOCOL = "spark.sql.sources.commitProtocolClass"
+_OWN_PROTOCOL = (
+    "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"  # Spark's default
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """What `.write` was given."""
+
+    function: SinkFunction
+    #: Whether a call that raises has left nothing behind.
+    atomic: bool = False
+    #: Who answers for failures of the sink; None: the uncaught exception handler.
+    on_error: Handler | None = None
+
+    def __call__(self, df: DataFrame, number: int) -> object:
+        """Write `df` under its number; what the sink raises is the caller's to understand."""
+        return self.function(df, number)
+
+    def is_atomic(self, spark: SparkSession) -> bool:
+        """Whether all or nothing is written, in this session too."""
+        if isinstance(self.function, Files):
+            return self.atomic and self.function.is_atomic(spark)
+        return self.atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Writes files below `path`: appended, or a folder for each number that a replay replaces."""
+
+    path: str
+    format: str = "parquet"
+    partition_by: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The name of the folders `<name>=<number>`; None: append.
+    number_column: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in FILE_FORMATS:
+            allowed = f"one of {', '.join(FILE_FORMATS)}; for others, .write(fn, atomic=...)"
+            raise InvalidValue("write_files: format", self.format, allowed)
+        if not self.path:
+            raise InvalidValue("write_files: path", self.path, "a folder")
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        """Write one micro-batch, or one chunk of held records."""
+        writer = df.write.format(self.format).options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        if self.number_column is None:
+            writer.mode("append").save(self.path)
+        else:
+            folder = f"{self.path.rstrip('/')}/{self.number_column}={number}"
+            # Static, whatever the session says: the folder is this number's alone.
+            writer.mode("overwrite").option("partitionOverwriteMode", "static").save(folder)
+
+    def is_atomic(self, spark: SparkSession) -> bool:
+        """Whether nothing is to be seen before all of it is committed.
+
+        Hadoop's commit algorithm 2 shows the files of a Spark task before the job commits, and of
+        commit protocols other than Spark's own we know nothing.
+        """
+        session: Any = spark._jsparkSession
+        hadoop = session.sessionState().newHadoopConf()
+        algorithm = self.options.get(_ALGORITHM) or hadoop.get(_ALGORITHM, "1")
+        return str(algorithm) == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL
