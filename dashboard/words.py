@@ -13,6 +13,7 @@ from controlplane.domain.events import (
     CommandExpired,
     CommandIssued,
     CommandRefused,
+    DeadLettersFailed,
     EventData,
     Failure,
     FailuresCounted,
@@ -56,6 +57,8 @@ def sentence(data: EventData) -> str:
             return f"in {data.wait_ms / 1000:g} s: {data.reason}"
         case RecordsDeadLettered():
             return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
+        case DeadLettersFailed():
+            return f"{data.failures:,} times, {data.waiting:,} still to be written to {data.place}"
         case TaskPaused(failure=None):
             return f"by hand, at {at(data.position)}"
         case TaskPaused(failure=Failure() as failure) | TaskDied(failure=failure):

@@ -19,6 +19,7 @@ from controlplane.domain.events import (
     CommandExpired,
     CommandIssued,
     CommandRefused,
+    DeadLettersFailed,
     FailuresCounted,
     InstanceFound,
     InstanceLost,
@@ -98,7 +99,7 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
             return replace(state, status=TaskStatus.RUNNING, position=None, **moved)
         case RecordsHeld():
             return replace(state, held=event.held)
-        case FailuresCounted() | RetriesCounted() | RecordsDeadLettered():
+        case FailuresCounted() | RetriesCounted() | RecordsDeadLettered() | DeadLettersFailed():
             return state
 
 
@@ -113,6 +114,9 @@ def _counted(state: TaskState, event: TaskEvent, at: At) -> TaskState:
         case RecordsDeadLettered():
             produced = state.counters.dlq_records_produced + event.count
             return replace(state, counters=replace(state.counters, dlq_records_produced=produced))
+        case DeadLettersFailed():
+            failures = state.counters.dlq_produce_failures + event.failures
+            return replace(state, counters=replace(state.counters, dlq_produce_failures=failures))
         case TaskResumed(how=ResumeHow.SKIP):
             skipped = state.counters.records_skipped + 1
             return replace(state, counters=replace(state.counters, records_skipped=skipped))

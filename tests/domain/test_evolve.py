@@ -22,6 +22,7 @@ from controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     CommandRefused,
+    DeadLettersFailed,
     Event,
     EventData,
     FailuresCounted,
@@ -256,12 +257,16 @@ def test_counters_are_those_of_the_connect_framework() -> None:
         RecordsDeadLettered(
             task="JFK", count=6, place="/dlq", format="parquet", first_position=1, last_position=6,
         ),
+        DeadLettersFailed(
+            task="JFK", failures=8, waiting=2, place="/dlq", format="parquet", failure=FAILURE,
+        ),
         RecordsHeld(task="JFK", held=4),
     )  # fmt: skip
     counters = state.counters
     assert (state.failed, state.held) == (6, 4)
     assert (counters.record_failures, counters.records_skipped) == (8, 6)
     assert (counters.total_retries, counters.dlq_records_produced) == (2, 6)
+    assert counters.dlq_produce_failures == 8
 
 
 def test_a_record_that_fails_again_after_a_resume_is_one_failed_record() -> None:

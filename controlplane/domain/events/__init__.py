@@ -44,6 +44,7 @@ from controlplane.domain.events.instances import (
 )
 from controlplane.domain.events.records import (
     FAILED,
+    DeadLettersFailed,
     FailuresCounted,
     RecordEvent,
     RecordFailed,
@@ -83,6 +84,7 @@ __all__ = [
     "CommandRefused",
     "Count",
     "Data",
+    "DeadLettersFailed",
     "Event",
     "EventData",
     "Failure",

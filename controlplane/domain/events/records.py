@@ -62,6 +62,21 @@ class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
     reason: str | None = None
 
 
-RecordEvent = RecordFailed | FailuresCounted | RetriesCounted | RecordsDeadLettered
+class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):
+    """Attempts to write dead letters of a task to their place failed; none of them is lost."""
+
+    task: str | None
+    #: Failed attempts, of each dead letter.
+    failures: Count
+    #: How many still wait beside the checkpoint, to be written later; 0: a further attempt helped.
+    waiting: int
+    place: str
+    format: str
+    failure: Failure
+
+
+RecordEvent = (
+    RecordFailed | FailuresCounted | RetriesCounted | RecordsDeadLettered | DeadLettersFailed
+)
 #: What counts failed records.
 FAILED = (RecordFailed, FailuresCounted)
