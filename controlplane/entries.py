@@ -43,6 +43,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     #: None when it does not say both: then nobody can be told, and nothing else counts.
     batch: UUID | None = None
     spool: UUID | None = None
+    #: Without their bodies, where all of them were understood: those stay packed.
     events: tuple[Event, ...] = ()
     aside: tuple[KeptAside, ...] = ()
 
@@ -71,7 +72,11 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
         batch = wire.parse_uuid(fields.get(b"batch"), "batch")
         spool = wire.parse_uuid(fields.get(b"spool"), "spool")
         entry = replace(entry, batch=batch, spool=spool)
-        decoded = wire.decode_batch(fields.get(b"events", b""))
+        packed = fields.get(b"events", b"")
+        heads = wire.decode_heads(packed)
+        if heads is not None and SERVER_ONLY.isdisjoint({type(each.data) for each in heads}):
+            return replace(entry, events=tuple(heads))
+        decoded = wire.decode_batch(packed)
     except MalformedBatch as exc:
         return entry.refused(str(exc))
     return _sorted_out(entry, dict(enumerate(decoded)))

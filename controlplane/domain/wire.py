@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from datetime import UTC
+from itertools import chain, repeat
 from typing import get_args
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from controlplane.domain.errors import InvalidValue, MalformedBatch
 from controlplane.domain.events import (
+    Body,
     CommandIssued,
     Count,
     Data,
@@ -37,9 +39,13 @@ SCHEMA_VERSION = 1
 TOKEN = re.compile(r"[!-~]{1,200}")
 
 _pack = msgspec.msgpack.Encoder()
+#: How "no body" is packed.
+_NONE = msgspec.Raw(_pack.encode(None))
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_events = msgspec.msgpack.Decoder(list[Event])
+_unpack_bodies = msgspec.msgpack.Decoder(list[Body | None])
+_unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _json = msgspec.json.Encoder()
 _from_json = msgspec.json.Decoder(Event)
 _pack_data = msgspec.msgpack.Encoder()
@@ -69,8 +75,29 @@ class Heartbeat(Data, frozen=True, kw_only=True):
 
 
 def encode_batch(events: Sequence[Event]) -> bytes:
-    """Return `events` packed: the bytes are what is sent, spooled and sent again, unchanged."""
-    return zlib.compress(_pack.encode(events), level=1)
+    """Return `events` packed: the bytes are what is sent, spooled and sent again, unchanged.
+
+    Two compressed lists, one after the other: the events without their bodies, and the bodies.
+    The fold unpacks the first alone.
+    """
+    heads = [event if event.body is None else replace(event, body=None) for event in events]
+    packed = zlib.compress(_pack.encode(heads), level=1)
+    if all(event.body is None for event in events):
+        return packed
+    return packed + zlib.compress(_pack.encode([event.body for event in events]), level=1)
+
+
+def decode_heads(packed: bytes) -> list[Event] | None:
+    """Return the events of a batch without their bodies, at one go; None: not all are understood.
+
+    Raises MalformedBatch when the bytes are no batch at all.
+    """
+    heads, _ = _inflated(packed)
+    try:
+        events = [_in_utc(event) for event in _unpack_events.decode(heads)]
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+        return None
+    return None if any(map(_incomplete, events)) else events
 
 
 def decode_batch(packed: bytes) -> list[Event | Unreadable]:
@@ -78,23 +105,48 @@ def decode_batch(packed: bytes) -> list[Event | Unreadable]:
 
     Raises MalformedBatch when the bytes are no batch at all.
     """
+    heads, rest = _inflated(packed)
     try:
-        inflate = zlib.decompressobj()
-        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
-        if inflate.unconsumed_tail:
-            raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-        return _whole(unpacked) or [_read(bytes(raw)) for raw in _unpack_list.decode(unpacked)]
-    except (zlib.error, msgspec.DecodeError, RecursionError) as exc:
+        raws = _unpack_list.decode(heads)
+        bodies = _unpack_list.decode(_inflated(rest)[0]) if rest else []
+        return [_read(raw) for raw in map(_joined, raws, chain(bodies, repeat(_NONE)))]
+    except (msgspec.DecodeError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
-def _whole(unpacked: bytes) -> list[Event | Unreadable] | None:
-    """Return the events at one go when all are understood; one by one takes twice as long."""
+def decode_bodies(packed: bytes) -> list[Body | None]:
+    """Return the bodies of a batch, in the order of its events; None for one that has none.
+
+    Raises MalformedBatch when they cannot be read.
+    """
+    heads, rest = _inflated(packed)
     try:
-        events = [_in_utc(event) for event in _unpack_events.decode(unpacked)]
-    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
-        return None
-    return None if any(map(_incomplete, events)) else [*events]
+        if rest:
+            return _unpack_bodies.decode(_inflated(rest)[0])
+        return [event.body for event in _unpack_events.decode(heads)]
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
+
+
+def _inflated(packed: bytes) -> tuple[bytes, bytes]:
+    """Return what was compressed first, and the bytes behind it."""
+    inflate = zlib.decompressobj()
+    try:
+        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
+    except zlib.error as exc:
+        raise MalformedBatch(f"not a packed list: {exc}") from exc
+    if inflate.unconsumed_tail:
+        raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
+    if not inflate.eof:
+        raise MalformedBatch("not a packed list: it is cut off")
+    return unpacked, inflate.unused_data
+
+
+def _joined(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
+    """Return an event as one, whose body has travelled apart."""
+    if body == _NONE:
+        return bytes(head)
+    return _pack.encode(_unpack_map.decode(head) | {"body": body})
 
 
 def decode_event(packed: bytes) -> Event | Unreadable:

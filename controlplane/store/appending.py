@@ -72,7 +72,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     events: Sequence[Event]
-    #: The bytes that they came in, where those hold just these events.
+    #: The bytes that they came in, where those hold just these events and their bodies.
     packed: bytes | None = None
 
 
@@ -137,8 +137,10 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
             )
             for sequence, event in enumerate(batch.events, first)
         ]
-        if any(event.body is not None for event in batch.events):
-            packed = batch.packed or wire.encode_batch(batch.events)
+        packed = batch.packed
+        if packed is None and any(event.body is not None for event in batch.events):
+            packed = wire.encode_batch(batch.events)
+        if packed is not None:
             bodies.append((name, first, day, len(batch.events), packed))
     return Layout(stored=stored, events=[_row(each, day) for each in stored], bodies=bodies)
 

@@ -45,6 +45,39 @@ def test_a_batch_comes_back_as_it_was_sent(events: list[Event]) -> None:
     assert wire.decode_batch(wire.encode_batch(events)) == events
 
 
+@given(st.lists(histories.any_event, max_size=10))
+def test_heads_and_bodies_of_a_batch_can_be_read_apart(events: list[Event]) -> None:
+    packed = wire.encode_batch(events)
+    assert wire.decode_heads(packed) == [replace(event, body=None) for event in events]
+    bodies = [event.body for event in events]
+    assert wire.decode_bodies(packed) == (bodies if any(bodies) else [None] * len(events))
+
+
+def test_a_batch_whose_events_hold_their_bodies_is_read_too() -> None:
+    event = histories.failed(1)
+    whole = packed(wire.encode_event(event))
+    assert event.body is not None
+    assert wire.decode_batch(whole) == [event]
+    assert wire.decode_bodies(whole) == [event.body]
+
+
+def test_an_event_that_is_not_understood_is_kept_with_its_body() -> None:
+    good, strange = histories.failed(1), replace(histories.failed(2), schema_version=2)
+    first, second = wire.decode_batch(wire.encode_batch([good, strange]))
+    assert first == good
+    assert isinstance(second, wire.Unreadable)
+    assert wire.decode_heads(wire.encode_batch([good, strange])) is None
+    assert msgspec.msgpack.decode(second.raw, type=Event) == strange
+
+
+def test_bodies_that_are_cut_off_say_so() -> None:
+    cut = wire.encode_batch([histories.failed(1)])[:-5]
+    assert wire.decode_heads(cut) == [replace(histories.failed(1), body=None)]
+    for read in (wire.decode_bodies, wire.decode_batch):
+        with pytest.raises(MalformedBatch, match="cut off"):
+            read(cut)
+
+
 @given(st.lists(histories.any_event, max_size=5))
 def test_the_bytes_of_a_batch_are_always_the_same(events: list[Event]) -> None:
     assert wire.encode_batch(events) == wire.encode_batch(list(events))

@@ -105,7 +105,7 @@ def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis
     ingest.drain(APPLICATION)
 
     assert streams.said() == [first, second, third, second, third]
-    assert models.EventBody.objects.count() == 2
+    assert models.EventBody.objects.count() == 3
 
 
 def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
