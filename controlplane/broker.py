@@ -8,10 +8,14 @@ from typing import Any
 from django.conf import settings
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.client import Pipeline
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-__all__ = ["Redis", "RedisError", "ResponseError", "changed", "client", "entries", "last_id"]
+__all__ = [
+    "Redis", "RedisError", "ResponseError", "ask_waiting", "changed", "client", "entries",
+    "last_id",
+]  # fmt: skip
 
 
 def client() -> Redis:
@@ -38,6 +42,12 @@ def entries(
     # The client's types allow for answers that ours, which leaves bytes as they are, never gives.
     found: Any = redis.xrange(stream, min=begin, count=count)
     return [(id.decode(), fields) for id, fields in found]
+
+
+def ask_waiting(pipe: Pipeline, stream: str) -> None:
+    """Ask, in one round trip with others, for the oldest entry of a stream and for their number."""
+    pipe.xrange(stream, count=1)
+    pipe.xlen(stream)
 
 
 def changed(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> list[str]:

@@ -213,11 +213,19 @@ class Task(View):
     since = models.DateTimeField(null=True)
     failed = models.BigIntegerField()
     held = models.BigIntegerField()
+    #: The error group of the failure that it stood at last; NULL where no record is to blame.
+    fingerprint = models.TextField(null=True)
 
     class Meta:
         db_table = "task"
         indexes = [
             models.Index("application", "pipeline", "checkpoint", "status", name="task_of_line"),
+            models.Index(
+                "application",
+                "fingerprint",
+                name="task_stopped",
+                condition=~models.Q(status="RUNNING"),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -288,6 +296,25 @@ class MinuteCount(models.Model):
 
     class Meta:
         db_table = "minute_count"
+        indexes = [models.Index("minute", name="minute_newest")]
 
     def __str__(self) -> str:
         return f"{self.application} {self.minute} {self.count}"
+
+
+class HourCount(models.Model):
+    """Failed records of one hour (of occurrence) and error group: what sparklines are drawn of."""
+
+    pk = models.CompositePrimaryKey("application", "hour", "fingerprint")
+    application = models.TextField()
+    hour = models.DateTimeField()
+    fingerprint = models.TextField()
+    count = models.BigIntegerField()
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        db_table = "hour_count"
+        indexes = [models.Index("hour", name="hour_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.hour} {self.count}"

@@ -35,9 +35,10 @@ def project(application: str, stored: list[StoredEvent]) -> StreamState:
     rows.INSTANCES.save(state.instances[key] for key in touched.instances)
     rows.COMMANDS.save(state.commands[key] for key in touched.commands)
     rows.GROUPS.save(state.groups[key] for key in touched.groups)
-    minutes = Minutes(application)
-    minutes.count(stored)
-    _save_minutes(minutes.rows())
+    buckets = Buckets(application)
+    buckets.count(stored)
+    _save_counts(models.MinuteCount, buckets.minute_rows())
+    _save_counts(models.HourCount, buckets.hour_rows())
     return state
 
 
@@ -103,11 +104,13 @@ def _load_threads(state: StreamState, wanted: Subjects) -> None:
 
 
 @dataclass(slots=True)
-class Minutes:
-    """Failed records by minute, pipeline, stage and group, of the events that were counted."""
+class Buckets:
+    """Failed records of the events that were counted: by minute, pipeline, stage and group; by
+    hour and group."""
 
     application: str
-    found: dict[tuple[datetime, str, str, str], tuple[int, int]] = field(default_factory=dict)
+    minutes: dict[tuple[datetime, str, str, str], tuple[int, int]] = field(default_factory=dict)
+    hours: dict[tuple[datetime, str], tuple[int, int]] = field(default_factory=dict)
 
     def count(self, stored: Iterable[StoredEvent]) -> None:
         for each in stored:
@@ -115,11 +118,13 @@ class Minutes:
             if isinstance(event.data, FAILED) and run is not None and (count := event.data.count):
                 minute = event.occurred_at.replace(second=0, microsecond=0)
                 failure = event.data.failure
-                key = (minute, run.pipeline, fit(failure.stage), failure.fingerprint)
-                before, _ = self.found.get(key, (0, 0))
-                self.found[key] = (before + count, each.sequence)
+                mark = failure.fingerprint
+                key = (minute, run.pipeline, fit(failure.stage), mark)
+                self.minutes[key] = (self.minutes.get(key, (0, 0))[0] + count, each.sequence)
+                hour = (minute.replace(minute=0), mark)
+                self.hours[hour] = (self.hours.get(hour, (0, 0))[0] + count, each.sequence)
 
-    def rows(self) -> list[Row]:
+    def minute_rows(self) -> list[Row]:
         return [
             {
                 "application": self.application,
@@ -130,14 +135,25 @@ class Minutes:
                 "count": saturated(count),
                 "sequence": sequence,
             }
-            for (minute, pipeline, stage, fingerprint), (count, sequence) in self.found.items()
+            for (minute, pipeline, stage, fingerprint), (count, sequence) in self.minutes.items()
+        ]
+
+    def hour_rows(self) -> list[Row]:
+        return [
+            {
+                "application": self.application,
+                "hour": hour,
+                "fingerprint": fingerprint,
+                "count": saturated(count),
+                "sequence": sequence,
+            }
+            for (hour, fingerprint), (count, sequence) in self.hours.items()
         ]
 
 
-def _save_minutes(counted: list[Row]) -> None:
-    total = f"least(minute_count.count::numeric + excluded.count, {MOST})::bigint"
-    changes = {"count": total, "sequence": "excluded.sequence"}
-    rows.upsert(models.MinuteCount, counted, changes)
+def _save_counts(model: type[fields.Model], counted: list[Row]) -> None:
+    total = f"least({model._meta.db_table}.count::numeric + excluded.count, {MOST})::bigint"
+    rows.upsert(model, counted, {"count": total, "sequence": "excluded.sequence"})
 
 
 Derived = dict[type[fields.Model], list[Row]]
@@ -149,15 +165,16 @@ VIEWS: list[type[fields.Model]] = [
     models.Command,
     models.ErrorGroup,
     models.MinuteCount,
+    models.HourCount,
 ]
 
 
 def derive(application: str, *, progress: Callable[[int], None] = lambda count: None) -> Derived:
     """Return the rows that the log gives, read from its beginning; the stream is locked."""
-    state, minutes = empty(application), Minutes(application)
+    state, buckets = empty(application), Buckets(application)
     for count, stored in enumerate(store.read(application), 1):
         state.fold([stored])
-        minutes.count([stored])
+        buckets.count([stored])
         if count % PROGRESS_EVERY == 0:
             progress(count)
     derived: Derived = {model: [] for model in VIEWS}
@@ -168,7 +185,8 @@ def derive(application: str, *, progress: Callable[[int], None] = lambda count: 
     derived[models.Task] = [rows.TASKS.row(each) for each in state.tasks.values()]
     derived[models.Command] = [rows.COMMANDS.row(each) for each in state.commands.values()]
     derived[models.ErrorGroup] = [rows.GROUPS.row(each) for each in state.groups.values()]
-    derived[models.MinuteCount] = minutes.rows()
+    derived[models.MinuteCount] = buckets.minute_rows()
+    derived[models.HourCount] = buckets.hour_rows()
     return {model: rows.in_order(model, found) for model, found in derived.items()}
 
 

@@ -152,6 +152,7 @@ def _task(state: TaskState) -> Row:
         "since": state.since,
         "failed": saturated(state.failed),
         "held": state.held,
+        "fingerprint": None if state.failure is None else state.failure.fingerprint,
     }
 
 

@@ -16,8 +16,6 @@ from controlplane.domain.states import CommandState, GroupState, InstanceState, 
 from controlplane.queries import cursors, lines
 from controlplane.queries.answers import ApplicationMinute, Neighbours, Page, TaskFilter
 
-#: Of JSON text: a quote inside of a string is escaped, so that no message can look like a key.
-_FINGERPRINT = """substring(state from '"fingerprint":"([^"]*)"')"""
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 #: A task that never changed its status sorts last.
 _SINCE = "coalesce(since, to_timestamp(0))"
@@ -60,7 +58,7 @@ def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
     applications = sorted({group.application for group in groups})
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT application, {_FINGERPRINT}, count(*) FROM task"
+            "SELECT application, fingerprint, count(*) FROM task"
             " WHERE status <> 'RUNNING' AND application = ANY(%s) GROUP BY 1, 2",
             [applications],
         )

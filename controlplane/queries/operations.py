@@ -51,16 +51,17 @@ def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
 
 def _waiting(applications: Sequence[str]) -> dict[str, tuple[int, datetime | None]] | None:
     """Return how many entries wait and since when, by application; None while Redis is away."""
-    redis = broker.client()
-    found = {}
     try:
-        for application in applications:
-            stream = keys.events(application)
-            oldest = broker.entries(redis, stream, count=1)
-            since = presence.added_at(oldest[0][0]) if oldest else None
-            found[application] = (int(redis.xlen(stream)), since)
+        with broker.client().pipeline(transaction=False) as pipe:
+            for application in applications:
+                broker.ask_waiting(pipe, keys.events(application))
+            answers = pipe.execute()
     except broker.RedisError:
         return None
+    found = {}
+    for application, oldest, count in zip(applications, answers[::2], answers[1::2], strict=True):
+        since = presence.added_at(oldest[0][0].decode()) if oldest else None
+        found[application] = (int(count), since)
     return found
 
 

@@ -124,19 +124,16 @@ def group(application: str, fingerprint: str) -> GroupDetail:
         raise NotFound(f"there is no error group {application} {fingerprint!r}")
     (state,) = found
     stopped = rows.TASKS.load(
-        "application = %s AND status = ANY(%s::text[]) ORDER BY since DESC LIMIT %s",
-        [application, STOPPED, cursors.MOST_ROWS],
+        "application = %s AND fingerprint = %s AND status <> 'RUNNING'"
+        " ORDER BY since DESC LIMIT %s",
+        [application, fingerprint, cursors.MOST_ROWS],
     )
     return GroupDetail(
         state=state,
         example=history.event(application, state.example_sequence)
         if state.example_sequence
         else None,
-        stopped=tuple(
-            each
-            for each in stopped
-            if each.failure is not None and each.failure.fingerprint == fingerprint
-        ),
+        stopped=tuple(stopped),
     )
 
 
