@@ -15,9 +15,14 @@ from controlplane.domain.events import (
     CommandCancelled,
     CommandExpired,
     CommandIssued,
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
     Event,
     InstanceFound,
     InstanceLost,
+    NoteAdded,
 )
 from controlplane.store import KeptAside
 
@@ -28,8 +33,13 @@ SERVER_ONLY = frozenset(
         CommandCancelled,
         CommandExpired,
         CommandIssued,
+        ErrorGroupMuted,
+        ErrorGroupReopened,
+        ErrorGroupResolved,
+        ErrorGroupUnmuted,
         InstanceFound,
         InstanceLost,
+        NoteAdded,
     }
 )
 

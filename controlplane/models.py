@@ -53,6 +53,8 @@ class Event(models.Model):
     #: Failed records: set on RecordFailed and FailuresCounted, and on nothing else.
     count = models.BigIntegerField(null=True)
     command = models.UUIDField(null=True)
+    #: Who did it, where it is what a person did and no consequence of a command.
+    actor = models.TextField(null=True)
     data = models.BinaryField()
 
     class Meta:
@@ -269,12 +271,15 @@ class ErrorGroup(View):
     stage = models.TextField()
     exception_class = models.TextField()
     pipeline = models.TextField(null=True)
+    status = models.TextField(default="UNRESOLVED")
     count = models.BigIntegerField()
+    first_seen = models.DateTimeField(null=True)
     last_seen = models.DateTimeField()
 
     class Meta:
         db_table = "error_group"
         indexes = [
+            models.Index("application", name="group_muted", condition=models.Q(status="MUTED")),
             models.Index("last_seen", "application", "fingerprint", name="group_newest"),
         ]
 

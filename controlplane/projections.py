@@ -43,7 +43,11 @@ def project(application: str, stored: list[StoredEvent]) -> StreamState:
 
 
 def standing(
-    application: str, *, task: TaskId | None = None, command: UUID | None = None
+    application: str,
+    *,
+    task: TaskId | None = None,
+    command: UUID | None = None,
+    group: str | None = None,
 ) -> StreamState:
     """Return the states that rules look at: what is open, what is alive, and what is meant."""
     state = empty(application)
@@ -57,6 +61,10 @@ def standing(
     alive = "application = %s AND (status <> ALL(%s::text[]) OR id = ANY(%s::uuid[]))"
     for instance in rows.INSTANCES.load(alive, [application, ended, asked]):
         state.instances[instance.id] = instance
+    # Those whose silence may be over, and the one that is meant.
+    muted = "application = %s AND (status = 'MUTED' OR fingerprint = %s)"
+    for found_group in rows.GROUPS.load(muted, [application, group]):
+        state.groups[found_group.fingerprint] = found_group
     if task is not None:
         wished = Subjects(tasks={task.digest: task}, threads={(task.pipeline, task.checkpoint)})
         _load_tasks(state, wished)

@@ -176,7 +176,9 @@ def _group(state: GroupState) -> Row:
         "stage": fit(state.stage),
         "exception_class": fit(state.exception_class),
         "pipeline": state.pipeline,
+        "status": state.status.value,
         "count": saturated(state.count),
+        "first_seen": state.first_seen,
         "last_seen": state.last_seen,
     }
 

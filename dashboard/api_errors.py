@@ -13,6 +13,7 @@ from controlplane.domain.errors import (
     ApplicationLatched,
     ArresterError,
     CommandRefused,
+    GroupRefused,
     InvalidConfiguration,
     InvalidValue,
     MalformedBatch,
@@ -22,6 +23,7 @@ from controlplane.domain.errors import (
 STATUS_CODES: dict[type[ArresterError], int] = {
     ApplicationLatched: 409,
     CommandRefused: 409,
+    GroupRefused: 409,
     InvalidConfiguration: 400,
     InvalidValue: 400,
     MalformedBatch: 400,
@@ -56,7 +58,7 @@ def _said(error: ArresterError) -> dict[str, Any]:
                 "value": _plain(error.value),
                 "allowed": _encodable(error.allowed),
             }
-        case CommandRefused():
+        case CommandRefused() | GroupRefused():
             said |= {"state": error.state, "position": error.sequence}
     return said
 

@@ -19,6 +19,10 @@ from controlplane.domain.events import (
     CommandKind,
     CommandRefused,
     DeadLettersFailed,
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
     Event,
     EventData,
     Failure,
@@ -28,6 +32,7 @@ from controlplane.domain.events import (
     InstanceStarted,
     InstanceStopped,
     InstanceStopping,
+    NoteAdded,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -122,13 +127,14 @@ _runs = st.builds(
     checkpoint=st.sampled_from(["cp-1", "cp-2"]),
     epoch=st.integers(0, 3),
 )
+_fingerprints = st.sampled_from(["1-aaaa", "1-bbbb"])
 _failures = st.builds(
     Failure,
     stage=_texts,
     exception_class=_texts,
     condition=st.none() | _texts,
     message=_texts,
-    fingerprint=st.sampled_from(["1-aaaa", "1-bbbb"]),
+    fingerprint=_fingerprints,
     frame=st.none() | _texts,
     attempts=_counts,
 )
@@ -212,6 +218,23 @@ issued_commands = st.builds(
 )
 
 
+_group = {"fingerprint": _fingerprints, "reason": st.none() | _texts}
+acts = st.one_of(
+    st.builds(ErrorGroupResolved, actor=_texts, **_group),
+    st.builds(ErrorGroupReopened, actor=_texts, **_group),
+    st.builds(
+        ErrorGroupMuted,
+        actor=_texts,
+        until=st.none() | _moments,
+        failures=st.none() | _counts,
+        period_seconds=st.none() | st.sampled_from([60, 3600]),
+        **_group,
+    ),
+    st.builds(ErrorGroupUnmuted, actor=st.none() | _texts, **_group),
+    st.builds(NoteAdded, actor=_texts, text=_texts, fingerprint=st.none() | _fingerprints),
+)
+
+
 def _enveloped(data: st.SearchStrategy[EventData]) -> st.SearchStrategy[Event]:
     return st.builds(
         Event,
@@ -238,6 +261,7 @@ agent_events = _enveloped(
 server_events = _enveloped(
     st.one_of(
         issued_commands,
+        acts,
         st.builds(CommandExpired, command=_commands, reason=_texts, of_instance=_instances),
         st.builds(CommandExpired, command=_commands, reason=_texts),
         st.builds(CommandCancelled, command=_commands, reason=_texts),

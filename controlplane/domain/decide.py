@@ -28,6 +28,7 @@ from controlplane.domain.names import TaskId
 from controlplane.domain.states import (
     ApplicationStatus,
     CommandState,
+    CommandStatus,
     InstanceState,
     TaskStatus,
     ThreadStatus,
@@ -150,6 +151,15 @@ def refusal(wish: Wish, state: StreamState) -> str | None:
         return f"only a LATCHED application can be started; {application.name} is OPEN"
     if wish.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
         return f"{application.name} is LATCHED already"
+    return None
+
+
+def why_not_cancelled(command: CommandState) -> str | None:
+    """Return why a command cannot be taken back any more, or None."""
+    if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return f"{command.application} is LATCHED by it already; start the application instead"
+    if command.status is not CommandStatus.ISSUED:
+        return f"only a command that nobody has fetched can be cancelled; it is {command.status}"
     return None
 
 

@@ -40,6 +40,16 @@ class CommandRefused(ArresterError):
         self.sequence = sequence
 
 
+class GroupRefused(ArresterError):
+    """The error group's state forbids this; look at the state, nothing was changed."""
+
+    def __init__(self, reason: str, *, state: str, sequence: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.state = state
+        self.sequence = sequence
+
+
 class NotFound(ArresterError):
     """There is no such thing, or not any more; the message names it."""
 

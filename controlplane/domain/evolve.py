@@ -50,7 +50,6 @@ from controlplane.domain.states import (
     CommandStatus,
     Counters,
     Delivery,
-    GroupState,
     InstanceState,
     InstanceStatus,
     TaskState,
@@ -338,25 +337,6 @@ def _moved(part: Delivery, status: CommandStatus, why: str | None, at: At) -> De
 
 def _settled(state: CommandState, status: CommandStatus, why: str | None, at: At) -> CommandState:
     return replace(state, status=status, outcome=why, finished_at=at.occurred_at)
-
-
-def evolve_group(
-    state: GroupState, event: RecordFailed | FailuresCounted, at: At, *, pipeline: str | None
-) -> GroupState:
-    """Return the error group after one or more of its records failed."""
-    estimated = event.count if isinstance(event, FailuresCounted) and event.estimated else 0
-    state = replace(
-        state,
-        sequence=at.sequence,
-        pipeline=pipeline,
-        count=state.count + event.count,
-        estimated=state.estimated + estimated,
-        first_seen=min(state.first_seen or at.occurred_at, at.occurred_at),
-        last_seen=_latest(state.last_seen, at.occurred_at),
-    )
-    if isinstance(event, FailuresCounted):
-        return state
-    return replace(state, message=event.failure.message, example_sequence=at.sequence)
 
 
 def _latest(before: datetime | None, now: datetime) -> datetime:

@@ -61,6 +61,14 @@ class CommandStatus(StrEnum):
         return self not in (CommandStatus.ISSUED, CommandStatus.DELIVERED)
 
 
+class GroupStatus(StrEnum):
+    """What people have made of an error group."""
+
+    UNRESOLVED = "UNRESOLVED"
+    RESOLVED = "RESOLVED"
+    MUTED = "MUTED"
+
+
 ENDED = (InstanceStatus.NOT_RUNNING, InstanceStatus.ERROR)
 
 
@@ -180,6 +188,17 @@ class CommandState(State, frozen=True, kw_only=True):
     deliveries: tuple[Delivery, ...] = ()
 
 
+class Mute(msgspec.Struct, frozen=True, kw_only=True):
+    """What ends the silence about a group: a time, or so many failed records in one period."""
+
+    until: datetime | None = None
+    failures: int | None = None
+    period_seconds: int | None = None
+    #: The period that failed records are counted in now, and how many there are.
+    window_start: datetime | None = None
+    window_count: int = 0
+
+
 class GroupState(State, frozen=True, kw_only=True):
     """Failed records of an application with one cause."""
 
@@ -199,6 +218,16 @@ class GroupState(State, frozen=True, kw_only=True):
     last_seen: datetime | None = None
     #: The newest RecordFailed, with a body to look at.
     example_sequence: int = 0
+    status: GroupStatus = GroupStatus.UNRESOLVED
+    #: When, by which event, by whom (None: by itself) and why it came to this status.
+    since: datetime | None = None
+    status_sequence: int = 0
+    actor: str | None = None
+    reason: str | None = None
+    mute: Mute | None = None
+    #: It failed again after it was resolved, and nobody has said anything about that since.
+    recurred: bool = False
+    notes: int = 0
 
 
 AnyState = TaskState | ThreadState | InstanceState | ApplicationState | CommandState | GroupState

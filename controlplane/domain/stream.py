@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from controlplane.domain import groups
 from controlplane.domain.events import (
     FAILED,
     ApplicationEvent,
@@ -16,7 +17,9 @@ from controlplane.domain.events import (
     CommandIssued,
     Event,
     FailuresCounted,
+    GroupEvent,
     InstanceEvent,
+    NoteAdded,
     RecordFailed,
     Run,
     StoredEvent,
@@ -27,7 +30,6 @@ from controlplane.domain.evolve import (
     At,
     evolve_application,
     evolve_command,
-    evolve_group,
     evolve_instance,
     evolve_task,
     evolve_thread,
@@ -48,6 +50,7 @@ _THREAD = get_args(ThreadEvent)
 _INSTANCE = get_args(InstanceEvent)
 _APPLICATION = get_args(ApplicationEvent)
 _COMMAND = get_args(CommandEvent)
+_GROUP = get_args(GroupEvent | NoteAdded)
 
 #: A pipeline at a checkpoint.
 Line = tuple[str, str]
@@ -79,6 +82,8 @@ def subjects(application: str, events: Iterable[Event]) -> Subjects:
                     found.tasks[digest] = task_id(application, run, data.task)
         if isinstance(data, FAILED):
             found.groups.add(data.failure.fingerprint)
+        if isinstance(data, _GROUP) and data.fingerprint is not None:
+            found.groups.add(data.fingerprint)
         if isinstance(data, _COMMAND):
             found.commands.add(data.command)
     return found
@@ -138,6 +143,8 @@ class StreamState:
             self.application = evolve_application(self.application, data, at)
         elif isinstance(data, _COMMAND):
             self._fold_command(data, at)
+        elif isinstance(data, _GROUP):
+            self._fold_group(data, at)
 
     def _fold_task(self, data: TaskEvent, run: Run, at: At) -> None:
         name = self.application.name
@@ -149,7 +156,7 @@ class StreamState:
         self.touched.tasks[digest] = before.id
         if isinstance(data, FAILED):
             group = self._group(data)
-            self.groups[group.fingerprint] = evolve_group(group, data, at, pipeline=run.pipeline)
+            self.groups[group.fingerprint] = groups.failed(group, data, at, pipeline=run.pipeline)
             self.touched.groups.add(group.fingerprint)
             failed = self.application.failed + data.count
             self.application = replace(self.application, failed=failed)
@@ -163,6 +170,16 @@ class StreamState:
         else:
             return  # An answer to a command that this log never had: history, and no more.
         self.touched.commands.add(data.command)
+
+    def _fold_group(self, data: GroupEvent | NoteAdded, at: At) -> None:
+        group = None if data.fingerprint is None else self.groups.get(data.fingerprint)
+        if group is None:
+            return  # Of a task, of a command, or of a group that this log never had.
+        if isinstance(data, NoteAdded):
+            self.groups[group.fingerprint] = groups.noted(group, data, at)
+        else:
+            self.groups[group.fingerprint] = groups.acted(group, data, at)
+        self.touched.groups.add(group.fingerprint)
 
     def _thread(self, line: Line) -> ThreadState:
         known = self.threads.get(line)

@@ -13,12 +13,13 @@ import msgspec
 from django.db import connection
 from msgspec.structs import replace
 
-from controlplane.columns import fit, saturated
+from controlplane.columns import fit, fit_or_none, saturated
 from controlplane.domain import wire
 from controlplane.domain.events import (
     FAILED,
     CommandIssued,
     Event,
+    NoteAdded,
     StoredEvent,
     TaskEvent,
 )
@@ -46,6 +47,7 @@ _EVENT = {
     "fingerprint": "text",
     "count": "int8",
     "command": "uuid",
+    "actor": "text",
     "data": "bytea",
 }
 _EVENT_BODY = {
@@ -168,6 +170,7 @@ def _row(stored: StoredEvent, day: date) -> Row:
         _task_digest(stored),
         *_failure_columns(event),
         getattr(event.data, "command", None),
+        _actor(event),
         wire.encode_data(event.data),
     )
 
@@ -176,9 +179,14 @@ def _failure_columns(event: Event) -> tuple[str | int | None, ...]:
     data = event.data
     failure = getattr(data, "failure", None)
     if failure is None:
-        return (None, None, None, None)
+        return (None, None, getattr(data, "fingerprint", None), None)
     count = saturated(data.count) if isinstance(data, FAILED) else None
     return (fit(failure.stage), fit(failure.exception_class), failure.fingerprint, count)
+
+
+def _actor(event: Event) -> str | None:
+    """Return who did it; what follows from a command is told by the command."""
+    return fit_or_none(getattr(event.data, "actor", None)) if event.caused_by is None else None
 
 
 def _task_digest(stored: StoredEvent) -> UUID | None:
@@ -186,7 +194,7 @@ def _task_digest(stored: StoredEvent) -> UUID | None:
     data, run = stored.event.data, stored.event.run
     if isinstance(data, _TASK_EVENTS) and run is not None:
         pipeline, checkpoint = run.pipeline, run.checkpoint
-    elif isinstance(data, CommandIssued) and data.pipeline and data.checkpoint:
+    elif isinstance(data, CommandIssued | NoteAdded) and data.pipeline and data.checkpoint:
         pipeline, checkpoint = data.pipeline, data.checkpoint
     else:
         return None

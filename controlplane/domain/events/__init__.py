@@ -34,6 +34,14 @@ from controlplane.domain.events.commands import (
     CommandKind,
     CommandRefused,
 )
+from controlplane.domain.events.groups import (
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
+    GroupEvent,
+    NoteAdded,
+)
 from controlplane.domain.events.instances import (
     InstanceEvent,
     InstanceFound,
@@ -85,10 +93,15 @@ __all__ = [
     "Count",
     "Data",
     "DeadLettersFailed",
+    "ErrorGroupMuted",
+    "ErrorGroupReopened",
+    "ErrorGroupResolved",
+    "ErrorGroupUnmuted",
     "Event",
     "EventData",
     "Failure",
     "FailuresCounted",
+    "GroupEvent",
     "InstanceEvent",
     "InstanceFound",
     "InstanceLost",
@@ -96,6 +109,7 @@ __all__ = [
     "InstanceStopped",
     "InstanceStopping",
     "Moment",
+    "NoteAdded",
     "Position",
     "RecordEvent",
     "RecordFailed",
@@ -119,7 +133,15 @@ __all__ = [
 ]
 
 TaskEvent = RecordEvent | TaskMove
-EventData = TaskEvent | ThreadEvent | InstanceEvent | ApplicationEvent | CommandEvent
+EventData = (
+    TaskEvent
+    | ThreadEvent
+    | InstanceEvent
+    | ApplicationEvent
+    | CommandEvent
+    | GroupEvent
+    | NoteAdded
+)
 EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args(EventData)}
 
 

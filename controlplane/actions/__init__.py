@@ -1,0 +1,37 @@
+"""Every write by people and by the clock: one function each, all on the road of `advance`.
+
+Each action that a person takes has an id: giving the id again changes nothing and answers alike.
+A command that the state forbids is in the log as CommandIssued and CommandRefused, and raises
+CommandRefused (with `state` and `sequence`); one that is no wish (no reason where one is required)
+raises InvalidValue and leaves no trace; what does not exist raises NotFound.
+None of them needs Redis: what is committed is relayed later.
+"""
+
+from __future__ import annotations
+
+from controlplane.actions.commands import (
+    MOST_AT_ONCE,
+    Resumed,
+    cancel_command,
+    issue_command,
+    open_application,
+    resume_task,
+    resume_tasks,
+    shut_down_application,
+    skip_record,
+    start_application,
+)
+from controlplane.actions.groups import (
+    act_on_group,
+    note_on_command,
+    note_on_group,
+    note_on_task,
+)
+from controlplane.actions.watching import sighted, watch
+
+__all__ = [
+    "MOST_AT_ONCE", "Resumed", "act_on_group", "cancel_command", "issue_command",
+    "note_on_command", "note_on_group", "note_on_task", "open_application", "resume_task",
+    "resume_tasks", "shut_down_application", "sighted", "skip_record", "start_application",
+    "watch",
+]  # fmt: skip

@@ -1,0 +1,91 @@
+"""What people do with error groups, and the notes that they leave on them and on other things."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from controlplane import rows
+from controlplane.actions.road import advance, check_text, new_id
+from controlplane.domain import groups
+from controlplane.domain.decide import TEXT_MAX
+from controlplane.domain.errors import GroupRefused, InvalidValue, NotFound
+from controlplane.domain.events import Event, NoteAdded
+from controlplane.domain.groups import GroupWish
+from controlplane.domain.names import TaskId
+from controlplane.domain.states import GroupState
+from controlplane.domain.stream import StreamState
+
+
+def act_on_group(application: str, wish: GroupWish) -> GroupState:
+    """Resolve, reopen, mute or unmute an error group; the same id again changes nothing.
+
+    Raises GroupRefused (with `state` and `sequence`) where its state forbids it, InvalidValue for
+    a mute without an end, NotFound; none of them leaves a trace.
+    """
+    check_text(actor=wish.actor, reason=wish.reason)
+
+    def rule(state: StreamState) -> list[Event]:
+        group = _group(state, wish.fingerprint)
+        forbidden = groups.refusal(wish.act, group)
+        if forbidden is not None:
+            raise GroupRefused(forbidden, state=group.status, sequence=group.status_sequence)
+        now = datetime.now(UTC)
+        return [Event(occurred_at=now, data=groups.decide(wish, now=now))]
+
+    state = advance(application, rule, group=wish.fingerprint, id=wish.id)
+    return _group(state, wish.fingerprint)
+
+
+def note_on_group(
+    application: str, fingerprint: str, *, actor: str, text: str, id: UUID | None = None
+) -> GroupState:
+    """Write something down about an error group; raise NotFound where there is none."""
+
+    def rule(state: StreamState) -> list[Event]:
+        _group(state, fingerprint)
+        return [_note(NoteAdded(actor=actor, text=text, fingerprint=fingerprint))]
+
+    _check_note(actor, text)
+    state = advance(application, rule, group=fingerprint, id=id or new_id())
+    return _group(state, fingerprint)
+
+
+def note_on_task(task: TaskId, *, actor: str, text: str, id: UUID | None = None) -> None:
+    """Write something down about a task: it stands in its history."""
+    _check_note(actor, text)
+    data = NoteAdded(
+        actor=actor,
+        text=text,
+        pipeline=task.pipeline,
+        checkpoint=task.checkpoint,
+        task=task.key,
+    )
+    advance(task.application, lambda _: [_note(data)], id=id or new_id())
+
+
+def note_on_command(command: UUID, *, actor: str, text: str, id: UUID | None = None) -> None:
+    """Write something down about a command; raise NotFound where there is none."""
+    _check_note(actor, text)
+    found = rows.COMMANDS.load("id = %s", [command])
+    if not found:
+        raise NotFound(f"there is no command {command}")
+    data = NoteAdded(actor=actor, text=text, command=command)
+    advance(found[0].application, lambda _: [_note(data)], id=id or new_id())
+
+
+def _check_note(actor: str, text: str) -> None:
+    check_text(actor=actor, text=text)
+    if not text.strip():
+        raise InvalidValue("text", text, f"a text of 1 to {TEXT_MAX} characters")
+
+
+def _note(data: NoteAdded) -> Event:
+    return Event(occurred_at=datetime.now(UTC), data=data)
+
+
+def _group(state: StreamState, fingerprint: str) -> GroupState:
+    found = state.groups.get(fingerprint)
+    if found is None:
+        raise NotFound(f"there is no error group {state.application.name} {fingerprint!r}")
+    return found

@@ -1,0 +1,64 @@
+"""The one road of every write that is not a fold: lock, look, decide, append, show, tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+
+from controlplane import projections, relay, store
+from controlplane.domain import ids
+from controlplane.domain.decide import TEXT_MAX, is_text
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import Event
+from controlplane.domain.names import TaskId
+from controlplane.domain.stream import StreamState
+
+Rule = Callable[[StreamState], list[Event]]
+
+
+@transaction.atomic(durable=True)
+def advance(
+    application: str,
+    rule: Rule,
+    *,
+    task: TaskId | None = None,
+    command: UUID | None = None,
+    group: str | None = None,
+    id: UUID | None = None,
+) -> StreamState:
+    """Lock the stream, load what rules look at, ask `rule` what happens, append and show it.
+
+    Return the states after that; agents are told after the commit. What was done under an `id`
+    already is not done again.
+    """
+    stream = store.lock(application)
+    state = projections.standing(application, task=task, command=command, group=group)
+    if id is not None and store.seen(application, [id]):
+        return state
+    events = rule(state)
+    if not events:
+        return state
+    now = datetime.now(UTC)
+    batch = store.Batch(id=id or new_id(), events=events)
+    if id is not None:
+        store.remember(stream, [batch], received_at=now)
+    _, stored = store.append(stream, [batch], received_at=now)
+    projections.project(application, stored)
+    transaction.on_commit(partial(relay.relay_or_leave, application))
+    return state.fold(stored)
+
+
+def new_id() -> UUID:
+    """Return an id that nobody has."""
+    return ids.uuid7(datetime.now(UTC))
+
+
+def check_text(**texts: str | None) -> None:
+    """Raise InvalidValue for what is no text that the log can carry."""
+    for name, text in texts.items():
+        if text is not None and (len(text) > TEXT_MAX or not is_text(text)):
+            raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")

@@ -1,0 +1,58 @@
+"""What the clock does: instances lost or found, commands expired, silences that are over."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+from controlplane import broker, models, presence, projections, store
+from controlplane.actions.road import advance
+from controlplane.domain import groups, keys
+from controlplane.domain.decide import watch as passing_of_time
+from controlplane.domain.events import Event
+from controlplane.domain.stream import StreamState
+
+log = logging.getLogger(__name__)
+
+
+def watch(*, now: datetime | None = None) -> int:
+    """Tell what time made true: who is lost or found, what is over. Return how much was told."""
+    now = now or datetime.now(UTC)
+    patience = timedelta(seconds=keys.LOST_AFTER_SECONDS)
+    unbroken = presence.look(now=now)
+    told = 0
+    for stream in store.known():
+        try:
+            told += _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)
+        except broker.ResponseError:
+            # A key of another type in the place of one of ours is no other application's matter.
+            log.exception("%s: Redis refuses to be watched", stream.application)
+    return told
+
+
+def sighted(*names: str) -> None:
+    """Note that parts of the system (redis, wake, worker) are at work now."""
+    now = datetime.now(UTC)
+    for name in names:
+        models.Sighting.objects.update_or_create(name=name, defaults={"at": now})
+
+
+def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:
+    before = projections.standing(application)
+    asked = before.instances.keys()
+    heard = presence.heard(application, asked)
+    # What an instance said before it fell silent may still wait to be folded.
+    sure = may_declare_lost and presence.is_folded(application, now=now)
+
+    def rule(state: StreamState) -> list[Event]:
+        # Others may have come until the lock was ours: silence of whom nobody asked proves nothing.
+        new = state.instances.keys() - asked
+        told = passing_of_time(state, heard=heard | new, may_declare_lost=sure, now=now)
+        over = groups.over(state.groups.values(), now=now)
+        return [*told, *(Event(occurred_at=now, data=data) for data in over)]
+
+    # Asked twice: the lock and the rest are for the rare time when something is to be told.
+    told = len(rule(before))
+    if told:
+        advance(application, rule)
+    return told

@@ -1,0 +1,171 @@
+"""Error groups: resolved until they fail again, muted until a time or a number, and refusals."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+
+from controlplane.domain import groups
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import (
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
+    Event,
+    EventData,
+    FailuresCounted,
+    NoteAdded,
+    RecordFailed,
+    Response,
+)
+from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.states import GroupState, GroupStatus
+from controlplane.domain.stream import empty
+from tests import histories
+from tests.histories import APPLICATION, FAILURE, NOON
+
+MARK = FAILURE.fingerprint
+
+
+def group(*events: Event) -> GroupState:
+    """Return the group of the failure that these histories are about."""
+    return empty(APPLICATION).fold(histories.stored(list(events))).groups[MARK]
+
+
+def by(data: EventData, *, minute: int = 0) -> Event:
+    """Return what a person does, as the server says it."""
+    return histories.event(data, minute=minute, run=None, instance=None)
+
+
+def more(count: int, *, minute: int = 0) -> Event:
+    data = FailuresCounted(
+        task="JFK",
+        failure=FAILURE,
+        response=Response.CONTINUE,
+        count=count,
+        first_position=1,
+        last_position=count,
+    )
+    return histories.event(data, minute=minute)
+
+
+RESOLVED = by(ErrorGroupResolved(fingerprint=MARK, actor="ana", reason="fixed"))
+
+
+def test_a_resolved_group_says_who_and_why() -> None:
+    state = group(histories.failed(1), RESOLVED)
+    assert (state.status, state.actor, state.reason) == (GroupStatus.RESOLVED, "ana", "fixed")
+    assert state.status_sequence == 2
+
+
+def test_a_failure_reopens_what_was_resolved() -> None:
+    state = group(histories.failed(1), RESOLVED, histories.failed(2))
+    assert (state.status, state.recurred) == (GroupStatus.UNRESOLVED, True)
+    assert (state.actor, state.reason, state.status_sequence) == (None, groups.RECURRED, 3)
+
+
+def test_the_same_record_that_fails_again_reopens_too() -> None:
+    again = RecordFailed(
+        task="JFK", position=1, failure=FAILURE, response=Response.PAUSE, recurrence=True
+    )
+    state = group(histories.failed(1), RESOLVED, histories.event(again))
+    assert (state.status, state.count) == (GroupStatus.UNRESOLVED, 1)
+
+
+def test_a_group_is_reopened_by_hand() -> None:
+    state = group(
+        histories.failed(1), RESOLVED, by(ErrorGroupReopened(fingerprint=MARK, actor="ben"))
+    )
+    assert (state.status, state.recurred, state.actor) == (GroupStatus.UNRESOLVED, False, "ben")
+
+
+def test_a_muted_group_speaks_when_so_many_fail_within_one_period() -> None:
+    mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", failures=10, period_seconds=3600))
+    quiet = [histories.failed(1), mute, more(9, minute=1), more(9, minute=61)]
+    state = group(*quiet)
+    assert state.status is GroupStatus.MUTED
+    assert state.mute is not None and state.mute.window_count == 9
+    state = group(*quiet, more(1, minute=119))
+    assert state.status is GroupStatus.UNRESOLVED
+    assert (state.mute, state.reason) == (None, "10 failed records within one hour")
+
+
+def test_records_of_a_period_that_is_over_count_for_nothing() -> None:
+    mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", failures=10, period_seconds=3600))
+    state = group(histories.failed(1), mute, more(9, minute=61), more(9, minute=1))
+    assert state.status is GroupStatus.MUTED
+    assert state.count == 19
+
+
+def test_a_mute_until_a_time_ends_with_it() -> None:
+    until = NOON + timedelta(hours=1)
+    mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", until=until))
+    state = group(histories.failed(1), mute, more(10**6))
+    assert state.status is GroupStatus.MUTED
+    assert groups.over([state], now=until - timedelta(seconds=1)) == []
+    [over] = groups.over([state], now=until)
+    assert over == ErrorGroupUnmuted(fingerprint=MARK, reason="its time is over")
+    assert group(histories.failed(1), mute, by(over)).status is GroupStatus.UNRESOLVED
+
+
+def test_notes_are_counted_and_change_nothing_else() -> None:
+    note = by(NoteAdded(actor="ana", text="the vendor sends NA", fingerprint=MARK))
+    state = group(histories.failed(1), RESOLVED, note)
+    assert (state.status, state.notes) == (GroupStatus.RESOLVED, 1)
+
+
+def test_what_is_done_to_an_unknown_group_is_history_and_no_more() -> None:
+    assert empty(APPLICATION).fold(histories.stored([RESOLVED])).groups == {}
+
+
+@given(histories.histories)
+def test_a_group_is_muted_exactly_while_it_has_an_end(events: list[Event]) -> None:
+    for state in empty(APPLICATION).fold(histories.stored(events)).groups.values():
+        assert (state.mute is not None) == (state.status is GroupStatus.MUTED)
+        assert not (state.recurred and state.status is not GroupStatus.UNRESOLVED)
+
+
+def test_each_act_in_each_state_is_allowed_or_refused_with_a_reason() -> None:
+    failed = group(histories.failed(1))
+    states = {
+        "UNRESOLVED": failed,
+        "RESOLVED": group(histories.failed(1), RESOLVED),
+        "MUTED": group(
+            histories.failed(1),
+            by(ErrorGroupMuted(fingerprint=MARK, actor="ana", until=NOON)),
+        ),
+    }
+    allowed = {
+        name: [act.value for act in GroupAct if groups.refusal(act, state) is None]
+        for name, state in states.items()
+    }
+    assert allowed == {
+        "UNRESOLVED": ["RESOLVE", "MUTE"],
+        "RESOLVED": ["REOPEN"],
+        "MUTED": ["RESOLVE", "MUTE", "UNMUTE"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("until", {}),
+        ("until", {"until": NOON}),
+        ("until", {"until": NOON + timedelta(days=366)}),
+        ("failures", {"failures": 0, "period_seconds": 60}),
+        ("failures", {"until": NOON + timedelta(hours=1), "period_seconds": 60}),
+        ("period_seconds", {"failures": 5}),
+        ("period_seconds", {"failures": 5, "period_seconds": 61}),
+    ],
+)
+def test_a_mute_needs_an_end_that_can_come(name: str, end: dict[str, object]) -> None:
+    wish = GroupWish(
+        id=UUID(int=1), act=GroupAct.MUTE, fingerprint=MARK, actor="ana", **end  # type: ignore[arg-type]  # by name
+    )  # fmt: skip
+    with pytest.raises(InvalidValue) as wrong:
+        groups.decide(wish, now=NOON)
+    assert wrong.value.name == name

@@ -1,0 +1,124 @@
+"""What people do with error groups, and notes: once in the log, and undone by time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+
+from controlplane import actions, ingest, queries
+from controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue, NotFound
+from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.states import CommandStatus, GroupState, GroupStatus, TaskStatus
+from tests import histories
+from tests.histories import APPLICATION, FAILURE, JFK
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+MARK = FAILURE.fingerprint
+
+
+@pytest.fixture
+def failed(redis: Redis) -> Redis:
+    """Return a Redis beside a log in which a record has failed, and paused its task."""
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    ingest.drain(APPLICATION)
+    return redis
+
+
+def act(act: GroupAct, **more: object) -> GroupState:
+    values = {"id": uuid4(), "actor": "ana"} | more
+    return actions.act_on_group(
+        APPLICATION, GroupWish(act=act, fingerprint=MARK, **values)  # type: ignore[arg-type]  # by name
+    )  # fmt: skip
+
+
+def state() -> GroupState:
+    return queries.group(APPLICATION, MARK).state
+
+
+def test_resolved_and_reopened_by_the_next_failure(failed: Redis) -> None:
+    assert act(GroupAct.RESOLVE, reason="fixed").status is GroupStatus.RESOLVED
+    assert state().status is GroupStatus.RESOLVED
+    streams.send(failed, [histories.failed(9)])
+    ingest.drain(APPLICATION)
+    assert (state().status, state().recurred) == (GroupStatus.UNRESOLVED, True)
+    streams.assert_exact()
+
+
+def test_asking_twice_under_one_id_is_asking_once(failed: Redis) -> None:
+    id = uuid4()
+    assert act(GroupAct.RESOLVE, id=id) == act(GroupAct.RESOLVE, id=id)
+    note = uuid4()
+    for _ in range(2):
+        actions.note_on_group(APPLICATION, MARK, actor="ana", text="once", id=note)
+    assert state().notes == 1
+    assert [each.event.type for each in streams.log()][-2:] == ["ErrorGroupResolved", "NoteAdded"]
+    streams.assert_exact()
+
+
+def test_what_the_state_forbids_leaves_no_trace(failed: Redis) -> None:
+    before = len(streams.log())
+    with pytest.raises(GroupRefused) as refused:
+        act(GroupAct.REOPEN)
+    assert (refused.value.state, refused.value.sequence) == ("UNRESOLVED", 0)
+    with pytest.raises(InvalidValue):
+        act(GroupAct.MUTE)
+    with pytest.raises(InvalidValue):
+        actions.note_on_group(APPLICATION, MARK, actor="ana", text=" ")
+    with pytest.raises(NotFound):
+        actions.note_on_group(APPLICATION, "1-nothing", actor="ana", text="hello")
+    assert len(streams.log()) == before
+
+
+def test_a_silence_ends_with_its_time(failed: Redis) -> None:
+    now = datetime.now(UTC)
+    act(GroupAct.MUTE, until=now + timedelta(hours=1))
+    assert actions.watch(now=now) == 0
+    assert actions.watch(now=now + timedelta(hours=1)) == 1
+    assert (state().status, state().reason) == (GroupStatus.UNRESOLVED, "its time is over")
+    assert actions.watch(now=now + timedelta(hours=1)) == 0
+    streams.assert_exact()
+
+
+def test_notes_stand_in_the_history_of_a_task_and_of_a_command(failed: Redis) -> None:
+    command = actions.resume_task(JFK.digest, actor="ana").id
+    actions.note_on_task(JFK, actor="ben", text="the vendor was told")
+    actions.note_on_command(command, actor="ben", text="after the call")
+    newest = [each.event.type for each in queries.task_history(JFK.digest).rows]
+    assert newest[:3] == ["NoteAdded", "NoteAdded", "CommandIssued"]
+    streams.assert_exact()
+
+
+def test_a_command_is_taken_back_while_nobody_has_fetched_it(failed: Redis) -> None:
+    command = actions.resume_task(JFK.digest, actor="ana").id
+    assert actions.cancel_command(command, actor="ben").status is CommandStatus.CANCELLED
+    with pytest.raises(CommandRefused, match="it is CANCELLED"):
+        actions.cancel_command(command, actor="ben")
+    down = actions.shut_down_application(APPLICATION, actor="ana", reason="night").id
+    with pytest.raises(CommandRefused, match="start the application instead"):
+        actions.cancel_command(down, actor="ben")
+    with pytest.raises(NotFound):
+        actions.cancel_command(uuid4(), actor="ben")
+    streams.assert_exact()
+
+
+def test_many_tasks_are_resumed_at_once_and_one_refusal_stops_no_other(failed: Redis) -> None:
+    streams.send(failed, [*histories.paused(key="LGA"), histories.failed(3, key="EWR")])
+    ingest.drain(APPLICATION)
+    digests = [
+        each.id.digest for each in queries.tasks(queries.TaskFilter(application=APPLICATION)).rows
+    ]
+    id = uuid4()
+    for _ in range(2):
+        done = actions.resume_tasks(digests, actor="ana", reason="fixed", id=id)
+        said = {each.task.key: (each.command is not None, each.refused) for each in done}
+        assert said["JFK"] == said["LGA"] == (True, "")
+        assert (
+            said["EWR"][1] == f"only a PAUSED task can resume; delays_EWR is {TaskStatus.RUNNING}"
+        )
+    assert len(queries.open_commands(APPLICATION)) == 2
+    with pytest.raises(InvalidValue):
+        actions.resume_tasks([], actor="ana")
