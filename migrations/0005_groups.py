@@ -27,7 +27,7 @@ UPDATE error_group
 
 
 class Migration(migrations.Migration):
-    dependencies = [("controlplane", "0003_grants")]
+    dependencies = [("controlplane", "0004_hours")]
 
     operations = [
         migrations.RunSQL(
