@@ -74,7 +74,7 @@ def tried(operation: Callable[[Row], list[Row]], row: Row, rules: Rules) -> Trie
     A self-healing exception is raised: to repair that is Spark's affair. A killed task ends a wait
     with its process.
     """
-    started_ms, made = _now_ms(), 0
+    started_ms, made = now_ms(), 0
     while True:
         made += 1
         try:
@@ -82,30 +82,33 @@ def tried(operation: Callable[[Row], list[Row]], row: Row, rules: Rules) -> Trie
             rows = operation(copy.deepcopy(row) if rules.retries else row)
             return Tried(attempts=made, rows=rows)
         except BaseException as exc:  # the author's code may raise anything, SystemExit too
-            failed = _failed(exc, rules)
+            failed = failure_from(exc, rules)
         if failed.kind == SELF_HEALING:
             raise failed.error
         wait_ms = None
         if failed.kind == RETRIABLE:
             wait_ms = rules.wait_after(
-                made, started_ms=started_ms, now_ms=_now_ms(), chance=random.randrange
+                made, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
             )
         if wait_ms is None:
             return Tried(attempts=made, rows=[], failed=failed)
-        _sleep(wait_ms)
+        sleep(wait_ms)
 
 
-def _failed(exc: BaseException, rules: Rules) -> Failed:
+def failure_from(exc: BaseException, rules: Rules) -> Failed:
+    """Return what the rules know of an exception."""
     cause = rules.describe(exc)
     name = rules.known_as(cause, rules.kinds)
     return Failed(error=exc, cause=cause, kind=None if name is None else rules.kinds[name])
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return the time by which budgets are measured."""
     return int(time.monotonic() * 1_000)
 
 
-def _sleep(wait_ms: int) -> None:
+def sleep(wait_ms: int) -> None:
+    """Wait before another attempt."""
     left = wait_ms / 1_000
     while left > 0:
         time.sleep(min(left, _LONGEST_SLEEP_SECONDS))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -19,15 +16,11 @@ from pyspark.sql.types import StructType
 from .attempts import Failed, Rules, tried
 from .columns import CARRIED, ERROR, FATE, FILTERED, INTERNAL, ORDINAL, PREFIX, RETRIES
 from .conform import Check, WrongType, shown, struct_check
+from .describing import described, error, text, unicode
 
 Row = dict[str, Any]
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 Operation = Callable[[Row], list[Row]]
-
-_MESSAGE_CHARACTERS = 4_000
-_STACK_CHARACTERS = 16_000
-_STACK_FRAMES = 60
-_HERE = os.path.dirname(__file__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +114,7 @@ class GuardedSteps:
                 for each in types:
                     pa.array([row.get(each.name)], each.type)
         except Exception as exc:
-            misfit = WrongType(f"field {each.name} is {each.type}: {_text(exc)}")
+            misfit = WrongType(f"field {each.name} is {each.type}: {text(exc)}")
             return self._misfit(misfit, last, retries=outcome.retries)
         return outcome
 
@@ -148,7 +141,7 @@ def _record(one: pa.RecordBatch) -> Row | Unreadable:
         try:
             [row[field.name]] = column.to_pylist()
         except Exception as exc:
-            return Unreadable(f"column {field.name} ({field.type}) cannot be read: {_text(exc)}")
+            return Unreadable(f"column {field.name} ({field.type}) cannot be read: {text(exc)}")
     return row
 
 
@@ -163,7 +156,7 @@ def _operation(step: Step, check: Check, row: Row) -> list[Row]:
     except RecursionError as exc:
         raise WrongType(f"a row is nested too deeply: {exc}") from exc
     except Exception as exc:  # of the author's own classes
-        raise WrongType(f"a row cannot be checked: {type(exc).__name__}: {_text(exc)}") from exc
+        raise WrongType(f"a row cannot be checked: {type(exc).__name__}: {text(exc)}") from exc
     return rows
 
 
@@ -221,10 +214,10 @@ def _error_row(failed: Failed, step: Step, attempts: int) -> Row:
     """Return what is kept of a failure, as ERROR_TYPE has it."""
     exc, condition = failed.error, failed.cause.condition
     ours = isinstance(exc, WrongType | Unreadable)
-    described = _misfit(exc, step) if ours else _described(exc)
-    return described | {
-        "names": [_unicode(name) for name in failed.cause.names],
-        "condition": None if condition is None else _unicode(condition),
+    said = _misfit(exc, step) if ours else described(exc)
+    return said | {
+        "names": [unicode(name) for name in failed.cause.names],
+        "condition": None if condition is None else unicode(condition),
         "kind": failed.kind,
         "attempts": attempts,
     }
@@ -237,57 +230,4 @@ def _misfit(exc: BaseException, step: Step) -> Row:
     if code is not None:
         name = os.path.basename(code.co_filename)
         frame = f"{name}:{code.co_firstlineno} in {code.co_name}"
-    return _error(type(exc).__name__, _text(exc), stack=None, frame=frame)
-
-
-def _described(exc: BaseException) -> Row:
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
-        trace = trace.tb_next
-    try:
-        lines = traceback.format_exception(type(exc), exc, trace, limit=_STACK_FRAMES)
-        stack = "".join(lines)
-    except BaseException as formatting:  # an exception whose own __str__ raises
-        stack = f"{type(exc).__name__}, and its text cannot be had: {type(formatting).__name__}"
-    return _error(_class_name(exc), _text(exc), stack=stack, frame=_user_frame(trace))
-
-
-def _error(name: str, message: str, *, stack: str | None, frame: str | None) -> Row:
-    return {
-        "exception_class": _unicode(name),
-        "message": _unicode(message[:_MESSAGE_CHARACTERS]),
-        "stack": None if stack is None else _unicode(stack[-_STACK_CHARACTERS:]),
-        "frame": None if frame is None else _unicode(frame),
-    }
-
-
-def _unicode(text: str) -> str:
-    """Return what Arrow and Spark take: without halves of surrogate pairs."""
-    return text.encode(errors="replace").decode()
-
-
-def _class_name(exc: BaseException) -> str:
-    kind = type(exc)
-    if kind.__module__ in ("builtins", __name__, WrongType.__module__):
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _text(exc: BaseException) -> str:
-    try:
-        return _unicode(str(exc))
-    except BaseException as formatting:
-        return f"(no text: its __str__ raised {type(formatting).__name__})"
-
-
-def _user_frame(trace: TracebackType | None) -> str | None:
-    """Return the innermost frame outside the standard library and installed packages."""
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    chosen = None
-    for summary in traceback.extract_tb(trace):
-        inside = summary.filename.startswith((*libraries, "<frozen"))
-        if chosen is None or not inside:
-            chosen = summary
-    if chosen is None:
-        return None
-    return f"{os.path.basename(chosen.filename)}:{chosen.lineno} in {chosen.name}"
+    return error(type(exc).__name__, text(exc), stack=None, frame=frame)
