@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from agents.agent import Agent
 from agents.handlers import (
+    CONTINUE,
+    FAIL,
+    PAUSE,
+    RETRY,
     ErrorContext,
     Handler,
     LogAndContinue,
@@ -19,6 +23,10 @@ from controlplane.domain.policy import Answer as Response
 from controlplane.domain.uncaught import UncaughtAnswer
 
 __all__ = [
+    "CONTINUE",
+    "FAIL",
+    "PAUSE",
+    "RETRY",
     "Agent",
     "ApplicationLatched",
     "Ending",

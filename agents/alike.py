@@ -28,6 +28,8 @@ class Alike:
     task: str | None
     number: int
     kind: str | None
+    #: What their exception is known by, where the step answers by class.
+    cause: Cause | None
     answer: Answer
     count: int
     #: The first place among them; records without a position come before all.
@@ -36,7 +38,12 @@ class Alike:
     def condition(self) -> Column:
         """Return whether a failed row is one of them, whatever its task."""
         kind = F.col(ERROR)["kind"].eqNullSafe(F.lit(self.kind))
-        return (F.col(FATE) == self.number) & kind
+        alike = (F.col(FATE) == self.number) & kind
+        if self.cause is None:
+            return alike
+        names = F.array(*[F.lit(name) for name in self.cause.names]).cast("array<string>")
+        condition = F.col(ERROR)["condition"].eqNullSafe(F.lit(self.cause.condition))
+        return alike & F.col(ERROR)["names"].eqNullSafe(names) & condition
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,9 +75,10 @@ class Counting:
         kind = F.col(ERROR)["kind"].alias("kind")
         with_position = F.col(POSITION).isNotNull()
         rows = (
-            self.failed.groupBy(TASK, FATE, kind)
+            self.failed.groupBy(TASK, FATE, kind, self._known().alias("known"))
             .agg(
                 F.first(F.col(ERROR)["names"]).alias("names"),
+                F.first(F.col(ERROR)["condition"]).alias("condition"),
                 F.count(F.lit(1)).alias("count"),
                 F.count_if(~with_position).alias("without"),
                 F.min(F.when(with_position, place())).alias("first"),
@@ -82,12 +90,19 @@ class Counting:
             groups.setdefault(row[TASK], []).append(self._alike(row))
         return groups
 
+    def _known(self) -> Column:
+        """Return what tells failures apart at steps that answer by class."""
+        steps = [n for n, stage in self.fates.stages.items() if stage.policy.by_class]
+        cause = F.struct(F.col(ERROR)["names"], F.col(ERROR)["condition"])
+        return F.when(F.col(FATE).isin(steps), cause) if steps else F.lit(None)
+
     def _alike(self, row: Row) -> Alike:
         # Only records of the source lack a position, and PAUSE holds none of them.
         first = _FRONT if row["without"] else Cursor(**row["first"].asDict())
+        cause = Cause(names=tuple(row["names"] or ()), condition=row["condition"])
         answer = self.fates.of_alike(
             row[FATE],
-            Cause(names=tuple(row["names"] or ())),
+            cause,
             task=row[TASK],
             position=None if row["without"] else first.position,
         )
@@ -95,6 +110,7 @@ class Counting:
             task=row[TASK],
             number=row[FATE],
             kind=row["kind"],
+            cause=None if row["known"] is None else cause,
             answer=answer,
             count=row["count"],
             first=first,

@@ -13,13 +13,14 @@ from pyspark.sql import types as T
 
 from agents.defined import check_columns, first_line, parsed_schema, require_arrow, rowless
 from agents.guard import failfast, require_classic
-from agents.handlers import Handler, check_handler
+from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
 from agents.sinks import Files, Sink, SinkFunction
 from agents.steps import Deserialize, Process, Step, UserFunction
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.names import check_name
+from controlplane.domain.policy import Answer
 
 _POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
@@ -40,14 +41,24 @@ class PipelineBuilder:
     runner: Runner | None = None
 
     def deserialize(
-        self, name: str, expr: Column, *, on_error: Handler | None = None
+        self,
+        name: str,
+        expr: Column,
+        *,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
     ) -> PipelineBuilder:
         """Add the column `name`, a native expression over the columns so far.
 
         It stays in the JVM. `from_csv`, `from_json` and `from_xml` are made FAILFAST; an explicit
-        other mode is refused, and so are Python functions, aggregates and generators.
+        other mode is refused, and so are Python functions, aggregates and generators. `on` answers
+        by exception class or error condition, before `on_error` is asked; RETRY is none here: an
+        expression that raised raises again.
         """
         self._check_step(name, on_error)
+        answers = checked_on(f"step {name!r}: on", on)
+        if Answer.RETRY in answers.values():
+            raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
         if any(isinstance(step, Process) for step in self.steps):
             raise PipelineInvalid(
                 f"deserialize {name!r}: all deserialize steps come before process"
@@ -56,7 +67,7 @@ class PipelineBuilder:
             failfast(self._shape(), expr)
         except PySparkException as exc:
             raise PipelineInvalid(f"deserialize {name!r}: {first_line(exc)}") from exc
-        step = Deserialize(name=name, expression=expr, on_error=on_error)
+        step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers)
         return replace(self, steps=(*self.steps, step))
 
     def process(
@@ -65,6 +76,7 @@ class PipelineBuilder:
         fn: UserFunction,
         *,
         on_error: Handler | None = None,
+        on: OnClass | None = None,
         schema: str | T.StructType | None = None,
     ) -> PipelineBuilder:
         """Add a Python function that is called with each row as a dict.
@@ -72,14 +84,17 @@ class PipelineBuilder:
         It returns a dict, None (the record leaves no row) or an iterable of dicts. What it returns
         has the same columns that it was given, unless `schema` (a DDL text or a StructType) names
         others. Every value is checked against the schema: a wrong type, a missing or an unknown
-        field is a failure of that record, whose message names the field and the type.
+        field is a failure of that record, whose message names the field and the type. `on` answers
+        by exception class, before `on_error` is asked; RETRY there makes a class retriable at this
+        step, within the budget of `errors.retries.limit` and `errors.retry.timeout`.
         """
         self._check_step(name, on_error)
+        answers = checked_on(f"step {name!r}: on", on)
         if not callable(fn):
             raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
         require_arrow(name)
         returned = self._columns() if schema is None else parsed_schema(name, schema)
-        step = Process(name=name, function=fn, schema=returned, on_error=on_error)
+        step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
         return replace(self, steps=(*self.steps, step))
 
     def write(self, fn: SinkFunction, *, atomic: bool = False) -> Pipeline:

@@ -9,19 +9,18 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from agents.config import AgentConfig
 from agents.diagnose import Problem
 from agents.failed import FailedRecord
-from agents.handlers import ErrorContext, Handler, Record, RecordError, ask, constant_answer
+from agents.handlers import ErrorContext, Record, RecordError, ask
 from agents.pipeline import Pipeline
+from agents.policies import StagePolicy
 from agents.saying import say
-from agents.steps import Deserialize
 from agents.worker.columns import SOURCE
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import Kind
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.levels import Saying
-from controlplane.domain.policy import Answer, Policy, StageKind
+from controlplane.domain.policy import Answer
 from controlplane.domain.respond import (
     AskHandler,
     Because,
@@ -31,7 +30,7 @@ from controlplane.domain.respond import (
     TaskRun,
     respond,
 )
-from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, Undecided
+from controlplane.domain.retry import Attempts, RetryAfter, Undecided
 from controlplane.domain.tolerance import Counted, count
 
 #: Said once per decision, not per record.
@@ -44,25 +43,6 @@ class SelfHealing(ArresterError):
 
     def __init__(self, problem: Problem, reason: str) -> None:
         super().__init__(f"{problem.exception_class}: {problem.message} ({reason})")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagePolicy:
-    """What is said about failures of one step, and who is asked."""
-
-    stage: StageKind
-    policy: Policy
-    handler: Handler | None
-
-    @property
-    def answer(self) -> Answer | None:
-        """The answer that is known beforehand; None when each record has to be asked about."""
-        return constant_answer(self.handler)
-
-    @property
-    def asks(self) -> bool:
-        """Whether each failed record has to be looked at by itself."""
-        return self.handler is not None and self.answer is None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,26 +157,6 @@ class Fates:
         if ruling.kind is Kind.SELF_HEALING:
             raise SelfHealing(each.problem, ruling.reason)
         return ruling.kind is Kind.FATAL
-
-
-def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:
-    """Return what holds for each step: the author's handler goes before the configuration's."""
-    # A record without a usable position is judged like one that cannot be read.
-    policies = {SOURCE: _stage_policy(StageKind.DESERIALIZE, pipeline.on_error, config)}
-    for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
-        native = isinstance(step, Deserialize)
-        stage = StageKind.DESERIALIZE if native else StageKind.PROCESS
-        policies[number] = _stage_policy(stage, step.on_error, config)
-    return policies
-
-
-def _stage_policy(stage: StageKind, on_error: Handler | None, config: AgentConfig) -> StagePolicy:
-    handler = on_error or config.handlers.get(stage)
-    policy = replace(config.errors.policy(stage), handled=handler is not None)
-    if stage is StageKind.PROCESS:
-        # The executors have spent the budget before they tell of a failure.
-        policy = replace(policy, retry=RetryPolicy())
-    return StagePolicy(stage=stage, policy=policy, handler=handler)
 
 
 def described(each: FailedRecord) -> str:

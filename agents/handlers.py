@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from controlplane.domain.errors import ArresterError, InvalidValue
 from controlplane.domain.events import Response
 from controlplane.domain.policy import Answer
 from controlplane.domain.respond import HandlerRaised, as_answer
+from controlplane.domain.setting_keys import class_names
 
 _log = logging.getLogger("arrester.handlers")
+
+CONTINUE: Final = Answer.CONTINUE
+RETRY: Final = Answer.RETRY
+PAUSE: Final = Answer.PAUSE
+FAIL: Final = Answer.FAIL
+
+#: An exception class, its dotted name, the name of a JVM class or a Spark error condition, and
+#: what is answered to it.
+OnClass = Mapping[type[BaseException] | str, Answer | Response]
+_ON_RULE = (
+    "exception classes, their dotted names or Spark error conditions, "
+    "each with CONTINUE, RETRY, PAUSE or FAIL"
+)
 
 
 class RecordError(ArresterError):
@@ -127,6 +142,37 @@ def check_handler(name: str, handler: Any) -> Handler:
         raise InvalidValue(name, handler, allowed)
     checked: Handler = handler
     return checked
+
+
+def checked_on(name: str, on: OnClass | None) -> dict[str, Answer]:
+    """Return the answers of `on` by full names, else raise InvalidValue naming the argument `name`.
+
+    A text is the dotted name of a class (Python's or the JVM's), the bare name of one of Python's
+    own, or a Spark error condition, which covers its sub-conditions.
+    """
+    found: dict[str, Answer] = {}
+    for key, given in (on or {}).items():
+        known, answer = _full_name(key), as_answer(given)
+        if known is None or answer is None:
+            raise InvalidValue(name, {key: given}, _ON_RULE)
+        found[known] = answer
+    return found
+
+
+def _full_name(key: object) -> str | None:
+    if isinstance(key, type) and issubclass(key, BaseException):
+        return f"{key.__module__}.{key.__qualname__}"
+    if not isinstance(key, str):
+        return None
+    own = getattr(builtins, key, None)
+    if isinstance(own, type) and issubclass(own, BaseException):
+        # `IOError` is another word for OSError.
+        return f"builtins.{own.__qualname__}"
+    try:
+        [known] = class_names([key])
+    except ValueError:
+        return None
+    return known
 
 
 def ask(handler: Handler, context: ErrorContext, record: Record, exception: RecordError) -> object:

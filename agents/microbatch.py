@@ -231,7 +231,12 @@ def _processed(frame: DataFrame, pipeline: Pipeline, policy: Policy) -> DataFram
         return frame
     worker = shipped("records")
     steps = [
-        worker.Step(number=number, function=step.function, schema_json=step.schema.json())
+        worker.Step(
+            number=number,
+            function=step.function,
+            schema_json=step.schema.json(),
+            retriable=step.retriable,
+        )
         for number, step in enumerate(pipeline.steps, start=SOURCE + 1)
         if isinstance(step, Process)
     ]

@@ -17,12 +17,13 @@ from agents.deadletters import DeadLetterFolder, folder_of, publish
 from agents.decisions import Coordinates, Decision, Judge
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
 from agents.failed import FailedRecord
-from agents.fates import Fates, stage_policies
+from agents.fates import Fates
 from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
 from agents.ledger import Ledger, TaskLedger
 from agents.microbatch import Evaluated, evaluate
 from agents.pipeline import Pipeline
+from agents.policies import stage_policies
 from agents.telling import Teller
 from agents.worker.columns import ENTRY, FATE, ORDINAL, ROW, SOURCE
 from controlplane.domain.errors import ArresterError

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from agents.handlers import Handler
+from controlplane.domain.policy import Answer
 
 Row = dict[str, Any]
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
@@ -23,6 +24,8 @@ class Deserialize:
     expression: Column
     #: What the author gave; None: the configuration's handler, else FAIL.
     on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
     def stage(self) -> str:
@@ -39,11 +42,18 @@ class Process:
     #: The columns that the function returns.
     schema: T.StructType
     on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
     def stage(self) -> str:
         """The stage that failures of this step are told under."""
         return f"process:{self.name}"
+
+    @property
+    def retriable(self) -> tuple[str, ...]:
+        """The names of classes that `on` makes retriable at this step."""
+        return tuple(name for name, answer in self.on.items() if answer is Answer.RETRY)
 
 
 Step = Deserialize | Process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from .attempts import Failed, Rules, tried
+from .attempts import RETRIABLE, Failed, Rules, tried
 from .columns import CARRIED, ERROR, FATE, FILTERED, INTERNAL, ORDINAL, PREFIX, RETRIES
 from .conform import Check, WrongType, shown, struct_check
 from .describing import described, error, text, unicode
@@ -30,6 +30,8 @@ class Step:
     number: int
     function: UserFunction
     schema_json: str
+    #: Classes that are retriable here, whatever the rules of the pipeline say of them.
+    retriable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ class GuardedSteps:
     def __init__(self, steps: list[Step], *, timezone: str, rules: Rules) -> None:
         self._steps = steps
         self._rules = rules
+        self._rules_of = [_rules(step, rules) for step in steps]
         self._timezone = timezone
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,10 +96,10 @@ class GuardedSteps:
         if isinstance(record, Unreadable):
             return self._misfit(record, self._steps[0])
         rows, retries = [record], 0
-        for step, operation in zip(self._steps, operations, strict=True):
+        for step, operation, rules in zip(self._steps, operations, self._rules_of, strict=True):
             made: list[Row] = []
             for row in rows:
-                result = tried(operation, row, self._rules)
+                result = tried(operation, row, rules)
                 retries += result.attempts - 1
                 if result.failed is not None:
                     error = _error_row(result.failed, step, result.attempts)
@@ -158,6 +161,11 @@ def _operation(step: Step, check: Check, row: Row) -> list[Row]:
     except Exception as exc:  # of the author's own classes
         raise WrongType(f"a row cannot be checked: {type(exc).__name__}: {text(exc)}") from exc
     return rows
+
+
+def _rules(step: Step, rules: Rules) -> Rules:
+    kinds = {**rules.kinds, **dict.fromkeys(step.retriable, RETRIABLE)}
+    return replace(rules, kinds=kinds) if step.retriable else rules
 
 
 def _schema(step: Step) -> StructType:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
+from controlplane.domain.causes import Cause, known_as
 from controlplane.domain.classify import DEFAULT_TABLE, Table
 from controlplane.domain.retry import RetryPolicy
 from controlplane.domain.tolerance import Tolerance
@@ -50,3 +52,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     tolerance: Tolerance = Tolerance()
     table: Table = DEFAULT_TABLE
+    #: Answers by the name of a class or condition, before any handler is asked.
+    by_class: Mapping[str, Answer] = {}
+
+    def answer_for(self, cause: Cause) -> Answer | None:
+        """Return what was said beforehand of such a failure; the most specific name wins."""
+        name = known_as(cause, self.by_class)
+        return None if name is None else self.by_class[name]

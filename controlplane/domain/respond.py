@@ -145,6 +145,9 @@ def respond(
     unasked = case.unasked()
     if unasked is not None:
         return unasked
+    said = policy.answer_for(failure.cause)
+    if said is not None:
+        return case.answered(said)
     if not policy.handled:
         return case.unhandled()
     if answer is UNASKED:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import describe
@@ -71,6 +72,10 @@ any_policy = st.builds(
     handled=st.booleans(),
     retry=st.builds(RetryPolicy, limit=st.integers(-1, 3), timeout_ms=st.integers(-1, 500)),
     tolerance=st.builds(Tolerance, limit=st.none() | st.integers(-1, 3)),
+    by_class=st.dictionaries(
+        st.sampled_from(["builtins.ValueError", "builtins.OSError", "builtins.Exception"]),
+        st.sampled_from(list(Answer)),
+    ),
 )
 any_failure = st.builds(
     failure,
@@ -120,6 +125,28 @@ def test_fatal_asks_nobody_and_says_so_quietly() -> None:
     assert decided(outcome) == (Response.FAIL, Because.FATAL)
     assert isinstance(outcome, Decided)
     assert [LEVELS[saying].name for saying in outcome.said] == ["DEBUG", "ERROR"]
+
+
+@given(any_failure, any_policy, any_answer)
+def test_what_was_said_of_a_class_is_as_if_the_handler_had_answered_it(
+    failed: FailedAttempt, policy: Policy, answer: object
+) -> None:
+    said = policy.answer_for(failed.cause)
+    outcome = fate(failed, policy, answer=answer)
+    if said is None:
+        assert outcome == fate(failed, replace(policy, by_class={}), answer=answer)
+    else:
+        handled = replace(policy, by_class={}, handled=True)
+        assert outcome == fate(failed, handled, answer=said)
+
+
+def test_the_most_specific_name_of_a_class_wins() -> None:
+    policy = Policy(by_class={"builtins.Exception": Answer.FAIL, "builtins.OSError": Answer.PAUSE})
+    assert policy.answer_for(describe(ConnectionError())) is Answer.PAUSE
+    assert policy.answer_for(describe(KeyError())) is Answer.FAIL
+    assert policy.answer_for(describe(SystemExit())) is None
+    cast = Cause(names=("java.lang.X",), condition="CAST_INVALID_INPUT.SUB")
+    assert Policy(by_class={"CAST_INVALID_INPUT": Answer.CONTINUE}).answer_for(cast)
 
 
 def test_retries_come_before_the_handler() -> None:

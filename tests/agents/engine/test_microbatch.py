@@ -16,12 +16,13 @@ from agents.checkpoint import HadoopStorage, LocalStorage, storage
 from agents.config import AgentConfig
 from agents.decisions import Decision, Judge
 from agents.failed import FailedRecord
-from agents.fates import Fates, stage_policies
+from agents.fates import Fates
 from agents.guard import ConnectRefused, require_classic
 from agents.handlers import LogAndContinue
 from agents.microbatch import MARK, evaluate
 from agents.payload import body
 from agents.pipeline import Pipeline, PipelineInvalid
+from agents.policies import stage_policies
 from agents.shipping import ship, shipped
 from agents.worker.columns import DECIDED, ENTRY, FATE, POSITION, TASK
 from controlplane.domain.errors import InvalidValue

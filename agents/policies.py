@@ -1,0 +1,90 @@
+"""What holds for failures of each step: the author's word, then the configuration's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from agents.config import AgentConfig
+from agents.handlers import Handler, constant_answer
+from agents.pipeline import Pipeline
+from agents.steps import Deserialize
+from agents.worker.columns import SOURCE
+from controlplane.domain.classify import Kind
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.policy import Answer, Policy, StageKind
+from controlplane.domain.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePolicy:
+    """What is said about failures of one step, and who is asked."""
+
+    stage: StageKind
+    policy: Policy
+    handler: Handler | None
+    #: The class of a failure is not known before the record is looked at on the driver.
+    native: bool = False
+
+    @property
+    def answer(self) -> Answer | None:
+        """The handler's answer that is known beforehand; None when it has to be asked."""
+        return constant_answer(self.handler)
+
+    @property
+    def asks(self) -> bool:
+        """Whether each failed record has to be looked at by itself."""
+        by_class = set(self.policy.by_class.values())
+        if self.native and by_class and by_class != {self.answer}:
+            return True
+        return self.handler is not None and self.answer is None
+
+
+def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:
+    """Return what holds for each step: the author's handler goes before the configuration's.
+
+    Raises InvalidValue where `on` says RETRY and there is no budget for it.
+    """
+    # A record without a usable position is judged like one that cannot be read.
+    policies = {SOURCE: _stage_policy(StageKind.DESERIALIZE, pipeline.on_error, {}, config)}
+    for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
+        native = isinstance(step, Deserialize)
+        stage = StageKind.DESERIALIZE if native else StageKind.PROCESS
+        _check_budget(step.name, step.on, config)
+        policies[number] = _stage_policy(stage, step.on_error, step.on, config, native=native)
+    return policies
+
+
+def _stage_policy(
+    stage: StageKind,
+    on_error: Handler | None,
+    on: Mapping[str, Answer],
+    config: AgentConfig,
+    *,
+    native: bool = False,
+) -> StagePolicy:
+    handler = on_error or config.handlers.get(stage)
+    policy = config.errors.policy(stage)
+    policy = replace(
+        policy,
+        handled=handler is not None,
+        table=policy.table.extended(Kind.RETRIABLE, _retried(on)),
+        # Once its budget is spent, a class that is retried falls through like any other.
+        by_class={name: answer for name, answer in on.items() if answer is not Answer.RETRY},
+    )
+    if stage is StageKind.PROCESS:
+        # The executors have spent the budget before they tell of a failure.
+        policy = replace(policy, retry=RetryPolicy())
+    return StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
+
+
+def _check_budget(step: str, on: Mapping[str, Answer], config: AgentConfig) -> None:
+    if _retried(on) and config.errors.retry.limit == 0:
+        allowed = "a budget to retry with: errors.retries.limit or errors.retry.timeout"
+        raise InvalidValue(f"step {step!r}: on", "RETRY", allowed)
+
+
+def _retried(on: Mapping[str, Answer]) -> tuple[str, ...]:
+    return tuple(name for name, answer in on.items() if answer is Answer.RETRY)

@@ -1,0 +1,145 @@
+"""Answers by exception class and error condition, beside `on_error`: `on={...}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from agents import CONTINUE, FAIL, PAUSE, RETRY
+from agents.handlers import (
+    ErrorContext,
+    LogAndContinue,
+    LogAndPause,
+    OnClass,
+    Record,
+    RecordError,
+)
+from agents.pipeline import Pipeline
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
+from controlplane.domain.policy import Answer
+from controlplane.domain.states import ThreadStatus
+from tests.agents.engine.bench import Bench, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+def raising(row: Row) -> Row:
+    kinds = {"key": KeyError, "index": IndexError, "late": TimeoutError, "odd": ArithmeticError}
+    if row["value"] in kinds:
+        raise kinds[row["value"]](row["value"])
+    return row
+
+
+class Asked:
+    """Remembers what it was asked about, and lets it go."""
+
+    def __init__(self) -> None:
+        self.classes: list[str] = []
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        self.classes.append(exception.exception_class)
+        return CONTINUE
+
+
+def stepping(bench: Bench, on: OnClass, handler: Any = None) -> Pipeline:
+    builder = bench.define().process("check", raising, on=on, on_error=handler)
+    return builder.write(sink_to(bench.folder / "out"))
+
+
+def test_the_most_specific_class_answers_and_the_rest_falls_through(bench: Bench) -> None:
+    asked = Asked()
+    bench.add(
+        *[("a", n, value) for n, value in enumerate(("x", "key", "x", "odd", "index", "x"))],
+        *[("b", n, value) for n, value in enumerate(("key", "odd", "x"))],
+    )
+    on: OnClass = {LookupError: CONTINUE, "builtins.IndexError": PAUSE}
+    bench.start(stepping(bench, on, asked))
+    bench.wait_for_input()
+
+    assert bench.positions("a") == [0, 2]
+    assert bench.positions("b") == [2]
+    assert asked.classes == ["ArithmeticError", "ArithmeticError"]
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 1)
+    [paused] = bench.outbox.of(TaskPaused)
+    assert (paused.task, paused.position) == ("a", 4)
+
+
+def test_answers_by_class_are_counted_when_nobody_has_to_be_asked(bench: Bench) -> None:
+    values = ["odd", *["key"] * 250, "index", "key"]
+    bench.add(*[("a", n, value) for n, value in enumerate(values)], ("b", 0, "x"))
+    on: OnClass = {"KeyError": CONTINUE, IndexError: PAUSE}
+    bench.start(stepping(bench, on, LogAndContinue()), errors_examples_limit=3)
+    bench.wait_for_input()
+
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 1)
+    [paused] = bench.outbox.of(TaskPaused)
+    assert paused.position == 251
+    assert len(bench.dead_letters()) == 251
+
+
+def test_retry_makes_a_class_retriable_here_and_then_falls_through(bench: Bench) -> None:
+    asked = Asked()
+    bench.add(("a", 0, "odd"), ("a", 1, "key"), ("a", 2, "x"))
+    pipeline = stepping(bench, {ArithmeticError: RETRY}, asked)
+    bench.start(pipeline, errors_retries_limit=2, errors_retries_delay_max_ms=1)
+    bench.wait_for_input()
+
+    assert bench.positions("a") == [2]
+    assert asked.classes == ["ArithmeticError", "KeyError"]
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
+    attempts = [each.failure.attempts for each in bench.outbox.of(RecordFailed)]
+    assert attempts == [3, 1]
+    assert bench.outbox.of(RetriesCounted) == []
+
+
+def native(bench: Bench, on: OnClass, handler: Any) -> Pipeline:
+    number = F.lit(10) / F.col("value").cast("int")
+    builder = bench.define().deserialize("number", number, on=on, on_error=handler)
+    return builder.write(sink_to(bench.folder / "out"))
+
+
+def test_native_failures_are_told_apart_by_condition_and_by_jvm_class(bench: Bench) -> None:
+    bench.add(*[("a", n, value) for n, value in enumerate(("1", "x", "2", "0", "5"))])
+    bench.add(("b", 0, "0"), ("b", 1, "x"), ("b", 2, "5"), ("c", 0, "x"))
+    on: OnClass = {"CAST_INVALID_INPUT": CONTINUE, "java.lang.ArithmeticException": PAUSE}
+    bench.start(native(bench, on, None))
+    bench.wait_for_input()
+
+    assert bench.positions("a") == [0, 2]
+    assert bench.positions("b") == []
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2)
+    places = [(each.task, each.position) for each in bench.outbox.of(TaskPaused)]
+    assert places == [("a", 3), ("b", 0)]
+    conditions = {each.failure.condition for each in bench.outbox.of(RecordFailed)}
+    assert conditions == {"CAST_INVALID_INPUT", "DIVIDE_BY_ZERO"}
+
+
+def test_a_class_that_fails_ends_the_run(bench: Bench) -> None:
+    bench.add(("a", 0, "key"), ("b", 0, "index"))
+    thread = bench.start(stepping(bench, {"IndexError": FAIL}, LogAndPause()))
+    wait_until(lambda: thread.state is ThreadStatus.DEAD)
+    [died] = bench.outbox.of(ThreadDied)
+    assert "IndexError" in died.reason
+    assert bench.outbox.of(TaskPaused) == []
+
+
+@pytest.mark.parametrize(
+    "on",
+    [{"no such": PAUSE}, {int: PAUSE}, {ValueError: "PAUSE"}, {3: PAUSE}],
+    ids=["name", "class", "answer", "key"],
+)
+def test_what_is_no_answer_by_class_is_refused(bench: Bench, on: Any) -> None:
+    with pytest.raises(InvalidValue, match="step 'check': on"):
+        stepping(bench, on)
+
+
+def test_retry_without_a_budget_or_of_a_native_step_is_refused(bench: Bench) -> None:
+    with pytest.raises(InvalidValue, match="a budget to retry with"):
+        bench.start(stepping(bench, {TimeoutError: RETRY}))
+    with pytest.raises(InvalidValue, match="RETRY"):
+        native(bench, {"CAST_INVALID_INPUT": RETRY}, None)
