@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controlplane.domain.events import (
+    FAILED,
     ApplicationEvent,
     ApplicationLatched,
     ApplicationOpened,
@@ -73,11 +74,15 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
 
     `late` says that an older run speaks: it is counted and kept in history, and changes no status.
     """
-    state = _counted(replace(state, sequence=at.sequence), event, at)
+    state = replace(
+        state,
+        sequence=at.sequence,
+        failed=state.failed + (event.count if isinstance(event, FAILED) else 0),
+        counters=_counted(state.counters, event, at),
+        epoch=state.epoch if late else max(state.epoch, at.epoch),
+    )
     if late:
         return state
-    if at.epoch > state.epoch:
-        state = replace(state, epoch=at.epoch)
     moved = {"since": at.occurred_at, "status_sequence": at.sequence}
     match event:
         case RecordFailed(response=Response.CONTINUE):
@@ -102,42 +107,40 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
             return state
 
 
-def _counted(state: TaskState, event: TaskEvent, at: At) -> TaskState:
+def _counted(before: Counters, event: TaskEvent, at: At) -> Counters:
     match event:
         case RecordFailed():
-            return _failed(state, event, at, attempted=1)
+            return _failed(before, event, at, attempted=1)
         case FailuresCounted():
-            return _failed(state, event, at, attempted=event.count)
+            return _failed(before, event, at, attempted=event.count)
         case RetriesCounted():
-            return replace(state, counters=_retried(state.counters, event, at))
+            return _retried(before, event, at)
         case RecordsDeadLettered():
-            produced = state.counters.dlq_records_produced + event.count
-            return replace(state, counters=replace(state.counters, dlq_records_produced=produced))
+            produced = before.dlq_records_produced + event.count
+            return replace(before, dlq_records_produced=produced)
         case DeadLettersFailed():
-            failures = state.counters.dlq_produce_failures + event.failures
-            return replace(state, counters=replace(state.counters, dlq_produce_failures=failures))
+            failures = before.dlq_produce_failures + event.failures
+            return replace(before, dlq_produce_failures=failures)
         case TaskResumed(how=ResumeHow.SKIP):
-            skipped = state.counters.records_skipped + 1
-            return replace(state, counters=replace(state.counters, records_skipped=skipped))
+            return replace(before, records_skipped=before.records_skipped + 1)
         case _:
-            return state
+            return before
 
 
 def _failed(
-    state: TaskState, event: RecordFailed | FailuresCounted, at: At, *, attempted: int
-) -> TaskState:
-    """Count failed records, and all attempts at them; `attempted` includes recurrences."""
-    before, attempts = state.counters, event.failure.attempts
-    skipped = attempted if event.response is Response.CONTINUE else 0
-    counters = replace(
+    before: Counters, event: RecordFailed | FailuresCounted, at: At, *, attempted: int
+) -> Counters:
+    """Count all attempts at failed records; `attempted` includes recurrences."""
+    attempts = event.failure.attempts
+    return replace(
         before,
         record_failures=before.record_failures + attempted * attempts,
-        records_skipped=before.records_skipped + skipped,
+        records_skipped=before.records_skipped
+        + (attempted if event.response is Response.CONTINUE else 0),
         total_retries=before.total_retries + attempted * (attempts - 1),
         failures_logged=before.failures_logged + (attempted if event.logged else 0),
         last_failure_timestamp=_latest(before.last_failure_timestamp, at.occurred_at),
     )
-    return replace(state, failed=state.failed + event.count, counters=counters)
 
 
 def _retried(before: Counters, event: RetriesCounted, at: At) -> Counters:
