@@ -73,7 +73,8 @@ def _body(stored: StoredEvent) -> Body | None:
         # The fold does not look at bodies: a sender whose zlib was broken is found out here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
         return None
-    return bodies[stored.sequence - row[0]]
+    index: int = stored.sequence - row[0]
+    return bodies[index]
 
 
 def read_about(
