@@ -10,10 +10,10 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test conformance lint check bench screenshots requirements clean
+.PHONY: help up demo test conformance chaos-fold lint check bench screenshots requirements clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements/tools.txt requirements/dev.txt requirements/demo.txt requirements/redis.txt scripts/venv
 	@scripts/venv
@@ -30,6 +30,9 @@ test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resum
 
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
+
+chaos-fold: $(STAMP)  ## kill workers and PostgreSQL at random while events come, some ten minutes
+	@$(PY) -m tests.chaos_fold $(ARGS)
 
 lint: $(STAMP)  ## format, style, types, import contracts, missing migrations
 	.venv/bin/ruff format --check .

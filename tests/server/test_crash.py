@@ -145,3 +145,16 @@ def test_flushall_in_flight_loses_and_doubles_nothing(
         wait_until(spool.is_heard)
 
     assert_all_once_and_in_order(redis, spool)
+
+
+def test_a_postgresql_that_is_killed_in_flight_loses_and_doubles_nothing() -> None:
+    """A short `make chaos-fold`, with servers of its own."""
+    storm = subprocess.run(
+        [sys.executable, "-m", "tests.chaos_fold", "--kills", "3", "--crashes", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert storm.returncode == 0, storm.stderr
+    assert "none lost, none doubled, all in order" in storm.stdout
