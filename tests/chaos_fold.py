@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from controlplane import embedded
 from controlplane.domain import ids, keys
+from controlplane.domain.events import RecordFailed
 from controlplane.embedded.postgres import Postgres
 from tests import services
 
@@ -194,7 +195,8 @@ def check(sender: Sender) -> None:
     connection.close()
     for application in APPLICATIONS:
         whole = streams.log(application)
-        positions = [getattr(each.event.data, "position", None) for each in whole]
+        said = [each.event.data for each in whole]
+        positions = [each.position or 0 for each in said if isinstance(each, RecordFailed)]
         lost = set(range(len(sender.sent[application]))) - set(positions)
         assert not lost, f"{application}: {len(lost)} events are lost, {sorted(lost)[:5]} first"
         assert len(positions) == len(set(positions)), f"{application}: events are there twice"
