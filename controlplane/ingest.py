@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 from django.db import DataError, transaction
 
-from controlplane import broker, projections, relay, store
+from controlplane import broker, past, projections, relay, store
 from controlplane.domain import ids, keys
 from controlplane.domain.events import ApplicationEvent, CommandEvent, InstanceStarted, StoredEvent
 from controlplane.domain.names import check_name
@@ -108,6 +108,7 @@ def _drain_until(deadline: float, application: str) -> tuple[int, bool]:
             continue
         _confirm(redis, application, entries)
         _tell(application, stored)
+        past.keep_if_due(application)
         events += len(stored)
         begin = f"({entries[-1].id}"
         packed = sum(len(entry.events) for entry in entries)

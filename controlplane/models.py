@@ -17,8 +17,9 @@ class Stream(models.Model):
     cursor = models.TextField()
     #: How often Redis lost the stream, so that the cursor had to begin again.
     generation = models.IntegerField()
-    #: The sequence of the newest event.
+    #: The sequence of the newest event, and when it came.
     sequence = models.BigIntegerField()
+    received_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "stream"
@@ -128,6 +129,59 @@ class Quarantine(models.Model):
 
     def __str__(self) -> str:
         return f"{self.application} {self.entry}: {self.reason}"
+
+
+class Kept(models.Model):
+    """Base of the states that are kept as they were at a position: those that had changed since
+    the position before. The newest row of a key up to a position is what was true there."""
+
+    pk = models.CompositePrimaryKey("application", "kind", "key", "position")
+    application = models.TextField()
+    #: The name of the view that the state is of, and its key there.
+    kind = models.TextField()
+    key = models.TextField()
+    position = models.BigIntegerField()
+    state = models.TextField()
+
+    class Meta:
+        abstract = True
+
+
+class Snapshot(Kept):
+    """A state kept so that the past is found quickly; it can be derived again from the log."""
+
+    class Meta:
+        db_table = "snapshot"
+
+    def __str__(self) -> str:
+        return f"{self.application} @ {self.position} {self.kind} {self.key}"
+
+
+class Base(models.Model):
+    """A position that the log may begin after: what was true there is in `BaseState`, verified."""
+
+    pk = models.CompositePrimaryKey("application", "position")
+    application = models.TextField()
+    position = models.BigIntegerField()
+    #: When the event at the position came.
+    received_at = models.DateTimeField()
+    made_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "base"
+
+    def __str__(self) -> str:
+        return f"{self.application} @ {self.position}"
+
+
+class BaseState(Kept):
+    """A state at a base: the truth in place of the events up to there, once they are dropped."""
+
+    class Meta:
+        db_table = "base_state"
+
+    def __str__(self) -> str:
+        return f"{self.application} @ {self.position} {self.kind} {self.key}"
 
 
 class Sighting(models.Model):

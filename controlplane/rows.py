@@ -37,6 +37,14 @@ class View(Generic[S]):
     model: type[models.View]
     state: type[S]
     columns: Callable[[S], Row]
+    #: The key beside the application as one text, of a state and in SQL of its row.
+    key: Callable[[S], str]
+    key_sql: str
+
+    @property
+    def table(self) -> str:
+        """The name of the view's table."""
+        return self.model._meta.db_table
 
     def row(self, state: S) -> Row:
         """Return the whole row of `state`."""
@@ -78,7 +86,7 @@ def live_rows(model: type[fields.Model], application: str) -> list[Row]:
     types = _columns(model)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {', '.join(types)} FROM {model._meta.db_table} WHERE {_owner(model)} = %s",
+            f"SELECT {', '.join(types)} FROM {model._meta.db_table} WHERE {owner(model)} = %s",
             [application],
         )
         rows = [dict(zip(types, values, strict=True)) for values in cursor.fetchall()]
@@ -99,7 +107,7 @@ def delete(model: type[fields.Model], application: str) -> None:
     """Delete all rows of an application."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"DELETE FROM {model._meta.db_table} WHERE {_owner(model)} = %s", [application]
+            f"DELETE FROM {model._meta.db_table} WHERE {owner(model)} = %s", [application]
         )
 
 
@@ -112,7 +120,8 @@ def _key(model: type[fields.Model]) -> list[str]:
     return [field.column for field in model._meta.pk_fields if field.column]
 
 
-def _owner(model: type[fields.Model]) -> str:
+def owner(model: type[fields.Model]) -> str:
+    """Return the column that names the application."""
     return "name" if model is models.Application else "application"
 
 
@@ -183,9 +192,48 @@ def _group(state: GroupState) -> Row:
     }
 
 
-APPLICATIONS = View(model=models.Application, state=ApplicationState, columns=_application)
-INSTANCES = View(model=models.Instance, state=InstanceState, columns=_instance)
-THREADS = View(model=models.Thread, state=ThreadState, columns=_thread)
-TASKS = View(model=models.Task, state=TaskState, columns=_task)
-COMMANDS = View(model=models.Command, state=CommandState, columns=_command)
-GROUPS = View(model=models.ErrorGroup, state=GroupState, columns=_group)
+APPLICATIONS = View(
+    model=models.Application,
+    state=ApplicationState,
+    columns=_application,
+    key=lambda state: state.name,
+    key_sql="name",
+)
+INSTANCES = View(
+    model=models.Instance,
+    state=InstanceState,
+    columns=_instance,
+    key=lambda state: str(state.id),
+    key_sql="id::text",
+)
+THREADS = View(
+    model=models.Thread,
+    state=ThreadState,
+    columns=_thread,
+    # Neither of the two has a space in it.
+    key=lambda state: f"{state.pipeline} {state.checkpoint}",
+    key_sql="pipeline || ' ' || checkpoint",
+)
+TASKS = View(
+    model=models.Task,
+    state=TaskState,
+    columns=_task,
+    key=lambda state: str(UUID(state.id.digest)),
+    key_sql="digest::text",
+)
+COMMANDS = View(
+    model=models.Command,
+    state=CommandState,
+    columns=_command,
+    key=lambda state: str(state.id),
+    key_sql="id::text",
+)
+GROUPS = View(
+    model=models.ErrorGroup,
+    state=GroupState,
+    columns=_group,
+    key=lambda state: state.fingerprint,
+    key_sql="fingerprint",
+)
+#: Every view that holds states.
+STATES: tuple[View[Any], ...] = (APPLICATIONS, INSTANCES, THREADS, TASKS, COMMANDS, GROUPS)

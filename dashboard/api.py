@@ -25,6 +25,8 @@ from dashboard.people import NOT_AN_OPERATOR, person
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 PROBLEMS = {400: serializers.Problem, 403: serializers.Problem, 404: serializers.Problem}
+#: Of what can be asked for as it was.
+PAST = PROBLEMS | {410: serializers.Problem}
 
 
 class HasRole(BasePermission):
@@ -76,24 +78,38 @@ def _paged(page: queries.Page[Any], row: type[fields.Serializer[Any]]) -> Respon
     return Response({"results": row(page.rows, many=True).data, "next": page.next})
 
 
+def when_asked(wanted: dict[str, Any]) -> queries.AsOf | None:
+    """Take `as_of` out of what is wanted; None means now."""
+    text = wanted.pop("as_of", None)
+    return None if text is None else queries.as_of(text)
+
+
 class Applications(View):
     """All applications."""
 
     @extend_schema(
-        operation_id="applications_list", responses={200: serializers.Application(many=True)}
+        operation_id="applications_list",
+        parameters=[serializers.AsOfQuery],
+        responses={200: serializers.Application(many=True)} | PAST,
     )
     def get(self, request: Request) -> Response:
         """List all applications by name."""
-        return Response(serializers.Application(queries.applications(), many=True).data)
+        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        found = queries.past.applications(when) if when else queries.applications()
+        return Response(serializers.Application(found, many=True).data)
 
 
 class Application(View):
     """One application."""
 
-    @extend_schema(responses={200: serializers.Application} | PROBLEMS)
+    @extend_schema(
+        parameters=[serializers.AsOfQuery], responses={200: serializers.Application} | PAST
+    )
     def get(self, request: Request, name: str) -> Response:
         """Return one application."""
-        return Response(serializers.Application(queries.application(name)).data)
+        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        found = queries.past.application(name, when) if when else queries.application(name)
+        return Response(serializers.Application(found).data)
 
 
 class Tasks(View):
@@ -102,7 +118,7 @@ class Tasks(View):
     @extend_schema(
         operation_id="tasks_list",
         parameters=[serializers.TaskQuery],
-        responses={200: page_of(serializers.Task)} | PROBLEMS,
+        responses={200: page_of(serializers.Task)} | PAST,
     )
     def get(self, request: Request) -> Response:
         """List tasks of all checkpoints, also of those that no run uses any more.
@@ -110,18 +126,25 @@ class Tasks(View):
         One that never failed is RUNNING and has no row.
         """
         wanted = asked(serializers.TaskQuery, request.query_params)
-        cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
-        page = queries.tasks(queries.TaskFilter(**wanted), cursor=cursor, limit=limit)
+        when, cursor, limit = when_asked(wanted), wanted.pop("cursor", None), wanted.pop("limit")
+        filter = queries.TaskFilter(**wanted)
+        page = (
+            queries.past.tasks(filter, when, cursor=cursor, limit=limit)
+            if when
+            else queries.tasks(filter, cursor=cursor, limit=limit)
+        )
         return _paged(page, serializers.Task)
 
 
 class Task(View):
     """One task."""
 
-    @extend_schema(responses={200: serializers.Task} | PROBLEMS)
+    @extend_schema(parameters=[serializers.AsOfQuery], responses={200: serializers.Task} | PAST)
     def get(self, request: Request, digest: str) -> Response:
         """Return one task by its id."""
-        return Response(serializers.Task(queries.task(digest).state).data)
+        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        found = queries.past.task(digest, when) if when else queries.task(digest)
+        return Response(serializers.Task(found.state).data)
 
 
 class Failures(View):
@@ -146,15 +169,20 @@ class ErrorGroups(View):
     """Failed records by cause."""
 
     @extend_schema(
+        operation_id="errors_list",
         parameters=[serializers.GroupQuery],
-        responses={200: page_of(serializers.ErrorGroup)} | PROBLEMS,
+        responses={200: page_of(serializers.ErrorGroup)} | PAST,
     )
     def get(self, request: Request) -> Response:
         """List error groups, those that failed last first."""
         wanted = asked(serializers.GroupQuery, request.query_params)
-        return _paged(
-            queries.groups(wanted.pop("application", None), **wanted), serializers.ErrorGroup
+        when, application = when_asked(wanted), wanted.pop("application", None)
+        page = (
+            queries.past.groups(application, when, **wanted)
+            if when
+            else queries.groups(application, **wanted)
         )
+        return _paged(page, serializers.ErrorGroup)
 
 
 class Commands(View):

@@ -12,6 +12,7 @@ from rest_framework.views import exception_handler
 from controlplane.domain.errors import (
     ApplicationLatched,
     ArresterError,
+    BeforeHistory,
     CommandRefused,
     GroupRefused,
     InvalidConfiguration,
@@ -22,6 +23,7 @@ from controlplane.domain.errors import (
 
 STATUS_CODES: dict[type[ArresterError], int] = {
     ApplicationLatched: 409,
+    BeforeHistory: 410,
     CommandRefused: 409,
     GroupRefused: 409,
     InvalidConfiguration: 400,
@@ -58,6 +60,9 @@ def _said(error: ArresterError) -> dict[str, Any]:
                 "value": _plain(error.value),
                 "allowed": _encodable(error.allowed),
             }
+        case BeforeHistory():
+            oldest = None if error.moment is None else error.moment.isoformat()
+            said |= {"oldest": oldest, "position": error.position}
         case CommandRefused() | GroupRefused():
             said |= {"state": error.state, "position": error.sequence}
     return said

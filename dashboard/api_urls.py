@@ -5,15 +5,27 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from dashboard import api
+from dashboard import api, api_parts
 
 urlpatterns = [
     path("applications", api.Applications.as_view(), name="api-applications"),
     path("applications/<str:name>", api.Application.as_view(), name="api-application"),
+    path("applications/<str:name>/instances", api_parts.Instances.as_view(), name="api-instances"),
+    path(
+        "applications/<str:name>/instances/<uuid:id>",
+        api_parts.Instance.as_view(),
+        name="api-instance",
+    ),
+    path("applications/<str:name>/threads", api_parts.Threads.as_view(), name="api-threads"),
     path("tasks", api.Tasks.as_view(), name="api-tasks"),
     path("tasks/<str:digest>", api.Task.as_view(), name="api-task"),
     path("failures", api.Failures.as_view(), name="api-failures"),
     path("errors", api.ErrorGroups.as_view(), name="api-errors"),
+    path(
+        "errors/<str:application>/<str:fingerprint>",
+        api_parts.ErrorGroup.as_view(),
+        name="api-error",
+    ),
     path("commands", api.Commands.as_view(), name="api-commands"),
     path("commands/<uuid:id>", api.Command.as_view(), name="api-command"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),

@@ -17,7 +17,8 @@ from controlplane.domain.stream import task_id
 LIMIT, MOST = 50, 500
 
 
-def _choices(enum: Any) -> list[str]:
+def choices(enum: Any) -> list[str]:
+    """Return the values of an enumeration."""
     return [member.value for member in enum]
 
 
@@ -37,7 +38,7 @@ class Application(serializers.Serializer[Any]):
     """An application: its state, and the counts of what it is made of."""
 
     name = serializers.CharField(source="state.name")
-    status = serializers.ChoiceField(_choices(ApplicationStatus), source="state.status.value")
+    status = serializers.ChoiceField(choices(ApplicationStatus), source="state.status.value")
     since = serializers.DateTimeField(source="state.since", allow_null=True)
     reason = serializers.CharField(source="state.reason", allow_null=True)
     actor = serializers.CharField(source="state.actor", allow_null=True)
@@ -76,7 +77,7 @@ class Task(serializers.Serializer[Any]):
     pipeline = serializers.CharField(source="id.pipeline")
     checkpoint = serializers.CharField(source="id.checkpoint")
     key = serializers.CharField(source="id.key", allow_null=True, allow_blank=True)
-    status = serializers.ChoiceField(_choices(TaskStatus), source="status.value")
+    status = serializers.ChoiceField(choices(TaskStatus), source="status.value")
     since = serializers.DateTimeField(allow_null=True)
     position = serializers.IntegerField(
         allow_null=True, help_text="Of the record that a stopped task stands at."
@@ -154,7 +155,7 @@ class Delivery(serializers.Serializer[Any]):
     """A command's life at one instance."""
 
     instance = serializers.UUIDField()
-    status = serializers.ChoiceField(_choices(CommandStatus), source="status.value")
+    status = serializers.ChoiceField(choices(CommandStatus), source="status.value")
     delivered_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_null=True)
@@ -164,12 +165,12 @@ class Command(serializers.Serializer[Any]):
     """A wish, and what became of it."""
 
     id = serializers.UUIDField()
-    kind = serializers.ChoiceField(_choices(CommandKind), source="kind.value")
+    kind = serializers.ChoiceField(choices(CommandKind), source="kind.value")
     application = serializers.CharField()
     task = serializers.CharField(source="task.digest", allow_null=True, default=None)
     actor = serializers.CharField()
     reason = serializers.CharField(allow_null=True)
-    status = serializers.ChoiceField(_choices(CommandStatus), source="status.value")
+    status = serializers.ChoiceField(choices(CommandStatus), source="status.value")
     position = serializers.IntegerField(allow_null=True)
     issued_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
@@ -186,7 +187,7 @@ class NewCommand(serializers.Serializer[Any]):
     id = serializers.UUIDField(
         required=False, help_text="Said again, it is the same command. Or an Idempotency-Key."
     )
-    kind = serializers.ChoiceField(_choices(CommandKind))
+    kind = serializers.ChoiceField(choices(CommandKind))
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
     reason = serializers.CharField(
@@ -205,7 +206,19 @@ class Problem(serializers.Serializer[Any]):
     value = serializers.JSONField(required=False, help_text="what it was,")
     allowed = serializers.CharField(required=False, help_text="and what it may be.")
     state = serializers.CharField(required=False, help_text="409: the state that forbids it,")
+    oldest = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="410: the oldest time that is known,"
+    )
     position = serializers.IntegerField(required=False, help_text="and where in the log.")
+
+
+class AsOfQuery(serializers.Serializer[Any]):
+    """When: now, unless something else is said."""
+
+    as_of = serializers.CharField(
+        required=False,
+        help_text="A time (of the server), or a position of one application: @18233.",
+    )
 
 
 class PageQuery(serializers.Serializer[Any]):
@@ -236,17 +249,17 @@ class CommandQuery(ApplicationQuery):
     task = _task_id()
 
 
-class GroupQuery(ApplicationQuery):
+class GroupQuery(ApplicationQuery, AsOfQuery):
     """Filters of the list of error groups."""
 
     text = serializers.CharField(required=False, help_text="In the class or the message.")
 
 
-class TaskQuery(ApplicationQuery):
+class TaskQuery(ApplicationQuery, AsOfQuery):
     """Filters of the list of tasks."""
 
     pipeline = serializers.CharField(required=False)
-    state = serializers.ChoiceField(_choices(TaskStatus), required=False)
+    state = serializers.ChoiceField(choices(TaskStatus), required=False)
 
 
 class FailureQuery(ApplicationQuery):

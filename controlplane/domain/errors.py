@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 
 class ArresterError(Exception):
     """Base of all errors that we raise on purpose; its message is fit for a person."""
@@ -52,6 +54,17 @@ class GroupRefused(ArresterError):
 
 class NotFound(ArresterError):
     """There is no such thing, or not any more; the message names it."""
+
+
+class BeforeHistory(ArresterError):
+    """The log does not go back so far; ask for `moment` (a time) or `position`, or later."""
+
+    def __init__(self, application: str, *, position: int, moment: datetime | None) -> None:
+        since = "" if moment is None else f", {moment:%Y-%m-%d %H:%M:%S} UTC"
+        super().__init__(f"the history of {application} begins at @{position}{since}")
+        self.application = application
+        self.position = position
+        self.moment = moment
 
 
 class ApplicationLatched(ArresterError):

@@ -6,6 +6,7 @@ a cursor that is not ours raises InvalidValue. Times are aware, in UTC.
 
 from __future__ import annotations
 
+from controlplane.queries import past
 from controlplane.queries.answers import (
     ApplicationMinute,
     FailureFilter,
@@ -39,6 +40,7 @@ from controlplane.queries.lists import (
     stopped_by_group,
     tasks,
 )
+from controlplane.queries.moments import AsOf, as_of, position
 from controlplane.queries.operations import health, lag, lags, quarantine
 from controlplane.queries.standing import (
     command,
@@ -46,6 +48,7 @@ from controlplane.queries.standing import (
     group,
     groups,
     held,
+    instance,
     instances,
     task,
     threads,
@@ -53,11 +56,11 @@ from controlplane.queries.standing import (
 from controlplane.queries.summaries import application, applications, overview, pipelines
 
 __all__ = [
-    "ApplicationMinute", "FailureFilter", "GroupDetail", "Health", "Lag", "MinuteCount",
+    "ApplicationMinute", "AsOf", "FailureFilter", "GroupDetail", "Health", "Lag", "MinuteCount",
     "Neighbours", "Overview", "Page", "Pipeline", "Quarantined", "Reach", "Summary", "TaskDetail",
-    "TaskFilter",
-    "application", "applications", "command", "commands", "event", "failures", "group",
-    "group_occurrences", "groups", "health", "heard", "held", "instances", "lag", "lags",
-    "minutes", "minutes_by_application", "neighbours", "open_commands", "overview", "pipelines",
-    "positions", "quarantine", "stopped_by_group", "task", "task_history", "tasks", "threads",
+    "TaskFilter", "application", "applications", "as_of", "command", "commands", "event",
+    "failures", "group", "group_occurrences", "groups", "health", "heard", "held", "instance",
+    "instances", "lag", "lags", "minutes", "minutes_by_application", "neighbours",
+    "open_commands", "overview", "past", "pipelines", "position", "positions", "quarantine",
+    "stopped_by_group", "task", "task_history", "tasks", "threads",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.models import Sum
 
 from controlplane import models, rows, store
-from controlplane.columns import fit
+from controlplane.columns import MOST, fit
 from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import cursors
@@ -20,8 +20,21 @@ def event(application: str, sequence: int) -> StoredEvent:
     return store.read_one(application, sequence)
 
 
-def task_history(digest: str, *, cursor: str | None = None, limit: int = 50) -> Page[StoredEvent]:
-    """Return what happened to a task, newest first, without bodies; commands for it included."""
+def event_if_kept(application: str, sequence: int) -> StoredEvent | None:
+    """Return one event with its body; None for position 0, and for what retention has dropped."""
+    try:
+        return store.read_one(application, sequence) if sequence else None
+    except NotFound:
+        return None
+
+
+def task_history(
+    digest: str, *, cursor: str | None = None, limit: int = 50, until: int = MOST
+) -> Page[StoredEvent]:
+    """Return what happened to a task, newest first, without bodies; commands for it included.
+
+    Nothing that stands after position `until` is in it.
+    """
     task = _uuid("task", digest)
     found = rows.TASKS.load("digest = %s", [task])
     if not found:
@@ -32,7 +45,7 @@ def task_history(digest: str, *, cursor: str | None = None, limit: int = 50) -> 
         application,
         task=task,
         commands=[command.id for command in commands],
-        before=cursors.unpack(cursor, int),
+        before=min(cursors.unpack(cursor, int) or MOST, until + 1),
         limit=cursors.bounded(limit) + 1,
     )
     return cursors.page(events, limit=limit, key=lambda each: each.sequence)

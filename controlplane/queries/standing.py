@@ -45,6 +45,13 @@ def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, 
     return tuple(rows.INSTANCES.load(f"{where} LIMIT %s", [application, OVER, cursors.MOST_ROWS]))
 
 
+def instance(application: str, id: UUID) -> InstanceState:
+    """Return an instance; raise NotFound."""
+    for state in rows.INSTANCES.load("application = %s AND id = %s", [application, id]):
+        return state
+    raise NotFound(f"there is no instance {id} of {application!r}")
+
+
 def threads(application: str) -> tuple[ThreadState, ...]:
     """Return the newest run of each pipeline at each checkpoint, live ones first."""
     where = "application = %s ORDER BY status DESC, pipeline, since DESC NULLS LAST, checkpoint"
@@ -62,9 +69,7 @@ def task(digest: str) -> TaskDetail:
     return TaskDetail(
         state=state,
         thread=found[0] if found else None,
-        failure=history.event(id.application, state.failure_sequence)
-        if state.failure_sequence
-        else None,
+        failure=history.event_if_kept(id.application, state.failure_sequence),
         open_command=waiting[0] if waiting else None,
         last_command=newest[0] if newest else None,
     )
@@ -125,14 +130,12 @@ def group(application: str, fingerprint: str) -> GroupDetail:
     (state,) = found
     stopped = rows.TASKS.load(
         "application = %s AND fingerprint = %s AND status <> 'RUNNING'"
-        " ORDER BY since DESC LIMIT %s",
+        " ORDER BY since DESC, digest DESC LIMIT %s",
         [application, fingerprint, cursors.MOST_ROWS],
     )
     return GroupDetail(
         state=state,
-        example=history.event(application, state.example_sequence)
-        if state.example_sequence
-        else None,
+        example=history.event_if_kept(application, state.example_sequence),
         stopped=tuple(stopped),
     )
 

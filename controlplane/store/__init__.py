@@ -1,4 +1,5 @@
-"""The only code that touches the tables event, event_body, batch_seen, stream and quarantine.
+"""The only code that touches the tables of the log: event, event_body, batch_seen, stream,
+quarantine, snapshot, base and base_state.
 
 The log only grows, and only under the lock of its stream: whoever appends counts the sequence on,
 so nothing ever appears behind a reader.
@@ -7,8 +8,20 @@ so nothing ever appears behind a reader.
 from __future__ import annotations
 
 from controlplane.store.appending import Batch, append, ensure_partitions, notify, remember
+from controlplane.store.kept import (
+    Base,
+    Kept,
+    base,
+    forget_snapshots,
+    keep_snapshot,
+    kept,
+    kept_of,
+    nearest,
+    snapshot_views,
+)
 from controlplane.store.log import (
     Failures,
+    position_at,
     read,
     read_about,
     read_failures,
@@ -37,8 +50,10 @@ from controlplane.store.streams import (
 )
 
 __all__ = [
-    "BEGINNING", "Batch", "Failures", "KeptAside", "Stream", "append", "begin_again",
-    "count_kept_aside", "ensure_partitions", "exclusively", "keep_aside", "known", "lock", "look",
-    "mark_requeued", "move", "notify", "open_stream", "read", "read_about", "read_failures",
-    "read_kept_aside", "read_next", "read_one", "remember", "seen", "waiting_kept_aside",
+    "BEGINNING", "Base", "Batch", "Failures", "Kept", "KeptAside", "Stream", "append", "base",
+    "begin_again", "count_kept_aside", "ensure_partitions", "exclusively", "forget_snapshots",
+    "keep_aside", "keep_snapshot", "kept", "kept_of", "known", "lock", "look", "mark_requeued",
+    "move", "nearest", "notify", "open_stream", "position_at", "read", "read_about",
+    "read_failures", "read_kept_aside", "read_next", "read_one", "remember", "seen",
+    "snapshot_views", "waiting_kept_aside",
 ]  # fmt: skip

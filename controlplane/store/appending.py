@@ -91,6 +91,7 @@ def append(
     stream: Stream, batches: Iterable[Batch], *, received_at: datetime
 ) -> tuple[Stream, list[StoredEvent]]:
     """Append batches to a locked stream; return it with its new length, and what was stored."""
+    received_at = stream.moment(received_at)
     layout = lay_out(stream, batches, received_at=received_at)
     stored = layout.stored
     if not stored:
@@ -99,9 +100,10 @@ def append(
     end = stored[-1].sequence
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE stream SET sequence = %s WHERE application = %s", [end, stream.application]
+            "UPDATE stream SET sequence = %s, received_at = %s WHERE application = %s",
+            [end, received_at, stream.application],
         )
-    stream = replace(stream, sequence=end)
+    stream = replace(stream, sequence=end, received_at=received_at)
     notify(stream)
     return stream, stored
 
@@ -142,7 +144,7 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
         packed = batch.packed
         if packed is None and any(event.body is not None for event in batch.events):
             packed = wire.encode_batch(batch.events)
-        if packed is not None:
+        if packed is not None and batch.events:
             bodies.append((name, first, day, len(batch.events), packed))
     return Layout(stored=stored, events=[_row(each, day) for each in stored], bodies=bodies)
 

@@ -33,17 +33,61 @@ Row = tuple[Any, ...]
 Parameter = Any
 
 
-def read(application: str, *, after: int = 0, chunk: int = 2000) -> Iterator[StoredEvent]:
-    """Return the log in order, without bodies, a chunk at a time."""
+def read(
+    application: str,
+    *,
+    after: int = 0,
+    until: int = MOST,
+    about: Mapping[str, str | UUID] | None = None,
+    chunk: int = 2000,
+) -> Iterator[StoredEvent]:
+    """Return the log in order, without bodies, a chunk at a time.
+
+    With `about`, only events that are of no task, or whose columns are equal to any of these.
+    """
+    condition, wanted = _about(about)
     while True:
         rows = _select(
-            "WHERE application = %s AND sequence > %s ORDER BY sequence LIMIT %s",
-            [application, after, chunk],
+            f"WHERE application = %s AND sequence > %s AND sequence <= %s{condition}"
+            " ORDER BY sequence LIMIT %s",
+            [application, after, until, *wanted, chunk],
         )
         yield from rows
         if len(rows) < chunk:
             return
         after = rows[-1].sequence
+
+
+def _about(about: Mapping[str, str | UUID] | None) -> tuple[str, list[Parameter]]:
+    if about is None:
+        return "", []
+    conditions = ["task IS NULL", *(f"{column} = %s" for column in about)]
+    return f" AND ({' OR '.join(conditions)})", list(about.values())
+
+
+def position_at(application: str, moment: datetime) -> int:
+    """Return the last position whose event had come by `moment`; 0 where none had."""
+    day = moment.astimezone(UTC).date()
+    ends = "SELECT min(sequence), max(sequence) FROM event WHERE application = %s AND day"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{ends} = %s", [application, day])
+        first, last = cursor.fetchone()
+        if first is not None:
+            before, after = first - 1, last + 1
+            # Times stand in the order of positions, so they need no index of their own.
+            while after - before > 1:
+                middle = (before + after) // 2
+                cursor.execute(
+                    "SELECT sequence, received_at FROM event WHERE application = %s AND day = %s"
+                    " AND sequence >= %s ORDER BY sequence LIMIT 1",
+                    [application, day, middle],
+                )
+                found, received_at = cursor.fetchone()
+                before, after = (found, after) if received_at <= moment else (before, middle)
+            if before >= first:
+                return int(before)
+        cursor.execute(f"{ends} < %s", [application, day])
+        return int(cursor.fetchone()[1] or 0)
 
 
 def read_one(application: str, sequence: int) -> StoredEvent:

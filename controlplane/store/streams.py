@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -26,9 +27,16 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
     generation: int
     sequence: int
+    #: When the newest event came; None while there is none.
+    received_at: datetime | None = None
+
+    def moment(self, now: datetime) -> datetime:
+        """Return `now`, or the time of the newest event where a clock went back: in a log, what
+        came later stands later."""
+        return now if self.received_at is None else max(now, self.received_at)
 
 
-_COLUMNS = "application, cursor, generation, sequence"
+_COLUMNS = "application, cursor, generation, sequence, received_at"
 
 
 def open_stream(application: str) -> None:
@@ -128,9 +136,15 @@ def _one(application: str, statement: str) -> Stream:
     return _stream(row)
 
 
-def _stream(row: tuple[str, str, int, int]) -> Stream:
-    application, cursor, generation, sequence = row
-    return Stream(application=application, cursor=cursor, generation=generation, sequence=sequence)
+def _stream(row: tuple[str, str, int, int, datetime | None]) -> Stream:
+    application, cursor, generation, sequence, received_at = row
+    return Stream(
+        application=application,
+        cursor=cursor,
+        generation=generation,
+        sequence=sequence,
+        received_at=received_at,
+    )
 
 
 def _set_cursor(application: str, cursor: str, *, generation: int) -> None:

@@ -303,3 +303,26 @@ def test_readyz_says_what_is_away(client: Client, db: None, settings: Any) -> No
 def test_pages_say_that_redis_is_away(operator: Client, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert b"Redis is away" in operator.get("/").content
+
+
+def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer: Client) -> None:
+    before = read(viewer, "applications/flights")["position"]
+    task = flights.pauses("JFK", held=12).digest
+    paused = datetime.now(UTC).isoformat()
+    flights.skips("EWR", 40)
+
+    (group,) = read(viewer, "errors", as_of=paused)["results"]
+    for path in ("applications", "applications/flights", f"tasks/{task}", "tasks", "errors"):
+        assert read(viewer, path, as_of=datetime.now(UTC).isoformat()) == read(viewer, path)
+    for path in ("applications/flights/instances", "applications/flights/threads"):
+        assert read(viewer, path, as_of=paused) == read(viewer, path) != []
+    (instance,) = read(viewer, "applications/flights/instances")
+    path = f"applications/flights/instances/{instance['id']}"
+    assert read(viewer, path) == read(viewer, path, as_of=paused) == instance
+    one = read(viewer, f"errors/flights/{group['fingerprint']}", as_of=paused)
+    assert one == group
+    assert read(viewer, "applications/flights", as_of=paused)["failed"] == 1
+    assert read(viewer, "tasks", application="flights", as_of=f"@{before}")["results"] == []
+    read(viewer, f"tasks/{task}", as_of=f"@{before}", status=404)
+    assert read(viewer, "tasks", as_of="@1", status=400)["field"] == "as_of"
+    assert read(viewer, "applications", as_of="soon", status=400)["field"] == "as_of"

@@ -1,0 +1,121 @@
+"""How things stood: the states of an application at any position that its log goes back to.
+
+They are the states that were kept nearest before the position, and the events since then folded
+over them: a bounded number, since `keep_if_due` keeps states every so often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import transaction
+
+from controlplane import rows, store
+from controlplane.domain.errors import BeforeHistory
+from controlplane.domain.states import (
+    AnyState,
+    ApplicationState,
+    CommandState,
+    GroupState,
+    InstanceState,
+    TaskState,
+    ThreadState,
+)
+from controlplane.domain.stream import StreamState, empty
+
+#: What the past costs at most: as many events are folded for any answer.
+EVENTS_PER_SNAPSHOT = 10_000
+_VIEWS: Mapping[str, rows.View[Any]] = {view.table: view for view in rows.STATES}
+_VIEW_OF: Mapping[type[Any], rows.View[Any]] = {view.state: view for view in rows.STATES}
+
+
+def at(
+    application: str,
+    position: int,
+    *,
+    states: Iterable[tuple[rows.View[Any], str]] | None = None,
+    about: Mapping[str, str | UUID] | None = None,
+) -> StreamState:
+    """Return the states of an application as they were at `position`.
+
+    With `states` (views and keys) only those are loaded, and with `about` only events that may
+    touch them are folded (see `store.read`); the other states that come out are not true then.
+    Raises BeforeHistory where the log does not go back so far.
+    """
+    begin = store.base(application)
+    if position < begin.position:
+        raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
+    near = store.nearest(application, position)
+    if states is None:
+        kept = store.kept(application, near)
+    else:
+        wanted = [(view.table, key) for view, key in states]
+        kept = store.kept_of(application, near, wanted)
+    state = loaded(application, kept)
+    return state.fold(store.read(application, after=near, until=position, about=about))
+
+
+def loaded(application: str, kept: Iterable[store.Kept]) -> StreamState:
+    """Return a stream's states as they were kept; kinds that are no states are passed over."""
+    state = empty(application)
+    for each in kept:
+        view = _VIEWS.get(each.kind)
+        if view is not None:
+            hold(state, msgspec.json.decode(each.state, type=view.state))
+    return state
+
+
+def hold(stream: StreamState, state: AnyState) -> None:
+    """Put a state in its place."""
+    match state:
+        case ApplicationState():
+            stream.application = state
+        case TaskState():
+            stream.tasks[state.id.digest] = state
+        case ThreadState():
+            stream.threads[(state.pipeline, state.checkpoint)] = state
+        case InstanceState():
+            stream.instances[state.id] = state
+        case CommandState():
+            stream.commands[state.id] = state
+        case GroupState():
+            stream.groups[state.fingerprint] = state
+
+
+def touched(stream: StreamState) -> Iterator[AnyState]:
+    """Return the states that the stream has touched since it was made."""
+    keys = stream.touched
+    yield stream.application
+    yield from (stream.tasks[key] for key in keys.tasks)
+    yield from (stream.threads[key] for key in keys.threads)
+    yield from (stream.instances[key] for key in keys.instances)
+    yield from (stream.commands[key] for key in keys.commands)
+    yield from (stream.groups[key] for key in keys.groups)
+
+
+def packed(state: AnyState) -> store.Kept:
+    """Return a state as it is kept."""
+    view = _VIEW_OF[type(state)]
+    return store.Kept(view.table, view.key(state), msgspec.json.encode(state).decode())
+
+
+def keep_if_due(application: str) -> bool:
+    """Keep the states as they are now if the log has grown enough since the last time."""
+    if not _is_due(application, store.look(application)):
+        return False
+    with transaction.atomic():
+        stream = store.lock(application)
+        last = store.nearest(application, stream.sequence)
+        if not _is_due(application, stream):
+            return False
+        views = {view.table: (rows.owner(view.model), view.key_sql) for view in rows.STATES}
+        store.snapshot_views(application, stream.sequence, after=last, views=views)
+    return True
+
+
+def _is_due(application: str, stream: store.Stream) -> bool:
+    last = store.nearest(application, stream.sequence)
+    return stream.sequence - last >= EVENTS_PER_SNAPSHOT

@@ -1,0 +1,132 @@
+"""States kept as they were at positions of the log: snapshots, and the bases that logs begin at.
+
+A position of either holds the states that had changed since the one before it, so the newest of
+a key up to a position is what was true there. What a state says is not this module's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+from django.db import connection
+
+from controlplane.store.streams import copy_in
+
+#: A position in the log is told by this kind of state: each event changes it.
+EVERY_POSITION = "application"
+_KEPT = {
+    "application": "text",
+    "kind": "text",
+    "key": "text",
+    "position": "int8",
+    "state": "text",
+}
+#: What is not in a base is in a snapshot; both where a base was made at a snapshot's position.
+_BOTH = (
+    "(SELECT * FROM base_state WHERE application = %(application)s AND position <= %(position)s"
+    " {wanted} UNION ALL"
+    " SELECT * FROM snapshot WHERE application = %(application)s AND position <= %(position)s"
+    " {wanted}) AS kept"
+)
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the log of an application begins; before its first base, at position 0."""
+
+    position: int = 0
+    #: When the event at the position came.
+    received_at: datetime | None = None
+
+
+class Kept(NamedTuple):
+    """A state as it was kept: the name of its view, its key there, and the state's text."""
+
+    kind: str
+    key: str
+    state: str
+
+
+def base(application: str) -> Base:
+    """Return the position after which the log can be read."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT position, received_at FROM base WHERE application = %s"
+            " ORDER BY position DESC LIMIT 1",
+            [application],
+        )
+        row = cursor.fetchone()
+    return Base() if row is None else Base(position=row[0], received_at=row[1])
+
+
+def nearest(application: str, position: int) -> int:
+    """Return the newest position up to `position` that states were kept at; 0 when none were."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce(max(position), 0) FROM"
+            f" {_BOTH.format(wanted='AND kind = %(kind)s AND key = %(application)s')}",
+            {"application": application, "position": position, "kind": EVERY_POSITION},
+        )
+        (found,) = cursor.fetchone()
+    return int(found)
+
+
+def kept(application: str, position: int, *, kind: str | None = None) -> list[Kept]:
+    """Return all states (of one kind) as they were at a position that `nearest` gave."""
+    wanted = "" if kind is None else "AND kind = %(kind)s"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT ON (kind, key) kind, key, state FROM"
+            f" {_BOTH.format(wanted=wanted)} ORDER BY kind, key, position DESC",
+            {"application": application, "position": position, "kind": kind},
+        )
+        return [Kept(*row) for row in cursor.fetchall()]
+
+
+def kept_of(application: str, position: int, keys: Iterable[tuple[str, str]]) -> list[Kept]:
+    """Return the states of some kinds and keys as they were at a position."""
+    found = []
+    with connection.cursor() as cursor:
+        for kind, key in keys:
+            cursor.execute(
+                "SELECT kind, key, state FROM"
+                f" {_BOTH.format(wanted='AND kind = %(kind)s AND key = %(key)s')}"
+                " ORDER BY position DESC LIMIT 1",
+                {"application": application, "position": position, "kind": kind, "key": key},
+            )
+            found += [Kept(*row) for row in cursor.fetchall()]
+    return found
+
+
+def keep_snapshot(application: str, position: int, kept: Iterable[Kept]) -> None:
+    """Keep states that have changed since the snapshot before."""
+    copy_in("snapshot", _KEPT, ((application, *_placed(each, position)) for each in kept))
+
+
+def snapshot_views(
+    application: str, position: int, *, after: int, views: Mapping[str, tuple[str, str]]
+) -> None:
+    """Keep the rows of views that have changed after a position; the stream is locked.
+
+    `views` gives, by table, the column that names the application and the SQL of a row's key.
+    """
+    with connection.cursor() as cursor:
+        for table, (owner, key) in views.items():
+            cursor.execute(
+                "INSERT INTO snapshot (application, kind, key, position, state)"
+                f" SELECT {owner}, %s, {key}, %s, state FROM {table}"
+                f" WHERE {owner} = %s AND sequence > %s",
+                [table, position, application, after],
+            )
+
+
+def forget_snapshots(application: str) -> None:
+    """Delete the application's snapshots; they can be derived again."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM snapshot WHERE application = %s", [application])
+
+
+def _placed(each: Kept, position: int) -> tuple[str, str, int, str]:
+    return (each.kind, each.key, position, each.state)

@@ -1,0 +1,78 @@
+"""REST: what an application is made of (instances, runs), and one error group."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane import queries
+from dashboard import serializer_parts, serializers
+from dashboard.api import PAST, View, asked, when_asked
+
+
+class Instances(View):
+    """Driver processes."""
+
+    @extend_schema(
+        operation_id="instances_list",
+        parameters=[serializer_parts.InstanceQuery],
+        responses={200: serializer_parts.Instance(many=True)} | PAST,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """List the instances of an application that live, or with `ended` the others."""
+        wanted = asked(serializer_parts.InstanceQuery, request.query_params)
+        when, ended = when_asked(wanted), wanted["ended"]
+        found = (
+            queries.past.instances(name, when, ended=ended)
+            if when
+            else queries.instances(name, ended=ended)
+        )
+        return Response(serializer_parts.Instance(found, many=True).data)
+
+
+class Instance(View):
+    """One driver process."""
+
+    @extend_schema(
+        parameters=[serializers.AsOfQuery], responses={200: serializer_parts.Instance} | PAST
+    )
+    def get(self, request: Request, name: str, id: UUID) -> Response:
+        """Return one instance of an application, also one that has ended."""
+        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        found = queries.past.instance(name, id, when) if when else queries.instance(name, id)
+        return Response(serializer_parts.Instance(found).data)
+
+
+class Threads(View):
+    """Runs of pipelines."""
+
+    @extend_schema(
+        operation_id="threads_list",
+        parameters=[serializers.AsOfQuery],
+        responses={200: serializer_parts.Thread(many=True)} | PAST,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """List the newest run of each pipeline at each checkpoint of an application."""
+        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        found = queries.past.threads(name, when) if when else queries.threads(name)
+        return Response(serializer_parts.Thread(found, many=True).data)
+
+
+class ErrorGroup(View):
+    """One cause."""
+
+    @extend_schema(
+        parameters=[serializers.AsOfQuery], responses={200: serializers.ErrorGroup} | PAST
+    )
+    def get(self, request: Request, application: str, fingerprint: str) -> Response:
+        """Return one error group."""
+        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        found = (
+            queries.past.group(application, fingerprint, when)
+            if when
+            else queries.group(application, fingerprint)
+        )
+        return Response(serializers.ErrorGroup(found.state).data)

@@ -1,0 +1,187 @@
+"""Time travel: any state as of any time or position is what the pure fold gives up to there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from random import Random
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from redis import Redis
+
+from controlplane import actions, ingest, models, past, projections, queries, rows, store
+from controlplane.domain.errors import InvalidValue, NotFound
+from controlplane.domain.events import Event
+from controlplane.domain.states import TaskStatus
+from controlplane.domain.stream import StreamState, Subjects, empty
+from tests import histories
+from tests.histories import APPLICATION, INSTANCE, JFK
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+@pytest.fixture
+def few_events_per_snapshot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let states be kept every few events."""
+    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 5)
+    yield
+
+
+def at(position: int) -> queries.AsOf:
+    return queries.AsOf(position=position)
+
+
+def states(state: StreamState) -> StreamState:
+    """Return the states without what only the last fold touched."""
+    state.touched = Subjects()
+    return state
+
+
+def append(events: list[Event], *, received_at: datetime) -> None:
+    """Append events as if they had come at a time."""
+    store.open_stream(APPLICATION)
+    with streams.locked(APPLICATION) as stream:
+        _, stored = store.append(
+            stream, [store.Batch(id=uuid4(), events=events)], received_at=received_at
+        )
+        projections.project(APPLICATION, stored)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(st.lists(histories.agent_events, max_size=8), max_size=6), st.randoms())
+def test_the_past_is_the_fold_up_to_there(
+    redis: Redis,
+    few_events_per_snapshot: None,
+    batches: list[list[Event]],
+    random: Random,
+) -> None:
+    application = f"a{uuid4().hex}"
+    for events in batches:
+        streams.send(redis, events, application=application)
+        if random.random() < 0.7:
+            ingest.drain(application)
+    ingest.drain(application)
+    log = streams.log(application)
+
+    for position in range(len(log) + 1):
+        pure = empty(application).fold(log[:position])
+        assert states(past.at(application, position)) == states(pure)
+        for task in pure.tasks.values():
+            assert queries.past.task(task.id.digest, at(position)).state == task
+            thread = pure.threads.get((task.id.pipeline, task.id.checkpoint))
+            assert queries.past.task(task.id.digest, at(position)).thread == thread
+        for instance in pure.instances.values():
+            assert queries.past.instance(application, instance.id, at(position)) == instance
+        for group in pure.groups.values():
+            found = queries.past.group(application, group.fingerprint, at(position))
+            assert found.state == group
+
+
+def test_as_of_now_is_what_the_views_say(redis: Redis, few_events_per_snapshot: None) -> None:
+    streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
+    ingest.drain(APPLICATION)
+    actions.skip_record(JFK.digest, actor="ana", reason="bad")
+    streams.send(redis, [*histories.paused(9, key="EWR"), histories.failed(1, key=None)])
+    ingest.drain(APPLICATION)
+    assert models.Snapshot.objects.exists()
+    now = queries.as_of(datetime.now(UTC).isoformat())
+
+    everything = queries.TaskFilter()
+    assert queries.past.tasks(everything, now) == queries.tasks(everything)
+    assert queries.past.task(JFK.digest, now) == queries.task(JFK.digest)
+    assert queries.past.groups(None, now) == queries.groups()
+    (group,) = queries.groups().rows
+    assert queries.past.group(APPLICATION, group.fingerprint, now) == queries.group(
+        APPLICATION, group.fingerprint
+    )
+    assert queries.past.instances(APPLICATION, now) == queries.instances(APPLICATION)
+    assert queries.past.instance(APPLICATION, INSTANCE, now) == queries.instance(
+        APPLICATION, INSTANCE
+    )
+    assert queries.past.threads(APPLICATION, now) == queries.threads(APPLICATION)
+    assert queries.past.pipelines(APPLICATION, now) == queries.pipelines(APPLICATION)
+    lag = queries.lag(APPLICATION)
+    then = [replace(each, lag=lag) for each in queries.past.applications(now)]
+    assert tuple(then) == queries.applications()
+    streams.assert_exact()
+
+
+def test_a_time_is_what_had_been_received_by_then() -> None:
+    noon = datetime.now(UTC) + timedelta(days=1)
+    days = [noon + timedelta(days=number) for number in range(3)]
+    for number, day in enumerate(days):
+        append([histories.failed(number)], received_at=day)
+        append([histories.failed(number)], received_at=day + timedelta(seconds=1))
+    times = {
+        days[0] - timedelta(seconds=1): 0,
+        days[0]: 1,
+        days[0] + timedelta(seconds=1): 2,
+        days[1] - timedelta(hours=1): 2,
+        days[2]: 5,
+        days[2] + timedelta(days=30): 6,
+    }
+    for moment, expected in times.items():
+        when = queries.as_of(moment.isoformat())
+        assert queries.position(APPLICATION, when) == expected
+    with pytest.raises(NotFound):
+        queries.past.task(JFK.digest, queries.as_of((noon - timedelta(days=1)).isoformat()))
+
+
+def test_a_clock_that_goes_back_moves_nothing_behind_what_came_before() -> None:
+    now = datetime.now(UTC)
+    append([histories.failed(1)], received_at=now)
+    append([histories.failed(2)], received_at=now - timedelta(days=2))
+    assert {each.received_at for each in streams.log()} == {now}
+
+
+def test_a_paused_task_was_running_before(redis: Redis) -> None:
+    streams.send(redis, [*histories.started(), histories.failed(1), *histories.paused()])
+    ingest.drain(APPLICATION)
+    before = queries.past.task(JFK.digest, at(3)).state
+    assert (before.status, before.held, before.failed) == (TaskStatus.RUNNING, 0, 1)
+    grid = queries.past.pipelines(APPLICATION, at(5))
+    assert [each.counts["PAUSED"] for each in grid] == [1]
+    history = queries.past.task_history(JFK.digest, at(4))
+    assert [each.sequence for each in history.rows] == [4, 3]
+
+
+def test_states_are_kept_so_that_few_events_are_folded(
+    redis: Redis, few_events_per_snapshot: None
+) -> None:
+    for number in range(12):
+        streams.send(redis, [histories.failed(number), histories.failed(number, key="EWR")])
+        ingest.drain(APPLICATION)
+    kept = set(models.Snapshot.objects.values_list("position", flat=True))
+    assert kept == {6, 12, 18, 24}
+    assert [store.nearest(APPLICATION, position) for position in (5, 6, 23, 24)] == [0, 6, 18, 24]
+    # The state of all of the log, with no event read that is the task's.
+    where = [(rows.TASKS, str(UUID(JFK.digest)))]
+    (task,) = past.at(APPLICATION, 24, states=where, about={}).tasks.values()
+    assert task == streams.task(JFK.digest)
+
+
+@pytest.mark.parametrize("text", ["", "@", "@x", "yesterday", "@-1", "2026-13-01", "9" * 30])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="as_of"):
+        queries.as_of(text)
+
+
+def test_a_position_is_of_one_application_and_has_been(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    ingest.drain(APPLICATION)
+    assert queries.as_of("@18,233") == at(18_233)
+    with pytest.raises(InvalidValue, match="up to @1"):
+        queries.past.application(APPLICATION, at(2))
+    with pytest.raises(InvalidValue, match="unless one application is chosen"):
+        queries.past.tasks(queries.TaskFilter(), at(1))
+    with pytest.raises(NotFound):
+        queries.past.application("other", at(0))
