@@ -11,17 +11,19 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import get_args
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import msgspec
+from django.conf import settings
 from django.db import DataError, transaction
 
 from controlplane import broker, past, projections, relay, store
 from controlplane.domain import ids, keys
 from controlplane.domain.events import ApplicationEvent, CommandEvent, InstanceStarted, StoredEvent
+from controlplane.domain.follow import asks, follow
 from controlplane.domain.names import check_name
 from controlplane.entries import Entry, read_again, read_entry
 
@@ -165,6 +167,7 @@ def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) ->
         stream, stored = store.append(stream, batches, received_at=now)
         if stored:
             projections.project(application, stored)
+            stored += _followed(stream, stored, now=now)
         aside = [each for entry in fresh for each in entry.aside]
         if aside:
             store.keep_aside(aside, received_at=now)
@@ -172,6 +175,23 @@ def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) ->
         if _order(entries[-1].id) > _order(stream.cursor):
             store.move(stream, cursor=entries[-1].id)
     return stored
+
+
+def _followed(
+    stream: store.Stream, stored: Sequence[StoredEvent], *, now: datetime
+) -> list[StoredEvent]:
+    """Append and show what the server itself does about what was said, in the same transaction."""
+    followed: list[StoredEvent] = []
+    patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
+    for each in asks(stored):
+        state = projections.standing(stream.application)
+        events = follow(each, state, now=now, patience=patience)
+        batch = store.Batch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
+        stream, appended = store.append(stream, [batch], received_at=now)
+        if appended:
+            projections.project(stream.application, appended)
+        followed += appended
+    return followed
 
 
 def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:

@@ -17,7 +17,7 @@ from controlplane import models, rows, store
 from controlplane.columns import MOST, fit, saturated
 from controlplane.domain.events import FAILED, StoredEvent
 from controlplane.domain.names import TaskId
-from controlplane.domain.states import ENDED
+from controlplane.domain.states import ENDED, TaskStatus
 from controlplane.domain.stream import StreamState, Subjects, empty, subjects
 from controlplane.rows import Row
 
@@ -98,6 +98,12 @@ def _load(application: str, wanted: Subjects) -> StreamState:
 def _load_tasks(state: StreamState, wanted: Subjects) -> None:
     for task in rows.TASKS.load("digest = ANY(%s::uuid[])", [list(wanted.tasks)]):
         state.tasks[task.id.digest] = task
+    for pipeline, checkpoint in wanted.reported:
+        for task in rows.TASKS.load(
+            "application = %s AND pipeline = %s AND checkpoint = %s AND (status <> %s OR held > 0)",
+            [state.application.name, pipeline, checkpoint, TaskStatus.RUNNING.value],
+        ):
+            state.tasks[task.id.digest] = task
 
 
 def _load_threads(state: StreamState, wanted: Subjects) -> None:

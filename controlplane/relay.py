@@ -67,6 +67,8 @@ def _as_issued(state: CommandState) -> CommandIssued:
         checkpoint=None if state.task is None else state.task.checkpoint,
         task=None if state.task is None else state.task.key,
         position=state.position,
+        target=state.target,
+        error=state.error,
         instances=tuple(part.instance for part in state.deliveries),
         expires_at=state.expires_at,
     )

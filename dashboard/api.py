@@ -246,6 +246,19 @@ def _issue(request: Request, wish: dict[str, Any]) -> CommandState:
             return actions.skip_record(
                 _given(wish, "task"), reason=reason, actor=actor, command=command
             )
+        case CommandKind.RESUME_AT:
+            return actions.resume_task_at(
+                _given(wish, "task"),
+                position=_position(wish),
+                reason=wish.get("reason") or "",
+                actor=actor,
+                command=command,
+            )
+        case CommandKind.PAUSE_TASK:
+            reason = wish.get("reason")
+            return actions.pause_task(
+                _given(wish, "task"), reason=reason, actor=actor, command=command
+            )
         case CommandKind.SHUT_DOWN_APPLICATION:
             reason = wish.get("reason") or ""
             application = _given(wish, "application")
@@ -263,6 +276,13 @@ def _given(wish: dict[str, Any], name: str) -> str:
     value: str | None = wish.get(name)
     if not value:
         raise InvalidValue(name, value, f"what {wish['kind']} is for")
+    return value
+
+
+def _position(wish: dict[str, Any]) -> int:
+    value: int | None = wish.get("position")
+    if value is None:
+        raise InvalidValue("position", value, "the position that the task shall go on at")
     return value
 
 

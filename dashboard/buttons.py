@@ -34,8 +34,7 @@ def for_task(who: Person, detail: TaskDetail, application: ApplicationState) -> 
     state.tasks[detail.state.id.digest] = detail.state
     if detail.open_command is not None:
         state.commands[detail.open_command.id] = detail.open_command
-    kinds = (CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD)
-    return {kind.value: _button(who, kind, state, detail) for kind in kinds}
+    return {kind.value: _button(who, kind, state, detail) for kind in decide.TASK_COMMANDS}
 
 
 def for_application(

@@ -171,7 +171,10 @@ class Command(serializers.Serializer[Any]):
     actor = serializers.CharField()
     reason = serializers.CharField(allow_null=True)
     status = serializers.ChoiceField(choices(CommandStatus), source="status.value")
-    position = serializers.IntegerField(allow_null=True)
+    position = serializers.IntegerField(allow_null=True, help_text="Where the task was held.")
+    target = serializers.IntegerField(
+        allow_null=True, help_text="Of RESUME_AT: where the task shall go on."
+    )
     issued_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
@@ -182,7 +185,7 @@ class Command(serializers.Serializer[Any]):
 
 
 class NewCommand(serializers.Serializer[Any]):
-    """What a command is made of: `task` for RESUME_TASK and SKIP_RECORD, else `application`."""
+    """What a command is made of: `task` where it is about one, else `application`."""
 
     id = serializers.UUIDField(
         required=False, help_text="Said again, it is the same command. Or an Idempotency-Key."
@@ -190,11 +193,17 @@ class NewCommand(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices(CommandKind))
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
+    position = serializers.IntegerField(
+        required=False,
+        min_value=-(2**63),
+        max_value=2**63 - 1,
+        help_text="Of RESUME_AT: where the task goes on; what it holds before that is skipped.",
+    )
     reason = serializers.CharField(
         required=False,
         allow_null=True,
         max_length=1000,
-        help_text="Required for SKIP_RECORD and SHUT_DOWN_APPLICATION.",
+        help_text="Required for SKIP_RECORD, RESUME_AT and SHUT_DOWN_APPLICATION.",
     )
 
 

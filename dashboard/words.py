@@ -6,8 +6,10 @@ A new event needs nothing here: its title says it until somebody finds better wo
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from controlplane.domain.events import (
+    ApplicationShutdownRequested,
     CommandApplied,
     CommandCancelled,
     CommandExpired,
@@ -22,16 +24,19 @@ from controlplane.domain.events import (
     RecordsHeld,
     ResumeHow,
     RetriesCounted,
+    StateReported,
     TaskDied,
     TaskPaused,
     TaskResumed,
     ThreadReplaced,
 )
+from controlplane.domain.states import TaskStatus
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _HOW = {
     ResumeHow.RETRY: "at the record that failed",
     ResumeHow.SKIP: "past the record that failed",
+    ResumeHow.AT: "at a position",
     ResumeHow.RESTART: "by a new instance, at the record that failed",
 }
 
@@ -65,10 +70,24 @@ def sentence(data: EventData) -> str:
             return f"at {at(data.position)}: {cause(failure)}"
         case RecordsHeld():
             return f"{data.held:,} held now"
+        case TaskResumed(how=ResumeHow.AT):
+            skipped = f", {data.skipped:,} skipped" if data.skipped else ""
+            return f"at {at(data.position)}{skipped}{_by(data.actor, data.reason)}"
+        case StateReported():
+            return f"the server saw it otherwise: {_standing(data)}"
+        case ApplicationShutdownRequested():
+            return data.reason
         case TaskResumed():
             return f"{_HOW[data.how]}{_by(data.actor, data.reason)}"
         case _:
             return _of_command(data)
+
+
+def _standing(data: StateReported) -> str:
+    """Return how many tasks a report names, by state: `2 PAUSED, 1 DEAD`."""
+    found = Counter(each.status for each in data.tasks if each.status != TaskStatus.RUNNING)
+    counted = [f"{count:,} {status}" for status, count in sorted(found.items())]
+    return ", ".join(counted) or "all its tasks run"
 
 
 def _of_command(data: EventData) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
+    ApplicationShutdownRequested,
     Body,
     CommandApplied,
     CommandCancelled,
@@ -40,9 +41,11 @@ from controlplane.domain.events import (
     ResumeHow,
     RetriesCounted,
     Run,
+    StateReported,
     StoredEvent,
     TaskDied,
     TaskPaused,
+    TaskReported,
     TaskRestarted,
     TaskResumed,
     ThreadDied,
@@ -184,10 +187,33 @@ task_events = st.one_of(
     ),
     st.builds(TaskPaused, position=_positions, failure=st.none() | _failures, **_task),
     st.builds(RecordsHeld, held=_counts, first_position=_positions, **_task),
-    st.builds(TaskResumed, how=st.sampled_from(ResumeHow), position=_positions, **_task),
+    st.builds(
+        TaskResumed,
+        how=st.sampled_from(ResumeHow),
+        position=_positions,
+        skipped=_counts,
+        **_task,
+    ),
     st.builds(TaskDied, position=_positions, **_task, **_failing),
     st.builds(TaskRestarted, **_task),
     st.builds(RetriesCounted, **_task, retries=_counts),
+)
+_digests = st.none() | st.sampled_from(["4" + "0" * 31, "b" + "f" * 31])
+reports = st.builds(
+    StateReported,
+    tasks=st.lists(
+        st.builds(
+            TaskReported,
+            status=st.sampled_from(["RUNNING", "PAUSED", "DEAD"]),
+            position=_positions,
+            failure=st.none() | _failures,
+            held=_counts,
+            **_task,
+        ),
+        max_size=3,
+    ).map(tuple),
+    above=_digests,
+    through=_digests,
 )
 thread_events = st.one_of(
     st.builds(ThreadStarted),
@@ -209,6 +235,8 @@ issued_commands = st.builds(
     command=_commands,
     kind=st.sampled_from(CommandKind),
     actor=_texts,
+    target=_positions,
+    error=st.booleans(),
     pipeline=st.just("delays"),
     checkpoint=st.just("cp-1"),
     task=_keys,
@@ -251,10 +279,12 @@ def _enveloped(data: st.SearchStrategy[EventData]) -> st.SearchStrategy[Event]:
 agent_events = _enveloped(
     st.one_of(
         task_events,
+        reports,
         thread_events,
         instance_events,
         answers,
         st.builds(ApplicationLatched, reason=_texts, actor=st.none() | _texts),
+        st.builds(ApplicationShutdownRequested, reason=_texts, failure=st.none() | _failures),
     )
 )
 #: What only people and the server say.

@@ -105,6 +105,21 @@ def cancel_command(
     return state.commands[command]
 
 
+def resume_task_at(
+    digest: str, *, position: int, actor: str, reason: str, command: UUID | None = None
+) -> CommandState:
+    """Ask for a PAUSED task to go on at a position; what it holds before that is skipped."""
+    kind = CommandKind.RESUME_AT
+    return _task_command(kind, digest, actor, reason, command, target=position)
+
+
+def pause_task(
+    digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
+) -> CommandState:
+    """Ask for a RUNNING task to hold its records until somebody resumes it."""
+    return _task_command(CommandKind.PAUSE_TASK, digest, actor, reason, command)
+
+
 def shut_down_application(
     application: str, *, actor: str, reason: str, command: UUID | None = None
 ) -> CommandState:
@@ -144,7 +159,7 @@ def issue_command(application: str, wish: Wish) -> CommandState:
 
     state = advance(application, rule, task=wish.task, command=wish.command)
     command = state.commands[wish.command]
-    if (command.kind, command.task) != (wish.kind, wish.task):
+    if (command.kind, command.task, command.target) != (wish.kind, wish.task, wish.target):
         raise InvalidValue("command", str(wish.command), "an id that no other command has")
     if command.status is CommandStatus.REFUSED:
         raise CommandRefused(
@@ -173,10 +188,23 @@ def open_application(
 
 
 def _task_command(
-    kind: CommandKind, digest: str, actor: str, reason: str | None, command: UUID | None
+    kind: CommandKind,
+    digest: str,
+    actor: str,
+    reason: str | None,
+    command: UUID | None,
+    *,
+    target: int | None = None,
 ) -> CommandState:
     task = _task_id(digest)
-    wish = Wish(command=command or new_id(), kind=kind, actor=actor, reason=reason, task=task)
+    wish = Wish(
+        command=command or new_id(),
+        kind=kind,
+        actor=actor,
+        reason=reason,
+        task=task,
+        target=target,
+    )
     return issue_command(task.application, wish)
 
 

@@ -30,15 +30,25 @@ from controlplane.domain.states import (
     CommandState,
     CommandStatus,
     InstanceState,
+    TaskState,
     TaskStatus,
     ThreadStatus,
 )
 from controlplane.domain.stream import StreamState
 
 COMMAND_EXPIRY = timedelta(minutes=15)
-TASK_COMMANDS = (CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD)
+TASK_COMMANDS = (
+    CommandKind.RESUME_TASK,
+    CommandKind.SKIP_RECORD,
+    CommandKind.RESUME_AT,
+    CommandKind.PAUSE_TASK,
+)
 #: Skipping loses a record and shutting down stops work: somebody will ask why.
-NEEDS_REASON = (CommandKind.SKIP_RECORD, CommandKind.SHUT_DOWN_APPLICATION)
+NEEDS_REASON = (
+    CommandKind.SKIP_RECORD,
+    CommandKind.RESUME_AT,
+    CommandKind.SHUT_DOWN_APPLICATION,
+)
 #: For a name and a reason: a person writes it and people read it.
 TEXT_MAX = 2000
 
@@ -51,6 +61,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     reason: str | None = None
     task: TaskId | None = None
+    #: Of RESUME_AT: where the task shall go on; what it holds before that is skipped.
+    target: int | None = None
 
 
 def decide(
@@ -68,10 +80,15 @@ def decide(
     if forbidden is not None:
         return [issued, CommandRefused(command=wish.command, reason=forbidden)]
     match wish.kind:
-        case CommandKind.RESUME_TASK | CommandKind.SKIP_RECORD:
+        case (
+            CommandKind.RESUME_TASK
+            | CommandKind.SKIP_RECORD
+            | CommandKind.RESUME_AT
+            | CommandKind.PAUSE_TASK
+        ):
             return [issued]
         case CommandKind.SHUT_DOWN_APPLICATION:
-            return [issued, *_shut_down(wish, state, nobody_runs=not issued.instances)]
+            return [issued, *shut_down(issued, state)]
         case CommandKind.START_APPLICATION:
             return [
                 issued,
@@ -83,11 +100,18 @@ def decide(
 def _check(wish: Wish) -> None:
     if wish.kind in TASK_COMMANDS and wish.task is None:
         raise InvalidValue("task", None, "the task that the command is for")
+    if wish.kind is CommandKind.RESUME_AT and not is_position(wish.target):
+        raise InvalidValue("target", wish.target, "the position that the task shall go on at")
     for name, text in (("actor", wish.actor), ("reason", wish.reason or "")):
         if len(text) > TEXT_MAX or not is_text(text):
             raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
     if wish.kind in NEEDS_REASON and not (wish.reason or "").strip():
         raise InvalidValue("reason", wish.reason, f"a text: {wish.kind} needs a reason")
+
+
+def is_position(value: int | None) -> bool:
+    """Whether `value` may be a record's position."""
+    return value is not None and -(2**63) <= value < 2**63
 
 
 def is_text(text: str) -> bool:
@@ -106,6 +130,7 @@ def _issued(wish: Wish, state: StreamState, *, expires_at: datetime) -> CommandI
         checkpoint=None if wish.task is None else wish.task.checkpoint,
         task=None if wish.task is None else wish.task.key,
         position=None if task is None else task.position,
+        target=wish.target,
         instances=tuple(sorted(_who_answers(wish, state), key=str)),
         expires_at=expires_at,
     )
@@ -134,10 +159,9 @@ def refusal(wish: Wish, state: StreamState) -> str | None:
     application = state.application
     latched = application.status is ApplicationStatus.LATCHED
     if wish.task is not None:
-        task = state.tasks.get(wish.task.digest)
-        status = TaskStatus.RUNNING if task is None else task.status
-        if status is not TaskStatus.PAUSED:
-            return f"only a PAUSED task can resume; {wish.task.printed} is {status}"
+        forbidden = _task_refusal(wish, wish.task, state)
+        if forbidden is not None:
+            return forbidden
         if latched:
             return f"{application.name} is LATCHED; start the application first"
         for command in open_commands(state):
@@ -163,17 +187,41 @@ def why_not_cancelled(command: CommandState) -> str | None:
     return None
 
 
-def _shut_down(wish: Wish, state: StreamState, *, nobody_runs: bool) -> list[EventData]:
-    latched = ApplicationLatched(reason=wish.reason or "", actor=wish.actor)
+def _task_refusal(wish: Wish, id: TaskId, state: StreamState) -> str | None:
+    """Return why the task's own state forbids the wish, or None."""
+    task = state.tasks.get(id.digest) or TaskState(id=id)
+    if wish.kind is CommandKind.PAUSE_TASK:
+        return pause_refusal(task)
+    if task.status is not TaskStatus.PAUSED:
+        return f"only a PAUSED task can resume; {id.printed} is {task.status}"
+    if wish.kind is CommandKind.SKIP_RECORD and task.failure is None:
+        return f"{id.printed} was paused by hand; there is no failed record to skip"
+    if wish.target is not None and task.position is not None and wish.target < task.position:
+        return f"{id.printed} is held at position {task.position}; {wish.target} is before it"
+    return None
+
+
+def pause_refusal(task: TaskState) -> str | None:
+    """Return why a task may not be paused by hand, or None; agents ask it too."""
+    if task.id.key is None:
+        return f"{task.id.printed} is a global task, which cannot be paused; shut it down"
+    if task.status is not TaskStatus.RUNNING:
+        return f"only a RUNNING task can be paused; {task.id.printed} is {task.status}"
+    return None
+
+
+def shut_down(issued: CommandIssued, state: StreamState) -> list[EventData]:
+    """Return what a shutdown does beside its command: it latches, and cancels what is open."""
+    latched = ApplicationLatched(reason=issued.reason or "", actor=issued.actor)
     cancelled = [
         CommandCancelled(
-            command=command.id, actor=wish.actor, reason="the application was shut down"
+            command=command.id, actor=issued.actor, reason="the application was shut down"
         )
         for command in open_commands(state)
     ]
-    if not nobody_runs:
+    if issued.instances:
         return [latched, *cancelled]
-    done = CommandApplied(command=wish.command, detail="no instance was running; latched")
+    done = CommandApplied(command=issued.command, detail="no instance was running; latched")
     return [latched, *cancelled, done]
 
 

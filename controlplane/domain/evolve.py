@@ -13,6 +13,7 @@ from controlplane.domain.events import (
     ApplicationEvent,
     ApplicationLatched,
     ApplicationOpened,
+    ApplicationShutdownRequested,
     CommandApplied,
     CommandCancelled,
     CommandDelivered,
@@ -36,6 +37,7 @@ from controlplane.domain.events import (
     TaskDied,
     TaskEvent,
     TaskPaused,
+    TaskReported,
     TaskRestarted,
     TaskResumed,
     ThreadDied,
@@ -107,6 +109,30 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
             return state
 
 
+def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> TaskState:
+    """Return the task as its run says it stands; what is not in a report runs and holds nothing.
+
+    It corrects a state and counts nothing; what is so already keeps its history.
+    """
+    found = reported or TaskReported(task=state.id.key, status="RUNNING")
+    status = TaskStatus(found.status)
+    state = replace(state, epoch=max(at.epoch, state.epoch), held=found.held)
+    if (state.status, state.position) == (status, found.position):
+        return replace(state, sequence=at.sequence)
+    corrected = replace(
+        state,
+        sequence=at.sequence,
+        status=status,
+        position=found.position,
+        since=at.occurred_at,
+        status_sequence=at.sequence,
+    )
+    if status is TaskStatus.RUNNING or found.failure == state.failure:
+        return corrected
+    # Which event described this failure is not known.
+    return replace(corrected, failure=found.failure, failure_sequence=0)
+
+
 def _counted(before: Counters, event: TaskEvent, at: At) -> Counters:
     match event:
         case RecordFailed():
@@ -121,8 +147,9 @@ def _counted(before: Counters, event: TaskEvent, at: At) -> Counters:
         case DeadLettersFailed():
             failures = before.dlq_produce_failures + event.failures
             return replace(before, dlq_produce_failures=failures)
-        case TaskResumed(how=ResumeHow.SKIP):
-            return replace(before, records_skipped=before.records_skipped + 1)
+        case TaskResumed(how=ResumeHow.SKIP | ResumeHow.AT):
+            skipped = 1 if event.how is ResumeHow.SKIP else event.skipped
+            return replace(before, records_skipped=before.records_skipped + skipped)
         case _:
             return before
 
@@ -218,13 +245,16 @@ def evolve_instance(
 def evolve_application(
     state: ApplicationState, event: ApplicationEvent, at: At
 ) -> ApplicationState:
-    """Return the application after it was latched or opened."""
+    """Return the application after it was latched, opened, or asked to shut down."""
     status = (
         ApplicationStatus.LATCHED
         if isinstance(event, ApplicationLatched)
         else ApplicationStatus.OPEN
     )
     match event:
+        case ApplicationShutdownRequested():
+            # A wish: what the server makes of it is in the log behind it.
+            return state
         case ApplicationLatched() | ApplicationOpened():
             return replace(
                 state,
@@ -255,6 +285,8 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
         if about_task
         else None,
         position=event.position,
+        target=event.target,
+        error=event.error,
         issued_at=at.occurred_at,
         expires_at=event.expires_at,
         deliveries=tuple(Delivery(instance=instance) for instance in event.instances),

@@ -178,6 +178,10 @@ class CommandState(State, frozen=True, kw_only=True):
     #: The task that it is about; None for an application.
     task: TaskId | None = None
     position: int | None = None
+    #: Of RESUME_AT: where the task shall go on.
+    target: int | None = None
+    #: Of a shutdown that a failure asked for.
+    error: bool = False
     status: CommandStatus = CommandStatus.ISSUED
     issued_at: datetime
     delivered_at: datetime | None = None

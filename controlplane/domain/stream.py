@@ -22,6 +22,7 @@ from controlplane.domain.events import (
     NoteAdded,
     RecordFailed,
     Run,
+    StateReported,
     StoredEvent,
     TaskEvent,
     ThreadEvent,
@@ -31,6 +32,7 @@ from controlplane.domain.evolve import (
     evolve_application,
     evolve_command,
     evolve_instance,
+    evolve_reported,
     evolve_task,
     evolve_thread,
     issued,
@@ -42,6 +44,7 @@ from controlplane.domain.states import (
     GroupState,
     InstanceState,
     TaskState,
+    TaskStatus,
     ThreadState,
 )
 
@@ -65,6 +68,8 @@ class Subjects:
     instances: set[UUID] = field(default_factory=set)
     commands: set[UUID] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
+    #: Of these pipelines all tasks that do not run, or hold rows: a report speaks of them.
+    reported: set[Line] = field(default_factory=set)
 
 
 def subjects(application: str, events: Iterable[Event]) -> Subjects:
@@ -80,6 +85,10 @@ def subjects(application: str, events: Iterable[Event]) -> Subjects:
                 digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
                 if digest not in found.tasks:
                     found.tasks[digest] = task_id(application, run, data.task)
+            elif isinstance(data, StateReported):
+                found.reported.add((run.pipeline, run.checkpoint))
+                ids = (task_id(application, run, each.task) for each in data.tasks)
+                found.tasks.update((id.digest, id) for id in ids)
         if isinstance(data, FAILED):
             found.groups.add(data.failure.fingerprint)
         if isinstance(data, _GROUP) and data.fingerprint is not None:
@@ -130,6 +139,8 @@ class StreamState:
         )
         if isinstance(data, _TASK) and run is not None:
             self._fold_task(data, run, at)
+        elif isinstance(data, StateReported) and run is not None:
+            self._fold_report(data, run, at)
         elif isinstance(data, _THREAD) and run is not None:
             line = (run.pipeline, run.checkpoint)
             self.threads[line] = evolve_thread(self._thread(line), data, at)
@@ -160,6 +171,24 @@ class StreamState:
             self.touched.groups.add(group.fingerprint)
             failed = self.application.failed + data.count
             self.application = replace(self.application, failed=failed)
+
+    def _fold_report(self, data: StateReported, run: Run, at: At) -> None:
+        """Let the run's tasks stand as it says; an older run's report is history, and no more."""
+        name, line = self.application.name, (run.pipeline, run.checkpoint)
+        thread = self.threads.get(line)
+        if thread is not None and at.epoch < thread.epoch:
+            return
+        told = {task_id(name, run, each.task): each for each in data.tasks}
+        for id, reported in told.items():
+            before = self.tasks.get(id.digest) or TaskState(id=id)
+            self.tasks[id.digest] = evolve_reported(before, reported, at)
+            self.touched.tasks[id.digest] = id
+        for digest, state in list(self.tasks.items()):
+            stands = state.status is not TaskStatus.RUNNING or state.held
+            mine = (state.id.pipeline, state.id.checkpoint) == line and _in_part(data, digest)
+            if mine and stands and state.id not in told:
+                self.tasks[digest] = evolve_reported(state, None, at)
+                self.touched.tasks[digest] = state.id
 
     def _fold_command(self, data: CommandEvent, at: At) -> None:
         state = self.commands.get(data.command)
@@ -204,6 +233,11 @@ class StreamState:
             message=failure.message,
             frame=failure.frame,
         )
+
+
+def _in_part(data: StateReported, digest: str) -> bool:
+    above = data.above is None or digest > data.above
+    return above and (data.through is None or digest <= data.through)
 
 
 def empty(application: str) -> StreamState:

@@ -21,9 +21,11 @@ from controlplane.domain.events import (
     Data,
     Event,
     EventData,
+    Failure,
     InstanceEvent,
     Moment,
     Run,
+    StateReported,
     TaskEvent,
     ThreadEvent,
 )
@@ -176,7 +178,7 @@ def _in_utc(event: Event) -> Event:
     return replace(event, occurred_at=event.occurred_at.astimezone(UTC))
 
 
-_NEEDS_RUN = frozenset(get_args(TaskEvent) + get_args(ThreadEvent))
+_NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported))
 _NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
 
 
@@ -190,10 +192,17 @@ def _incomplete(event: Event) -> str | None:
         return f"{event.type} without an instance"
     if event.run is not None and (wrong := _wrong_run(event.run)):
         return wrong
-    failure = getattr(event.data, "failure", None)
-    if failure is not None and TOKEN.fullmatch(failure.fingerprint) is None:
-        return f"fingerprint {failure.fingerprint[:200]!r} is not printable ASCII"
+    for failure in _failures(event.data):
+        if TOKEN.fullmatch(failure.fingerprint) is None:
+            return f"fingerprint {failure.fingerprint[:200]!r} is not printable ASCII"
     return None
+
+
+def _failures(data: EventData) -> list[Failure]:
+    if isinstance(data, StateReported):
+        return [each.failure for each in data.tasks if each.failure is not None]
+    failure = getattr(data, "failure", None)
+    return [] if failure is None else [failure]
 
 
 def _wrong_run(run: Run) -> str | None:

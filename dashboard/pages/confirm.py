@@ -45,6 +45,26 @@ def _skip_dialog(request: HttpRequest, digest: str, *, wrong: str = "") -> HttpR
 
 @require_GET
 @for_operators
+def resume_at_dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Ask where a task shall go on, and why the held records before that are given up."""
+    return _resume_at_dialog(request, digest)
+
+
+def _resume_at_dialog(request: HttpRequest, digest: str, *, wrong: str = "") -> HttpResponse:
+    detail = queries.task(digest)
+    alive = queries.instances(detail.state.id.application)
+    context = {
+        "task": detail.state,
+        "typed_position": request.POST.get("position", ""),
+        "expiry_minutes": listening.expiry_minutes(),
+        "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
+        "wrong": wrong,
+    }
+    return _dialog(request, "resume_at", context)
+
+
+@require_GET
+@for_operators
 def shut_down_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
     """Ask before an application is shut down: what is touched, what survives, its name, why."""
     return _application_dialog(request, "shut_down", name)
@@ -103,6 +123,43 @@ def skip(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     return _done(
         request,
         lambda command: actions.skip_record(digest, actor=who.name, reason=reason, command=command),
+        lambda **said: tasks.show(request, who, digest, **said),
+    )
+
+
+@require_POST
+@for_operators
+def resume_at(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Resume a task at a position, past the held records before it."""
+    reason = request.POST.get("reason", "").strip()
+    position = _whole_number(request.POST.get("position", ""))
+    if position is None:
+        return _resume_at_dialog(request, digest, wrong="A position is a whole number.")
+    if not reason:
+        return _resume_at_dialog(request, digest, wrong="A reason is required.")
+    return _done(
+        request,
+        lambda command: actions.resume_task_at(
+            digest, position=position, actor=who.name, reason=reason, command=command
+        ),
+        lambda **said: tasks.show(request, who, digest, **said),
+    )
+
+
+def _whole_number(text: str) -> int | None:
+    try:
+        return int(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+@require_POST
+@for_operators
+def pause(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Hold a running task until somebody resumes it."""
+    return _done(
+        request,
+        lambda command: actions.pause_task(digest, actor=who.name, command=command),
         lambda **said: tasks.show(request, who, digest, **said),
     )
 

@@ -77,6 +77,8 @@ LOOKS = {
 KIND_WORDS = {
     "RESUME_TASK": "Resume",
     "SKIP_RECORD": "Resume past the record",
+    "RESUME_AT": "Resume at a position",
+    "PAUSE_TASK": "Pause",
     "SHUT_DOWN_APPLICATION": "Shut down application",
     "START_APPLICATION": "Start application",
 }

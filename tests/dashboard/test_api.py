@@ -140,6 +140,21 @@ def test_a_command_is_accepted_and_can_be_followed(flights: Story, operator: Cli
     assert list(every(operator, "commands", application="orders")) == []
 
 
+def test_a_task_is_resumed_at_a_position_and_paused_by_hand(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    asked = {"kind": "RESUME_AT", "task": task, "reason": "a bad hour"}
+    status, problem = command(operator, **asked)
+    assert (status, problem["field"]) == (400, "position")
+    far = 2**62
+    status, issued = command(operator, **asked, position=far)
+    assert (status, issued["kind"], issued["target"]) == (202, "RESUME_AT", far)
+    flights.skips("EWR", 3)
+    status, issued = command(operator, kind="PAUSE_TASK", task=flights.task("EWR").digest)
+    assert (status, issued["kind"], issued["target"]) == (202, "PAUSE_TASK", None)
+
+
 def test_a_command_said_twice_is_one(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     _, first = command(operator, key="again", kind="RESUME_TASK", task=task)

@@ -97,11 +97,13 @@ def test_the_button_says_why_it_is_disabled(flights: Story, operator: Client) ->
 def test_a_viewer_sees_the_buttons_and_may_press_none(flights: Story, viewer: Client) -> None:
     task = flights.pauses("JFK").digest
     page = viewer.get(reverse("task", args=[task])).content.decode()
-    assert page.count('disabled title="this needs the role operator"') == 2
+    assert page.count('disabled title="this needs the role operator"') == 3
     assert "Not now: this needs the role operator" in page
     for name, argument in [
         ("resume", task),
         ("skip", task),
+        ("resume-at", task),
+        ("pause", task),
         ("shut-down", "flights"),
         ("start", "flights"),
     ]:
@@ -109,11 +111,41 @@ def test_a_viewer_sees_the_buttons_and_may_press_none(flights: Story, viewer: Cl
         assert press(viewer, reverse(name, args=[argument]), **form)[0] == 403
     for name, argument in [
         ("skip-dialog", task),
+        ("resume-at-dialog", task),
         ("shut-down-dialog", "flights"),
         ("start-dialog", "flights"),
     ]:
         assert viewer.get(reverse(name, args=[argument])).status_code == 403
     assert commands() == []
+
+
+def test_resume_at_needs_a_position_from_the_held_one_on_and_a_reason(
+    flights: Story, operator: Client
+) -> None:
+    held = flights.pauses("JFK", held=12)
+    position = queries.task(held.digest).state.position or 0
+    dialog = operator.get(reverse("resume-at-dialog", args=[held.digest])).content.decode()
+    assert "holds 12 records" in dialog
+    url = reverse("resume-at", args=[held.digest])
+    for form in ({"position": "soon", "reason": "x"}, {"position": position + 3, "reason": " "}):
+        assert press(operator, url, **form)[0] == 400
+    assert commands() == []
+    status, page = press(operator, url, position=position - 1, reason="a bad hour")
+    assert status == 409 and "is before it" in page
+    assert press(operator, url, position=f"{position + 3:,}", reason="a bad hour")[0] == 200
+    command = queries.commands().rows[0]
+    assert (command.kind, command.target) == (CommandKind.RESUME_AT, position + 3)
+
+
+def test_a_running_task_is_paused_by_one_click(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 3)
+    task = flights.task("EWR").digest
+    page = operator.get(reverse("task", args=[task])).content.decode()
+    assert 'id="pause"' in page
+    assert press(operator, reverse("pause", args=[task]))[0] == 200
+    assert commands() == [("PAUSE_TASK", "ISSUED")]
+    paused = flights.pauses("JFK").digest
+    assert 'id="pause"' not in operator.get(reverse("task", args=[paused])).content.decode()
 
 
 def test_shut_down_needs_the_name_and_a_reason(flights: Story, operator: Client) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.decide import COMMAND_EXPIRY, Wish, decide, refusal, watch
+from controlplane.domain.decide import COMMAND_EXPIRY, TASK_COMMANDS, Wish, decide, refusal, watch
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     ApplicationLatched,
@@ -29,6 +29,7 @@ from controlplane.domain.events import (
     InstanceStopped,
     ResumeHow,
     Run,
+    TaskPaused,
     TaskResumed,
     ThreadDied,
     ThreadStarted,
@@ -43,6 +44,11 @@ ID, OTHER_ID = UUID(int=1), UUID(int=2)
 PAUSED = [*histories.started(), *histories.paused()]
 
 
+def a_wish(kind: CommandKind, task: TaskId | None) -> Wish:
+    target = 9 if kind is CommandKind.RESUME_AT else None
+    return Wish(command=ID, kind=kind, actor="ana", reason="because", task=task, target=target)
+
+
 class Given:
     """The state after some events, to be asked what follows from a wish."""
 
@@ -50,7 +56,7 @@ class Given:
         self.state: StreamState = empty(APPLICATION).fold(histories.stored(list(events)))
 
     def when(self, kind: CommandKind, *, task: TaskId | None = None) -> list[EventData]:
-        wish = Wish(command=ID, kind=kind, actor="ana", reason="because", task=task)
+        wish = a_wish(kind, task)
         return decide(wish, self.state, now=NOON)
 
     def refuses(self, kind: CommandKind, *, task: TaskId | None = None) -> str:
@@ -58,8 +64,7 @@ class Given:
         issued, refused = self.when(kind, task=task)
         assert isinstance(issued, CommandIssued)
         assert isinstance(refused, CommandRefused)
-        wish = Wish(command=ID, kind=kind, actor="ana", reason="because", task=task)
-        assert refusal(wish, self.state) == refused.reason
+        assert refusal(a_wish(kind, task), self.state) == refused.reason
         return refused.reason
 
 
@@ -90,6 +95,32 @@ LATCHED = server(ApplicationLatched(reason="night", actor="ben"))
 
 
 # ── task commands ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_running_task_can_be_paused_by_hand() -> None:
+    (command,) = Given(*histories.started()).when(CommandKind.PAUSE_TASK, task=JFK)
+    assert isinstance(command, CommandIssued)
+    assert command.instances == (INSTANCE,)
+    paused = Given(*PAUSED).refuses(CommandKind.PAUSE_TASK, task=JFK)
+    assert paused == "only a RUNNING task can be paused; delays_JFK is PAUSED"
+    whole = TaskId(application=APPLICATION, pipeline="delays", checkpoint="cp-1", key=None)
+    assert "global task" in Given().refuses(CommandKind.PAUSE_TASK, task=whole)
+
+
+def test_a_task_that_was_paused_by_hand_has_no_record_to_skip() -> None:
+    by_hand = histories.event(TaskPaused(task="JFK", position=None))
+    given = Given(*histories.started(), by_hand)
+    assert "paused by hand" in given.refuses(CommandKind.SKIP_RECORD, task=JFK)
+    assert len(given.when(CommandKind.RESUME_TASK, task=JFK)) == 1
+
+
+def test_a_task_goes_on_at_a_position_from_its_own_on() -> None:
+    (command,) = Given(*PAUSED).when(CommandKind.RESUME_AT, task=JFK)
+    assert isinstance(command, CommandIssued)
+    assert (command.position, command.target) == (7, 9)
+    behind = Given(*PAUSED[:2], *histories.paused(10))
+    why = behind.refuses(CommandKind.RESUME_AT, task=JFK)
+    assert why == "delays_JFK is held at position 10; 9 is before it"
 
 
 @pytest.mark.parametrize("kind", [CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD])
@@ -194,6 +225,9 @@ def test_while_it_is_being_shut_down_nothing_else_happens_to_it(kind: CommandKin
         Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK),
         Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK, reason=" \n"),
         Wish(command=ID, kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana"),
+        Wish(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, reason="x"),
+        Wish(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, target=1),
+        Wish(command=ID, kind=CommandKind.RESUME_AT, actor="a", task=JFK, reason="x", target=2**63),
         Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="\ud83d"),
         Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="\udc00"),
         Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="x" * 2001),
@@ -206,7 +240,7 @@ def test_a_wish_without_what_it_needs_is_none(wish: Wish) -> None:
 
 @given(histories.histories, st.sampled_from(CommandKind))
 def test_every_wish_begins_with_its_command(events: list[Event], kind: CommandKind) -> None:
-    task = JFK if kind in (CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD) else None
+    task = JFK if kind in TASK_COMMANDS else None
     decided = Given(*events).when(kind, task=task)
     assert isinstance(decided[0], CommandIssued)
     assert not any(isinstance(each, CommandIssued) for each in decided[1:])

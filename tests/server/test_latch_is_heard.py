@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, tasks
-from controlplane.domain import keys
+from controlplane import actions, broker, ingest, tasks
+from controlplane.domain import keys, wire
+from controlplane.domain.events import ApplicationShutdownRequested, CommandKind
 from controlplane.management.commands import wake
 from tests import histories
 from tests.histories import APPLICATION
@@ -48,6 +50,28 @@ def test_an_emptied_redis_is_swept_at_the_next_look(
     latched.flushall()
     waker.turn()
     assert "arrester.sweep" in asked
+
+
+def test_an_instance_that_asks_shuts_all_others_down_and_once(redis: Redis) -> None:
+    started = histories.started()[0]
+    other = uuid4()
+    streams.send(redis, [started, replace(started, instance=other)])
+    asked = histories.event(ApplicationShutdownRequested(reason="it broke"), run=None)
+    asked = replace(asked, occurred_at=datetime.now(UTC))
+    batch = streams.send(redis, [asked])
+    ingest.drain(APPLICATION)
+
+    streams.send(redis, [asked], batch=batch)
+    ingest.drain(APPLICATION)
+
+    assert redis.get(keys.state(APPLICATION)) == b"LATCHED"
+    [(_, fields)] = broker.entries(redis, keys.commands(APPLICATION))
+    command = wire.decode_command(fields[b"body"])
+    assert (command.kind, command.error) == (CommandKind.SHUT_DOWN_APPLICATION, True)
+    assert command.instances == (other,)
+    told = [each.event.type for each in streams.log()]
+    assert told[2:] == ["ApplicationShutdownRequested", "CommandIssued", "ApplicationLatched"]
+    streams.assert_exact()
 
 
 def test_whoever_starts_has_the_state_said_again(latched: Redis) -> None:

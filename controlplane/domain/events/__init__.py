@@ -13,6 +13,7 @@ from controlplane.domain.events.applications import (
     ApplicationEvent,
     ApplicationLatched,
     ApplicationOpened,
+    ApplicationShutdownRequested,
 )
 from controlplane.domain.events.base import (
     Body,
@@ -62,9 +63,11 @@ from controlplane.domain.events.records import (
 from controlplane.domain.events.tasks import (
     RecordsHeld,
     ResumeHow,
+    StateReported,
     TaskDied,
     TaskMove,
     TaskPaused,
+    TaskReported,
     TaskRestarted,
     TaskResumed,
 )
@@ -81,6 +84,7 @@ __all__ = [
     "ApplicationEvent",
     "ApplicationLatched",
     "ApplicationOpened",
+    "ApplicationShutdownRequested",
     "Body",
     "CommandApplied",
     "CommandCancelled",
@@ -119,11 +123,13 @@ __all__ = [
     "ResumeHow",
     "RetriesCounted",
     "Run",
+    "StateReported",
     "StoredEvent",
     "TaskDied",
     "TaskEvent",
     "TaskMove",
     "TaskPaused",
+    "TaskReported",
     "TaskRestarted",
     "TaskResumed",
     "ThreadDied",
@@ -135,6 +141,7 @@ __all__ = [
 TaskEvent = RecordEvent | TaskMove
 EventData = (
     TaskEvent
+    | StateReported
     | ThreadEvent
     | InstanceEvent
     | ApplicationEvent

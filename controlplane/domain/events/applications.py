@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.events.base import Data
+from controlplane.domain.events.base import Data, Failure
 
 
 class ApplicationLatched(Data, frozen=True, kw_only=True, tag=True):
@@ -19,4 +19,11 @@ class ApplicationOpened(Data, frozen=True, kw_only=True, tag=True):
     actor: str | None = None
 
 
-ApplicationEvent = ApplicationLatched | ApplicationOpened
+class ApplicationShutdownRequested(Data, frozen=True, kw_only=True, tag=True):
+    """A failure of an instance was answered by SHUTDOWN_APPLICATION (KIP-671): all shall end."""
+
+    reason: str
+    failure: Failure | None = None
+
+
+ApplicationEvent = ApplicationLatched | ApplicationOpened | ApplicationShutdownRequested

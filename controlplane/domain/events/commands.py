@@ -13,6 +13,8 @@ class CommandKind(StrEnum):
 
     RESUME_TASK = "RESUME_TASK"
     SKIP_RECORD = "SKIP_RECORD"
+    RESUME_AT = "RESUME_AT"
+    PAUSE_TASK = "PAUSE_TASK"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
     START_APPLICATION = "START_APPLICATION"
 
@@ -30,6 +32,10 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     task: str | None = None
     #: Where a task was held when the command was made: resume means this record, no later one.
     position: Position | None = None
+    #: Of RESUME_AT: where the task shall go on.
+    target: Position | None = None
+    #: Of a shutdown: a failure asked for it, and every instance ends in ERROR.
+    error: bool = False
     #: Who has to answer; empty for a task command whose instance is not known.
     instances: tuple[UUID, ...] = ()
     expires_at: Moment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from controlplane.domain.events.base import Count, Data, Failure, Position
 
@@ -16,6 +17,8 @@ class ResumeHow(StrEnum):
     SKIP = "SKIP"
     #: A new instance starts paused tasks again at the failed record (KIP-990).
     RESTART = "RESTART"
+    #: The task goes on at a position; the held records before it become dead letters.
+    AT = "AT"
 
 
 class TaskPaused(Data, frozen=True, kw_only=True, tag=True):
@@ -42,6 +45,8 @@ class TaskResumed(Data, frozen=True, kw_only=True, tag=True):
     position: Position | None = None
     actor: str | None = None
     reason: str | None = None
+    #: With AT: how many held records were left out. SKIP leaves out one.
+    skipped: Count = 0
 
 
 class TaskDied(Data, frozen=True, kw_only=True, tag=True):
@@ -56,6 +61,28 @@ class TaskRestarted(Data, frozen=True, kw_only=True, tag=True):
     """A new run took a dead task up again."""
 
     task: str | None
+
+
+class TaskReported(Data, frozen=True, kw_only=True):
+    """How a task stands that does not run, or has rows to run first."""
+
+    task: str | None
+    status: Literal["RUNNING", "PAUSED", "DEAD"]
+    position: Position | None = None
+    failure: Failure | None = None
+    held: Count = 0
+
+
+class StateReported(Data, frozen=True, kw_only=True, tag=True):
+    """How all tasks of a run stand, told because the server saw them otherwise.
+
+    It speaks of the tasks whose digest is greater than `above` and not greater than `through`
+    (None: no bound): those that are not in `tasks` run, and hold nothing.
+    """
+
+    tasks: tuple[TaskReported, ...] = ()
+    above: str | None = None
+    through: str | None = None
 
 
 TaskMove = TaskPaused | RecordsHeld | TaskResumed | TaskDied | TaskRestarted

@@ -1,0 +1,102 @@
+"""What the server does by itself when an instance asks to shut the application down (KIP-671)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationShutdownRequested,
+    CommandApplied,
+    CommandCancelled,
+    CommandIssued,
+    CommandKind,
+    Event,
+    EventData,
+    StoredEvent,
+)
+from controlplane.domain.follow import FRESH, asks, follow
+from controlplane.domain.stream import StreamState, empty
+from tests import histories
+from tests.histories import APPLICATION, INSTANCE, OTHER_INSTANCE
+
+REQUEST = histories.event(ApplicationShutdownRequested(reason="it broke"), minute=1)
+STARTED = histories.started()[0]
+OTHER = replace(STARTED, instance=OTHER_INSTANCE)
+
+
+def asked(
+    *events: Event, after: timedelta = timedelta(seconds=1)
+) -> tuple[StoredEvent, StreamState]:
+    """Return the request as it stands in the log behind `events`, and the state then."""
+    *_, last = stored = histories.stored([*events, REQUEST])
+    last = replace(last, received_at=REQUEST.occurred_at + after)
+    return last, empty(APPLICATION).fold([*stored[:-1], last])
+
+
+def followed(*events: Event, after: timedelta = timedelta(seconds=1)) -> list[EventData]:
+    request, state = asked(*events, after=after)
+    return [each.data for each in follow(request, state, now=request.received_at)]
+
+
+def test_all_other_instances_are_told_and_the_application_is_latched() -> None:
+    issued, latched = followed(STARTED, OTHER)
+    assert isinstance(issued, CommandIssued)
+    assert (issued.kind, issued.error) == (CommandKind.SHUT_DOWN_APPLICATION, True)
+    assert issued.instances == (OTHER_INSTANCE,)
+    assert issued.actor == f"instance {INSTANCE}"
+    assert latched == ApplicationLatched(reason="it broke", actor=issued.actor)
+
+
+def test_alone_it_is_applied_by_latching() -> None:
+    issued, latched, applied = followed(STARTED)
+    assert isinstance(issued, CommandIssued)
+    assert isinstance(latched, ApplicationLatched)
+    assert isinstance(applied, CommandApplied)
+
+
+def test_what_was_asked_of_its_tasks_is_cancelled() -> None:
+    resume = CommandIssued(
+        command=UUID(int=1),
+        kind=CommandKind.RESUME_TASK,
+        actor="ana",
+        pipeline="delays",
+        checkpoint="cp-1",
+        task="JFK",
+        instances=(INSTANCE,),
+        expires_at=histories.NOON,
+    )
+    told = followed(STARTED, OTHER, *histories.paused(), histories.event(resume, run=None))
+    [cancelled] = [each for each in told if isinstance(each, CommandCancelled)]
+    assert cancelled.command == resume.command
+
+
+def test_the_same_request_is_always_the_same_command() -> None:
+    request, state = asked(STARTED, OTHER)
+    first, second = (follow(request, state, now=request.received_at)[0].data for _ in range(2))
+    assert isinstance(first, CommandIssued)
+    assert isinstance(second, CommandIssued)
+    assert first.command == second.command
+
+
+def test_a_latched_application_is_not_latched_again() -> None:
+    latched = histories.event(ApplicationLatched(reason="enough", actor="ana"), run=None)
+    assert followed(STARTED, OTHER, latched) == []
+
+
+def test_a_late_request_spares_what_was_started_since() -> None:
+    since = replace(OTHER, occurred_at=REQUEST.occurred_at + timedelta(minutes=5))
+    assert followed(STARTED, since, after=FRESH + timedelta(hours=1)) == []
+    issued, *_ = followed(STARTED, OTHER, after=FRESH + timedelta(hours=1))
+    assert isinstance(issued, CommandIssued)
+    assert issued.instances == (OTHER_INSTANCE,)
+
+
+def test_nothing_else_is_followed() -> None:
+    request, state = asked(STARTED)
+    [other] = histories.stored([STARTED])
+    assert asks([other, request]) == [request]
+    assert follow(other, state, now=request.received_at) == []
