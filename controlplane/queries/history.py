@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from controlplane import models, rows, store
 from controlplane.columns import MOST, fit
@@ -13,6 +13,9 @@ from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import cursors
 from controlplane.queries.answers import FailureFilter, MinuteCount, Page
+
+#: So many short index scans are quicker than a long one.
+FEW_GROUPS = 50
 
 
 def event(application: str, sequence: int) -> StoredEvent:
@@ -72,6 +75,7 @@ def failures(
     wanted = store.Failures(
         applications=names,
         equal=_equal(filter),
+        groups=_groups(names, filter),
         since=filter.since,
         until=filter.until,
         before=cursors.unpack(cursor, tuple[datetime, str, int]),
@@ -81,6 +85,24 @@ def failures(
         limit=limit,
         key=lambda each: (each.event.occurred_at, each.application, each.sequence),
     )
+
+
+def _groups(names: list[str], filter: FailureFilter) -> list[tuple[str, str]] | None:
+    """Return the groups of a stage or class, where they are few.
+
+    A rare one would be looked for through all that failed; of a common one, each page is full soon.
+    """
+    if filter.fingerprint or filter.task or not (filter.stage or filter.exception_class):
+        return None
+    known = models.ErrorGroup.objects.filter(application__in=names)
+    if filter.stage:
+        known = known.filter(stage=fit(filter.stage))
+    if filter.exception_class:
+        # One of Spark's error conditions may come in exceptions of several classes.
+        has_condition = ~Q(state__contains='"condition":null')
+        known = known.filter(Q(exception_class=fit(filter.exception_class)) | has_condition)
+    found = list(known.values_list("application", "fingerprint")[: FEW_GROUPS + 1])
+    return found if len(found) <= FEW_GROUPS else None
 
 
 def _equal(filter: FailureFilter) -> dict[str, str | UUID]:

@@ -141,6 +141,8 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
     applications: Sequence[str]
     equal: Mapping[str, str | UUID]
+    #: (application, fingerprint) of the groups that it can only be; None: it may be any.
+    groups: Sequence[tuple[str, str]] | None = None
     since: datetime | None = None
     until: datetime | None = None
     #: The row that the page before this one ended with: occurred_at, application, sequence.
@@ -167,7 +169,9 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
 def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
     """Return failures, those that occurred last first, without bodies."""
     conditions = ["application = name", "count IS NOT NULL"]
-    parameters: list[Parameter] = [list(wanted.applications)]
+    scans, parameters = _scans(wanted)
+    if wanted.groups is not None:
+        conditions.append("fingerprint = cause")
     for column, value in wanted.equal.items():
         conditions.append(f"{column} = %s")
         parameters.append(value)
@@ -183,14 +187,22 @@ def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
             "occurred_at <= %s AND (occurred_at, application, sequence) < (%s, %s, %s)"
         )
         parameters += [wanted.before[0], *wanted.before]
-    # One short index scan for each application, whatever the others' size.
+    # One short index scan for each application or group, whatever the others' size.
     statement = (
-        "SELECT found.* FROM unnest(%s::text[]) AS name CROSS JOIN LATERAL ("
+        f"SELECT found.* FROM {scans} CROSS JOIN LATERAL ("
         f"SELECT {_STORED} FROM event WHERE {' AND '.join(conditions)}"
         " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS found"
         " ORDER BY occurred_at DESC, application DESC, sequence DESC LIMIT %s"
     )
     return _fetch(statement, [*parameters, limit, limit])
+
+
+def _scans(wanted: Failures) -> tuple[str, list[Parameter]]:
+    if wanted.groups is None:
+        return "unnest(%s::text[]) AS name", [list(wanted.applications)]
+    names = [application for application, _ in wanted.groups]
+    causes = [fingerprint for _, fingerprint in wanted.groups]
+    return "unnest(%s::text[], %s::text[]) AS wanted(name, cause)", [names, causes]
 
 
 def _select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:

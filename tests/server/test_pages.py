@@ -107,6 +107,29 @@ def test_failures_by_filter(redis: Redis, wanted: FailureFilter, expected: list[
     assert positions(queries.failures(wanted).rows) == expected
 
 
+def test_a_condition_in_exceptions_of_two_classes_is_found_by_either(redis: Redis) -> None:
+    failure = replace(FAILURE, condition="CAST_INVALID_INPUT", exception_class="NumberFormat")
+    said = [
+        RecordFailed(task="JFK", position=position, failure=each, response=Response.CONTINUE)
+        for position, each in enumerate([failure, replace(failure, exception_class="DateTime")])
+    ]
+    fold(redis, [histories.event(data) for data in said])
+    for position, data in enumerate(said):
+        wanted = FailureFilter(exception_class=data.failure.exception_class)
+        assert positions(queries.failures(wanted).rows) == [position]
+
+
+def test_a_class_of_many_causes_is_found_page_by_page(redis: Redis) -> None:
+    failures = [replace(FAILURE, fingerprint=f"1-{number:04x}") for number in range(60)]
+    said = [
+        RecordFailed(task="JFK", position=position, failure=each, response=Response.CONTINUE)
+        for position, each in enumerate(failures)
+    ]
+    fold(redis, [histories.event(data) for data in said])
+    wanted = FailureFilter(exception_class=FAILURE.exception_class)
+    assert len(queries.failures(wanted, limit=100).rows) == len(said)
+
+
 def test_a_stage_too_long_for_its_column_is_found_all_the_same(redis: Redis) -> None:
     long = replace(FAILURE, stage="process:" + "x" * 1000)
     data = RecordFailed(task="JFK", position=1, failure=long, response=Response.CONTINUE)
