@@ -6,29 +6,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from uuid import UUID
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from agents.checkpoint import Storage, checkpoint_id, last_committed, last_planned, storage
-from agents.claim import claim
 from agents.config import AgentConfig
-from agents.deadletters import publish
-from agents.death import ThreadDeath, death_of, ending_entry, superseded
+from agents.death import ThreadDeath
+from agents.engine import Engine, now
 from agents.guard import require_classic
 from agents.journal import Superseded
 from agents.outbox import Outbox
 from agents.pipeline import Pipeline, Trigger
-from agents.processor import Processor
-from agents.release import Release
-from agents.resume import Outcome, Resumer, Wish
-from agents.shipping import ship
-from agents.telling import Teller
+from agents.resume import Outcome, Wish
 from controlplane.domain.errors import ArresterError, InvalidValue
-from controlplane.domain.events import ResumeHow, ThreadDied
-from controlplane.domain.ids import uuid7
+from controlplane.domain.events import ResumeHow
 from controlplane.domain.states import TaskState, TaskStatus, ThreadStatus
 
 _log = logging.getLogger("arrester.thread")
@@ -81,8 +73,6 @@ class PipelineThread:
         self._ended = threading.Event()
         #: Set by whatever went wrong first.
         self._raised: BaseException | None = None
-        #: A micro-batch that Spark has planned and not committed comes before held records.
-        self._awaited_batch: int | None = None
         #: When the checkpoint was last known to be ours.
         self._owned_at = time.monotonic()
         self._loop = threading.Thread(
@@ -97,7 +87,7 @@ class PipelineThread:
     @property
     def checkpoint_id(self) -> str:
         """The id in the checkpoint's metadata; known once the run has started."""
-        return self._journal.ledger.checkpoint
+        return self._engine.journal.ledger.checkpoint
 
     @property
     def is_global(self) -> bool:
@@ -107,66 +97,29 @@ class PipelineThread:
     @property
     def epoch(self) -> int:
         """The number of this run at its checkpoint."""
-        return self._teller.run.epoch
+        return self._engine.run.epoch
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> None:
         """Claim the checkpoint and start the streaming query.
 
         What goes wrong is raised here, and not told to `on_death`.
         """
-        spark = self.pipeline.source.sparkSession
-        ship(spark.sparkContext)
-        files = storage(spark, checkpoint)
-        self._journal, run = claim(
-            files,
+        self._engine = Engine(
+            self.pipeline,
+            checkpoint,
             application=self._application,
-            pipeline=self.pipeline.name,
-            checkpoint=checkpoint_id(files),
             instance=self._instance,
-            now=_now(),
+            outbox=self._outbox,
+            config=self._config,
         )
-        self._teller = Teller(
-            pipeline=self.pipeline,
-            instance=self._instance,
-            run=run,
-            redact=self._config.errors.redact,
-            log=self._config.errors.log.enable,
-            log_records=self._config.errors.log.include_messages,
-        )
-        self._release = Release(self._journal, files, self._outbox)
         try:
-            self._prepare(files)
+            self._engine.prepare(check=self._check_stop, wait=self._wait)
             self.state = ThreadStatus.RUNNING
-            self._query = self._started_query(files.root, trigger)
+            self._query = self._started_query(self._engine.files.root, trigger)
         except BaseException as exc:
             self._write_end(exc)
             raise
         self._loop.start()
-
-    def _prepare(self, files: Storage) -> None:
-        for entry in self._journal.kept:
-            if entry.dead_letters is not None:
-                publish(self.pipeline.source.sparkSession, entry.dead_letters)
-        self._processor = Processor(
-            self.pipeline,
-            journal=self._journal,
-            teller=self._teller,
-            config=self._config,
-            root=files.root,
-            clock=_now,
-            check=self._check_stop,
-            wait=self._wait,
-        )
-        self._resumer = Resumer(
-            pipeline=self.pipeline,
-            journal=self._journal,
-            shelf=self._processor.shelf,
-            letters=self._processor.letters,
-            teller=self._teller,
-        )
-        self._processor.last_batch = last_committed(files)
-        planned = last_planned(files)
-        self._awaited_batch = planned if planned > self._processor.last_batch else None
 
     def _started_query(self, checkpoint: str, trigger: Trigger | None) -> StreamingQuery:
         writer = self.pipeline.source.writeStream.foreachBatch(self._on_batch)
@@ -200,7 +153,7 @@ class PipelineThread:
 
     def _give_up(self) -> None:
         try:
-            self._processor.give_up()
+            self._engine.processor.give_up()
         except Exception:
             _log.debug("the evaluation of %s ended while it was given up", self.pipeline.name)
 
@@ -212,7 +165,7 @@ class PipelineThread:
 
     def tasks(self) -> list[TaskState]:
         """Return the tasks that ever failed or changed state here; all others are RUNNING."""
-        return [each.state for each in list(self._journal.ledger.tasks.values())]
+        return [each.state for each in list(self._engine.journal.ledger.tasks.values())]
 
     def paused_tasks(self) -> list[TaskState]:
         """Return the PAUSED tasks."""
@@ -243,8 +196,8 @@ class PipelineThread:
                 return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
             try:
                 # Rows of a chunk that is not known to be written are not to be skipped twice.
-                self._processor.finish_open_chunk()
-                return self._resumer.resume(wish, _now())
+                self._engine.processor.finish_open_chunk()
+                return self._engine.resumer.resume(wish, now())
             except InvalidValue:
                 raise
             except Superseded as exc:
@@ -259,15 +212,15 @@ class PipelineThread:
 
         One look into a dictionary, without the lock: a micro-batch may hold that for long.
         """
-        return self._resumer.answered(command)
+        return self._engine.resumer.answered(command)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Be the function that Spark calls; whatever happens, only a short exception leaves it."""
         try:
             with self._lock:
                 self._check_stop()
-                self._processor.process(frame, batch)
-                self._awaited_batch = None
+                self._engine.processor.process(frame, batch)
+                self._engine.awaited_batch = None
                 return
         except BaseException as exc:  # SystemExit would hang the query for ever
             self._note(exc)
@@ -308,9 +261,10 @@ class PipelineThread:
             return False
         try:
             self._look_who_owns()
-            worked = self._awaited_batch is None and self._processor.drain()
-            self._release.put_ready()
-            self._release.compact()
+            engine = self._engine
+            worked = engine.awaited_batch is None and engine.processor.drain()
+            engine.release.put_ready()
+            engine.release.compact()
             return worked
         finally:
             self._lock.release()
@@ -318,7 +272,7 @@ class PipelineThread:
     def _look_who_owns(self) -> None:
         """Now and then, end a run that has nothing to do and would not notice a newer one."""
         if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
-            self._journal.check_owned()
+            self._engine.journal.check_owned()
             self._owned_at = time.monotonic()
 
     def _finish(self) -> None:
@@ -338,27 +292,6 @@ class PipelineThread:
 
     def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:
-            death = death_of(self.pipeline.name, exc, stopped=self._stopping.is_set())
-            try:
-                if death.superseded:
-                    raise Superseded(death.reason)
-                ledger = self._journal.ledger
-                entry = ending_entry(death, exc, teller=self._teller, ledger=ledger, at=_now())
-                self._release.put_ending(self._journal.append(entry))
-            except Superseded as newer:
-                death = superseded(self.pipeline.name, newer)
-                self._tell_superseded(death)
-            except Exception:
-                _log.exception("the end of %s could not be written down", self.pipeline.name)
+            death = self._engine.end(exc, stopped=self._stopping.is_set())
             self.state = ThreadStatus.DEAD
             return death
-
-    def _tell_superseded(self, death: ThreadDeath) -> None:
-        """Say it without the journal, which is the newer run's now."""
-        at = _now()
-        data = ThreadDied(reason=death.reason, superseded=True)
-        self._outbox.put(uuid7(at), [self._teller.event(data, at)])
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -1,0 +1,125 @@
+"""What one run works with, at a checkpoint that it has claimed; and how its end is written down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+from agents.checkpoint import checkpoint_id, last_committed, last_planned, storage
+from agents.claim import claim
+from agents.config import AgentConfig
+from agents.deadletters import publish
+from agents.death import ThreadDeath, death_of, ending_entry, superseded
+from agents.journal import Superseded
+from agents.outbox import Outbox
+from agents.pipeline import Pipeline
+from agents.processor import Processor
+from agents.release import Release
+from agents.resume import Resumer
+from agents.shipping import ship
+from agents.telling import Teller
+from controlplane.domain.events import ThreadDied
+from controlplane.domain.ids import uuid7
+
+_log = logging.getLogger("arrester.thread")
+
+
+class Engine:
+    """Journal, processor and all else of one run. Its caller holds the pipeline's lock."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        checkpoint: str,
+        *,
+        application: str,
+        instance: UUID,
+        outbox: Outbox,
+        config: AgentConfig,
+    ) -> None:
+        """Claim the checkpoint: from here on a run has begun, and must be ended by `end`."""
+        spark = pipeline.source.sparkSession
+        ship(spark.sparkContext)
+        self.pipeline = pipeline
+        self.files = storage(spark, checkpoint)
+        self._config = config
+        self._outbox = outbox
+        self.journal, self.run = claim(
+            self.files,
+            application=application,
+            pipeline=pipeline.name,
+            checkpoint=checkpoint_id(self.files),
+            instance=instance,
+            now=now(),
+        )
+        self.teller = Teller(
+            pipeline=pipeline,
+            instance=instance,
+            run=self.run,
+            redact=config.errors.redact,
+            log=config.errors.log.enable,
+            log_records=config.errors.log.include_messages,
+        )
+        self.release = Release(self.journal, self.files, outbox)
+        #: A micro-batch that Spark has planned and not committed comes before held records.
+        self.awaited_batch: int | None = None
+
+    def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
+        """Finish what an earlier run left behind, and get ready for micro-batches."""
+        for entry in self.journal.kept:
+            if entry.dead_letters is not None:
+                publish(self.pipeline.source.sparkSession, entry.dead_letters)
+        self.processor = Processor(
+            self.pipeline,
+            journal=self.journal,
+            teller=self.teller,
+            config=self._config,
+            root=self.files.root,
+            clock=now,
+            check=check,
+            wait=wait,
+        )
+        self.resumer = Resumer(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            shelf=self.processor.shelf,
+            letters=self.processor.letters,
+            teller=self.teller,
+        )
+        self.look_at_progress()
+
+    def look_at_progress(self) -> None:
+        """Take up where the query stands, which is about to start."""
+        self.processor.last_batch = last_committed(self.files)
+        planned = last_planned(self.files)
+        self.awaited_batch = planned if planned > self.processor.last_batch else None
+
+    def end(self, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
+        """Make the end of the run durable and tell it; a newer run's journal is left alone."""
+        name = self.pipeline.name
+        death = death_of(name, exc, stopped=stopped)
+        try:
+            if death.superseded:
+                raise Superseded(death.reason)
+            ledger = self.journal.ledger
+            entry = ending_entry(death, exc, teller=self.teller, ledger=ledger, at=now())
+            self.release.put_ending(self.journal.append(entry))
+        except Superseded as newer:
+            death = superseded(name, newer)
+            self._tell_superseded(death)
+        except Exception:
+            _log.exception("the end of %s could not be written down", name)
+        return death
+
+    def _tell_superseded(self, death: ThreadDeath) -> None:
+        """Say it without the journal, which is the newer run's now."""
+        at = now()
+        data = ThreadDied(reason=death.reason, superseded=True)
+        self._outbox.put(uuid7(at), [self.teller.event(data, at)])
+
+
+def now() -> datetime:
+    """Return the agent's clock."""
+    return datetime.now(UTC)
