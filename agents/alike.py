@@ -53,9 +53,10 @@ class Counting:
     failed: DataFrame
     fates: Fates
 
-    def decide(self) -> tuple[dict[str, Cursor], FailedRecord | None]:
-        """Return the places that tasks pause at, and the first record that is answered FAIL."""
+    def decide(self) -> tuple[dict[str, Cursor], set[str], FailedRecord | None]:
+        """Return where tasks halt, which of them die there, and the first record that ends all."""
         cuts: dict[str, Cursor] = {}
+        dead: set[str] = set()
         now_ms = self.fates.now_ms()
         for task, groups in sorted(self._groups().items(), key=lambda each: _order(each[0])):
             pause = _first(groups, Answer.PAUSE)
@@ -64,11 +65,15 @@ class Counting:
             fatal = self._one_too_many(task, groups, stop, now_ms=now_ms)
             if fatal is None and fail is not None and fail == stop:
                 fatal = self._record(task, [g for g in groups if g.answer is Answer.FAIL], 0)
-            if fatal is not None:
-                return cuts, fatal
-            if task is not None and pause is not None:
+            if fatal is not None and not self.fates.ends_only_its_task(fatal):
+                return cuts, dead, fatal
+            if fatal is not None and task is not None:
+                self.fates.forget(task)
+                cuts[task] = Cursor(entry=fatal.entry, position=fatal.position)
+                dead.add(task)
+            elif task is not None and pause is not None:
                 cuts[task] = pause
-        return cuts, None
+        return cuts, dead, None
 
     def _groups(self) -> Mapping[str | None, list[Alike]]:
         """Return the failed records of each task, by step and kind."""

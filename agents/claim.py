@@ -35,8 +35,10 @@ def claim(
 ) -> tuple[Journal, Run]:
     """Return the journal, now ours, and the run that owns it; an older run notices and ends.
 
-    A new instance starts tasks that a failure paused again, at the record that failed (KIP-990);
-    tasks paused by hand stay paused. Raises Superseded only when others keep winning.
+    A new instance starts tasks that a failure paused, or that died alone, again, at the record that
+    failed (KIP-990); tasks paused by hand stay paused. A thread that takes another's place leaves
+    both as they are, and takes up the task that its predecessor died of. Raises Superseded only
+    when others keep winning.
     """
     for _ in range(_ATTEMPTS):
         journal = Journal(files, application=application, pipeline=pipeline, checkpoint=checkpoint)
@@ -62,8 +64,8 @@ def _taken_up(ledger: Ledger, instance: UUID) -> list[EventData]:
     events: list[EventData] = []
     for each in ledger.tasks.values():
         state = each.state
-        if state.status is TaskStatus.DEAD:
-            events.append(TaskRestarted(task=state.id.key))
+        if state.status is TaskStatus.DEAD and (is_new_instance or not each.alone):
+            events.append(TaskRestarted(task=state.id.key, position=state.position))
         elif state.status is TaskStatus.PAUSED and state.failure is not None and is_new_instance:
             events.append(
                 TaskResumed(task=state.id.key, how=ResumeHow.RESTART, position=state.position)

@@ -27,7 +27,6 @@ _HANDLERS = {
 }
 #: Settings that this agent does not carry out: it says so, where it would else say nothing.
 _NOT_CARRIED_OUT = (
-    keys.FAILURE_SCOPE,
     keys.DECISIONS,
     keys.LOG_INCLUDE_CONFIGS,
     keys.DLQ_FORMAT,

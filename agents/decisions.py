@@ -49,11 +49,13 @@ class Rest:
 class Decision:
     """What is decided about a micro-batch or chunk."""
 
-    #: By task: the place that it pauses at.
+    #: By task: the place that it halts at, PAUSED or DEAD.
     cuts: Mapping[str, Cursor] = field(default_factory=dict)
     #: The first record that was answered FAIL; then nothing else is decided.
     fatal: FailedRecord | None = None
     paused: Sequence[FailedRecord] = ()
+    #: The records that tasks died of, alone (errors.failure.scope=task); also among the cuts.
+    died: Sequence[FailedRecord] = ()
     examples: Sequence[FailedRecord] = ()
     rest: Sequence[Rest] = ()
     #: Records that failed, were tried again because a handler said so, and passed.
@@ -65,6 +67,8 @@ class _Asked:
     """What the handlers, or their declarations, came to."""
 
     cuts: dict[str, Cursor] = field(default_factory=dict)
+    #: The tasks that die where they are cut.
+    dead: set[str] = field(default_factory=set)
     fatal: FailedRecord | None = None
     cured: list[Cured] = field(default_factory=list)
     #: Of records that took more attempts than their rows know of.
@@ -95,8 +99,8 @@ class Judge:
         if any(self.fates.stages[number].asks for number in steps):
             asked = self._ask_each(failed)
         else:
-            cuts, fatal = Counting(failed=failed, fates=self.fates).decide()
-            asked = _Asked(cuts=cuts, fatal=fatal)
+            cuts, dead, fatal = Counting(failed=failed, fates=self.fates).decide()
+            asked = _Asked(cuts=cuts, dead=dead, fatal=fatal)
         for each in asked.cured:
             failed = failed.where(~each.is_at())
         decision = Decision(fatal=asked.fatal)
@@ -119,12 +123,20 @@ class Judge:
                     continue
                 if last[0].problem.attempts != each.problem.attempts:
                     asked.attempts[each.task, each.position] = last[0].problem.attempts
-                if last[1] is Response.FAIL:
+                if last[1] is Response.FAIL and not self.fates.ends_only_its_task(each):
                     asked.fatal = last[0]
                     return asked
-                if last[1] is Response.PAUSE and each.task is not None:
-                    asked.cuts[each.task] = Cursor(entry=each.entry, position=each.position)
+                if last[1] is not Response.CONTINUE and each.task is not None:
+                    self._halt(asked, each, last[1])
         return asked
+
+    def _halt(self, asked: _Asked, each: FailedRecord, response: Response) -> None:
+        """Cut a task at one of its records: there it pauses, or dies alone."""
+        assert each.task is not None
+        asked.cuts[each.task] = Cursor(entry=each.entry, position=each.position)
+        if response is Response.FAIL:
+            asked.dead.add(each.task)
+            self.fates.forget(each.task)
 
     def _pages(self, failed: DataFrame, cuts: Mapping[str, Cursor]) -> Iterator[list[FailedRecord]]:
         """Bring failed records in order, without those that are behind a cut by then.
@@ -161,13 +173,21 @@ class Judge:
         brought = bring(self.fates.pipeline, ranked.where(F.col(_RANK) == 0).drop(_RANK))
         brought = [asked.with_attempts(each) for each in brought]
         brought.sort(key=lambda each: _order((each.task, each.position)))
-        fatal = next((each for each in brought if self.fates.is_fatal(each)), None)
-        if fatal is not None:
-            return Decision(fatal=fatal)
-        paused = [each for each in brought if _is_cut(each, cuts)]
+        fatal = [
+            each for each in brought if each.task not in asked.dead and self.fates.is_fatal(each)
+        ]
+        if fatal and not self.fates.ends_only_its_task(fatal[0]):
+            return Decision(fatal=fatal[0])
+        if fatal:
+            # Only the first of each task: whatever is behind it is held.
+            for each in reversed(fatal):
+                self._halt(asked, each, Response.FAIL)
+            return self._described(failed, asked, blamed)
+        halted = [each for each in brought if _is_cut(each, cuts)]
         return Decision(
             cuts=cuts,
-            paused=paused,
+            paused=[each for each in halted if each.task not in asked.dead],
+            died=[each for each in halted if each.task in asked.dead],
             examples=[each for each in brought if not _is_cut(each, cuts)],
             rest=_counted(ranked.where(F.col(_RANK) == 1), cause),
             cured=asked.cured,
@@ -210,6 +230,8 @@ def _say(decision: Decision) -> None:
         say(Saying.RECORD_SKIPPED, f"{left_out} failed records of {len(tasks)} tasks are")
     for each in decision.paused:
         say(Saying.TASK_PAUSED, described(each))
+    for each in decision.died:
+        say(Saying.TASK_KILLED, described(each))
 
 
 def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:

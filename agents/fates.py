@@ -20,7 +20,7 @@ from controlplane.domain.causes import Cause
 from controlplane.domain.classify import Kind
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.levels import Saying
-from controlplane.domain.policy import Answer
+from controlplane.domain.policy import Answer, Scope
 from controlplane.domain.respond import (
     AskHandler,
     Because,
@@ -54,6 +54,8 @@ class Fates:
     #: By step number; 0 is the source.
     stages: Mapping[int, StagePolicy]
     clock: Callable[[], datetime]
+    #: errors.failure.scope: what FAIL takes down.
+    scope: Scope = Scope.THREAD
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
 
     def now_ms(self) -> int:
@@ -63,6 +65,15 @@ class Fates:
     def run(self, task: str | None) -> TaskRun:
         """Return what the run remembers of a task."""
         return self.runs.get(task, TaskRun())
+
+    def ends_only_its_task(self, each: FailedRecord) -> bool:
+        """Whether FAIL kills just the task, whose records are held: there is one, and a place."""
+        placed = each.task is not None and each.position is not None
+        return self.scope is Scope.TASK and placed
+
+    def forget(self, task: str | None) -> None:
+        """Let a task begin anew: it died alone, and an operator may restart it."""
+        self.runs.pop(task, None)
 
     def of_one(
         self, each: FailedRecord, *, now_ms: int, attempts: Attempts | None = None

@@ -17,7 +17,9 @@ from controlplane.domain.events import (
     Failure,
     RecordFailed,
     Response,
+    TaskDied,
     TaskEvent,
+    TaskRestarted,
 )
 from controlplane.domain.evolve import At, evolve_task
 from controlplane.domain.names import TaskId
@@ -45,6 +47,8 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Cursor | None = None
     held: int = 0
     blame: Blame | None = None
+    #: It died alone, and no thread of the same instance takes it up again by itself.
+    alone: bool = False
 
     @property
     def blocked(self) -> bool:
@@ -191,6 +195,8 @@ class Ledger(msgspec.Struct, kw_only=True):
             task = replace(before, state=evolve_task(before.state, data, at))
             if isinstance(data, RecordFailed):
                 task = replace(task, blame=_blame(before.blame, data, event.body))
+            if isinstance(data, TaskDied | TaskRestarted):
+                task = replace(task, alone=isinstance(data, TaskDied) and data.alone)
             self.tasks[task.state.id.digest] = task
 
     def _answer(self, command: str, answer: Answer) -> None:

@@ -88,6 +88,7 @@ class Processor:
             pipeline=pipeline,
             stages=stage_policies(pipeline, config),
             clock=clock,
+            scope=config.errors.scope,
         )
         self._judge = Judge(
             fates=fates,

@@ -25,6 +25,7 @@ from controlplane.domain.events import (
     EventData,
     RecordsHeld,
     ResumeHow,
+    TaskRestarted,
     TaskResumed,
 )
 from controlplane.domain.states import TaskStatus
@@ -68,8 +69,8 @@ class Resumer:
 
     def resume(self, wish: Wish, at: datetime) -> Outcome:
         """Apply `wish`, or refuse it with the state untouched; a command twice is answered once."""
-        if wish.how not in (ResumeHow.RETRY, ResumeHow.SKIP):
-            raise InvalidValue("how", wish.how, "RETRY or SKIP")
+        if wish.how not in (ResumeHow.RETRY, ResumeHow.SKIP, ResumeHow.RESTART):
+            raise InvalidValue("how", wish.how, "RETRY, SKIP or RESTART")
         if wish.command is not None and (before := self.answered(wish.command)) is not None:
             return before
         self.journal.check_owned()
@@ -88,14 +89,9 @@ class Resumer:
         told: list[EventData] = []
         if wish.how is ResumeHow.SKIP and task.blame is not None:
             skipped, letters, told = self._skip(task, task.blame, wish, at)
-        word = f"resumed {'past' if skipped else 'from'} position {task.state.position}"
-        resumed = TaskResumed(
-            task=wish.key,
-            how=wish.how,
-            position=task.state.position,
-            actor=wish.actor,
-            reason=wish.reason,
-        )
+        done = "restarted" if wish.how is ResumeHow.RESTART else "resumed"
+        word = f"{done} {'past' if skipped else 'from'} position {task.state.position}"
+        resumed = _moved(task, wish)
         answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
         self._append(
             Kind.RESUME, at, wish, [*told, resumed, *answer], chunk=skipped, letters=letters
@@ -173,10 +169,22 @@ class Resumer:
         self.journal.append(entry)
 
 
+def _moved(task: TaskLedger, wish: Wish) -> TaskResumed | TaskRestarted:
+    position = task.state.position
+    if wish.how is ResumeHow.RESTART:
+        return TaskRestarted(task=wish.key, position=position, actor=wish.actor, reason=wish.reason)
+    return TaskResumed(
+        task=wish.key, how=wish.how, position=position, actor=wish.actor, reason=wish.reason
+    )
+
+
 def _refusal(task: TaskLedger, wish: Wish) -> str | None:
     """Return why the state forbids the wish, or None."""
     state = task.state
-    if state.status is not TaskStatus.PAUSED:
+    if wish.how is ResumeHow.RESTART:
+        if state.status is not TaskStatus.DEAD:
+            return f"only a DEAD task can be restarted; {state.id.printed} is {state.status}"
+    elif state.status is not TaskStatus.PAUSED:
         return f"only a PAUSED task can resume; {state.id.printed} is {state.status}"
     if wish.position is not None and wish.position != state.position:
         return f"{state.id.printed} is held at position {state.position}, not {wish.position}"

@@ -26,6 +26,7 @@ from controlplane.domain.events import (
     RecordFailed,
     Response,
     Run,
+    TaskDied,
     TaskPaused,
 )
 from controlplane.domain.fingerprint import fingerprint
@@ -85,6 +86,14 @@ class Teller:
                     task=each.task, position=each.position, failure=failure_of(each)
                 )
                 told.append(self.event(paused, at))
+        for each in decision.died:
+            told.append(self.failed(each, Response.FAIL, at, blames.taken(each)))
+            if each.task not in halted:
+                halted.add(each.task)
+                died = TaskDied(
+                    task=each.task, position=each.position, failure=failure_of(each), alone=True
+                )
+                told.append(self.event(died, at))
         return told
 
     def failed(
@@ -127,7 +136,7 @@ class Teller:
         A native step has no class before it is looked at: the rest of a task is split among the
         causes as the examples of its step are, and says that the split is an estimate.
         """
-        told = [*decision.examples, *decision.paused]
+        told = [*decision.examples, *decision.paused, *decision.died]
         return [
             FailuresCounted(
                 task=rest.task,

@@ -55,12 +55,18 @@ class TaskDied(Data, frozen=True, kw_only=True, tag=True):
     task: str | None
     position: Position | None
     failure: Failure
+    #: Its thread goes on, and its records are held (errors.failure.scope=task).
+    alone: bool = False
 
 
 class TaskRestarted(Data, frozen=True, kw_only=True, tag=True):
-    """A new run took a dead task up again."""
+    """A dead task runs again: a new run took it up, or an operator wished so."""
 
     task: str | None
+    #: Of a task that had died alone: where its held records begin.
+    position: Position | None = None
+    actor: str | None = None
+    reason: str | None = None
 
 
 class TaskReported(Data, frozen=True, kw_only=True):
