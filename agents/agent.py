@@ -214,6 +214,16 @@ class Agent:
         """
         return self._resume(task, ResumeHow.SKIP, actor, reason)
 
+    def restart(
+        self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
+    ) -> bool:
+        """Let a task that died alone go on at the record that it died of; True only from DEAD.
+
+        Tasks die alone with `errors.failure.scope=task`. What it holds runs first, in order, and
+        its tolerance counts from 0.
+        """
+        return self._resume(task, ResumeHow.RESTART, actor, reason)
+
     def _resume(
         self,
         task: TaskState | TaskId,

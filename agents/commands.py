@@ -31,6 +31,7 @@ UNCLAIMED = 1000
 _HOW = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
     CommandKind.SKIP_RECORD: ResumeHow.SKIP,
+    CommandKind.RESTART_TASK: ResumeHow.RESTART,
 }
 
 

@@ -18,6 +18,7 @@ from agents.ledger import Blame, TaskLedger
 from agents.pipeline import Pipeline
 from agents.telling import Teller
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
+from controlplane.domain.decide import restart_refusal
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     CommandApplied,
@@ -182,8 +183,9 @@ def _refusal(task: TaskLedger, wish: Wish) -> str | None:
     """Return why the state forbids the wish, or None."""
     state = task.state
     if wish.how is ResumeHow.RESTART:
-        if state.status is not TaskStatus.DEAD:
-            return f"only a DEAD task can be restarted; {state.id.printed} is {state.status}"
+        forbidden = restart_refusal(state)
+        if forbidden is not None:
+            return forbidden
     elif state.status is not TaskStatus.PAUSED:
         return f"only a PAUSED task can resume; {state.id.printed} is {state.status}"
     if wish.position is not None and wish.position != state.position:

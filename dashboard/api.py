@@ -259,6 +259,11 @@ def _issue(request: Request, wish: dict[str, Any]) -> CommandState:
             return actions.pause_task(
                 _given(wish, "task"), reason=reason, actor=actor, command=command
             )
+        case CommandKind.RESTART_TASK:
+            reason = wish.get("reason")
+            return actions.restart_task(
+                _given(wish, "task"), reason=reason, actor=actor, command=command
+            )
         case CommandKind.SHUT_DOWN_APPLICATION:
             reason = wish.get("reason") or ""
             application = _given(wish, "application")

@@ -50,6 +50,7 @@ urlpatterns = [
     path("tasks/<digest:digest>/resume-at", confirm.resume_at, name="resume-at"),
     path("tasks/<digest:digest>/resume-at/ask", confirm.resume_at_dialog, name="resume-at-dialog"),
     path("tasks/<digest:digest>/pause", confirm.pause, name="pause"),
+    path("tasks/<digest:digest>/restart", confirm.restart, name="restart"),
     path("errors", errors.errors, name="errors"),
     path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
     path("commands", commands.commands, name="commands"),

@@ -27,6 +27,7 @@ from controlplane.domain.events import (
     StateReported,
     TaskDied,
     TaskPaused,
+    TaskRestarted,
     TaskResumed,
     ThreadReplaced,
 )
@@ -70,6 +71,8 @@ def sentence(data: EventData) -> str:
             return f"at {at(data.position)}: {cause(failure)}"
         case RecordsHeld():
             return f"{data.held:,} held now"
+        case TaskRestarted(actor=str()):
+            return f"at {at(data.position)}{_by(data.actor, data.reason)}"
         case TaskResumed(how=ResumeHow.AT):
             skipped = f", {data.skipped:,} skipped" if data.skipped else ""
             return f"at {at(data.position)}{skipped}{_by(data.actor, data.reason)}"

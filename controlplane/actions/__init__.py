@@ -16,6 +16,7 @@ from controlplane.actions.commands import (
     issue_command,
     open_application,
     pause_task,
+    restart_task,
     resume_task,
     resume_task_at,
     resume_tasks,
@@ -34,7 +35,6 @@ from controlplane.actions.watching import sighted, watch
 __all__ = [
     "MOST_AT_ONCE", "Resumed", "act_on_group", "cancel_command", "issue_command",
     "note_on_command", "note_on_group", "note_on_task", "open_application", "pause_task",
-    "resume_task", "resume_task_at", "resume_tasks", "shut_down_application", "sighted",
-    "skip_record", "start_application",
-    "watch",
+    "restart_task", "resume_task", "resume_task_at", "resume_tasks", "shut_down_application",
+    "sighted", "skip_record", "start_application", "watch",
 ]  # fmt: skip

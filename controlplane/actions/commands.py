@@ -120,6 +120,13 @@ def pause_task(
     return _task_command(CommandKind.PAUSE_TASK, digest, actor, reason, command)
 
 
+def restart_task(
+    digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
+) -> CommandState:
+    """Ask for a task that died alone to go on at the record that it died of."""
+    return _task_command(CommandKind.RESTART_TASK, digest, actor, reason, command)
+
+
 def shut_down_application(
     application: str, *, actor: str, reason: str, command: UUID | None = None
 ) -> CommandState:

@@ -42,6 +42,7 @@ TASK_COMMANDS = (
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
     CommandKind.PAUSE_TASK,
+    CommandKind.RESTART_TASK,
 )
 #: Skipping loses a record and shutting down stops work: somebody will ask why.
 NEEDS_REASON = (
@@ -85,6 +86,7 @@ def decide(
             | CommandKind.SKIP_RECORD
             | CommandKind.RESUME_AT
             | CommandKind.PAUSE_TASK
+            | CommandKind.RESTART_TASK
         ):
             return [issued]
         case CommandKind.SHUT_DOWN_APPLICATION:
@@ -192,6 +194,8 @@ def _task_refusal(wish: Wish, id: TaskId, state: StreamState) -> str | None:
     task = state.tasks.get(id.digest) or TaskState(id=id)
     if wish.kind is CommandKind.PAUSE_TASK:
         return pause_refusal(task)
+    if wish.kind is CommandKind.RESTART_TASK:
+        return restart_refusal(task) or _ended(id, state)
     if task.status is not TaskStatus.PAUSED:
         return f"only a PAUSED task can resume; {id.printed} is {task.status}"
     if wish.kind is CommandKind.SKIP_RECORD and task.failure is None:
@@ -208,6 +212,20 @@ def pause_refusal(task: TaskState) -> str | None:
     if task.status is not TaskStatus.RUNNING:
         return f"only a RUNNING task can be paused; {task.id.printed} is {task.status}"
     return None
+
+
+def restart_refusal(task: TaskState) -> str | None:
+    """Return why a task may not be restarted alone, or None; agents ask it too."""
+    if task.status is not TaskStatus.DEAD:
+        return f"only a DEAD task can be restarted; {task.id.printed} is {task.status}"
+    return None
+
+
+def _ended(id: TaskId, state: StreamState) -> str | None:
+    thread = state.threads.get((id.pipeline, id.checkpoint))
+    if thread is None or thread.status is ThreadStatus.RUNNING:
+        return None
+    return f"{id.pipeline} has ended; when it is started again it takes {id.printed} up"
 
 
 def shut_down(issued: CommandIssued, state: StreamState) -> list[EventData]:

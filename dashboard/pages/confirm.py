@@ -166,6 +166,17 @@ def pause(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
 
 @require_POST
 @for_operators
+def restart(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Let a task that died alone go on at the record that it died of."""
+    return _done(
+        request,
+        lambda command: actions.restart_task(digest, actor=who.name, command=command),
+        lambda **said: tasks.show(request, who, digest, **said),
+    )
+
+
+@require_POST
+@for_operators
 def shut_down(request: HttpRequest, who: Person, name: str) -> HttpResponse:
     """Shut an application down, once its name was typed."""
     reason = request.POST.get("reason", "").strip()

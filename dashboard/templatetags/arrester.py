@@ -79,6 +79,7 @@ KIND_WORDS = {
     "SKIP_RECORD": "Resume past the record",
     "RESUME_AT": "Resume at a position",
     "PAUSE_TASK": "Pause",
+    "RESTART_TASK": "Restart",
     "SHUT_DOWN_APPLICATION": "Shut down application",
     "START_APPLICATION": "Start application",
 }

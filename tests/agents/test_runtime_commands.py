@@ -129,10 +129,19 @@ def test_a_resume_reaches_its_task_and_is_answered(runtime: Runtime, operator: O
     assert thread.resumes == [("JFK", ResumeHow.RETRY, 7)]
 
 
-def test_a_skip_is_a_resume_past_the_record(runtime: Runtime, operator: Operator) -> None:
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (CommandKind.SKIP_RECORD, ResumeHow.SKIP),
+        (CommandKind.RESTART_TASK, ResumeHow.RESTART),
+    ],
+)
+def test_each_command_for_a_task_says_how_it_goes_on(
+    runtime: Runtime, operator: Operator, kind: CommandKind, how: ResumeHow
+) -> None:
     thread = begin(runtime)
-    operator.answered(operator.wish(CommandKind.SKIP_RECORD))
-    assert thread.resumes == [("JFK", ResumeHow.SKIP, 7)]
+    operator.answered(operator.wish(kind))
+    assert thread.resumes == [("JFK", how, 7)]
 
 
 def test_a_command_delivered_twice_is_applied_once(runtime: Runtime, operator: Operator) -> None:

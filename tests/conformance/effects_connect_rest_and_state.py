@@ -61,4 +61,22 @@ def check_source(case: Case, bench: Bench) -> None:
     assert Response.CONTINUE not in {each.response for each in bench.outbox.of(RecordFailed)}
 
 
-CHECKS = {"status-trace": check_trace, "task-fails-in-poll": check_source}
+def check_stays_dead(case: Case, bench: Bench) -> None:
+    bench.add(("0_0", 0, "x"))
+    keys = {"errors_failure_scope": "task"}
+    thread = bench.start(bench.checking(failing(), LogAndFail()), **keys)
+    for number in (1, 2):
+        bench.wait_for_input()
+        bench.add(("0_0", number, "x"))
+    bench.wait_for_input()
+    assert case.given["task"] == "FAILED"
+    [task] = thread.tasks()
+    assert case.expect["framework_restarts_it"] is (task.status is not TaskStatus.DEAD)
+    assert (task.held, thread.state) == (3, ThreadStatus.RUNNING)
+
+
+CHECKS = {
+    "no-auto-restart": check_stays_dead,
+    "status-trace": check_trace,
+    "task-fails-in-poll": check_source,
+}

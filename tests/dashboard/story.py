@@ -24,6 +24,7 @@ from controlplane.domain.events import (
     Response,
     ResumeHow,
     Run,
+    TaskDied,
     TaskPaused,
     TaskResumed,
     ThreadDied,
@@ -196,6 +197,13 @@ class Story:
         paused = TaskPaused(task=key, position=position, failure=cause)
         held_now = RecordsHeld(task=key, held=held, first_position=position)
         self.tell(failed, paused, held_now, body=body, ago=ago)
+        return self.task(key)
+
+    def dies_alone(self, key: str, *, cause: Failure = TYPO) -> TaskId:
+        """A record kills its task; the thread goes on."""
+        failed = RecordFailed(task=key, position=7, failure=cause, response=Response.FAIL)
+        died = TaskDied(task=key, position=7, failure=cause, alone=True)
+        self.tell(failed, died, RecordsHeld(task=key, held=1))
         return self.task(key)
 
     def fetches(self, command: UUID) -> None:

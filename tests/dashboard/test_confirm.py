@@ -148,6 +148,16 @@ def test_a_running_task_is_paused_by_one_click(flights: Story, operator: Client)
     assert 'id="pause"' not in operator.get(reverse("task", args=[paused])).content.decode()
 
 
+def test_a_task_that_died_alone_is_restarted_by_one_click(flights: Story, operator: Client) -> None:
+    task = flights.dies_alone("EWR").digest
+    page = operator.get(reverse("task", args=[task])).content.decode()
+    assert 'id="restart"' in page
+    assert press(operator, reverse("restart", args=[task]))[0] == 200
+    assert commands() == [("RESTART_TASK", "ISSUED")]
+    paused = flights.pauses("JFK").digest
+    assert 'id="restart"' not in operator.get(reverse("task", args=[paused])).content.decode()
+
+
 def test_shut_down_needs_the_name_and_a_reason(flights: Story, operator: Client) -> None:
     flights.pauses("JFK", held=12)
     dialog = operator.get(reverse("shut-down-dialog", args=["flights"])).content.decode()

@@ -29,6 +29,7 @@ from controlplane.domain.events import (
     InstanceStopped,
     ResumeHow,
     Run,
+    TaskDied,
     TaskPaused,
     TaskResumed,
     ThreadDied,
@@ -105,6 +106,20 @@ def test_a_running_task_can_be_paused_by_hand() -> None:
     assert paused == "only a RUNNING task can be paused; delays_JFK is PAUSED"
     whole = TaskId(application=APPLICATION, pipeline="delays", checkpoint="cp-1", key=None)
     assert "global task" in Given().refuses(CommandKind.PAUSE_TASK, task=whole)
+
+
+def test_a_task_that_died_alone_is_restarted_and_no_other() -> None:
+    failure = histories.FAILURE
+    died = histories.event(TaskDied(task="JFK", position=7, failure=failure, alone=True))
+    given = Given(*histories.started(), died)
+    (command,) = given.when(CommandKind.RESTART_TASK, task=JFK)
+    assert isinstance(command, CommandIssued)
+    assert (command.instances, command.position) == ((INSTANCE,), 7)
+    assert "only a PAUSED task" in given.refuses(CommandKind.RESUME_TASK, task=JFK)
+    paused = Given(*PAUSED).refuses(CommandKind.RESTART_TASK, task=JFK)
+    assert paused == "only a DEAD task can be restarted; delays_JFK is PAUSED"
+    ended = Given(*histories.started(), died, histories.event(ThreadDied(reason="boom")))
+    assert "takes delays_JFK up" in ended.refuses(CommandKind.RESTART_TASK, task=JFK)
 
 
 def test_a_task_that_was_paused_by_hand_has_no_record_to_skip() -> None:
