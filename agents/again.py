@@ -121,7 +121,12 @@ def helpful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:
         return []
     # A failed record tells of the attempts at the step that it failed in.
     told = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
-    first = (F.col(ORDINAL) == 0) & ~must_hold(cut)
     helpful = F.sum(F.col(RETRIES) - told).alias("retries")
-    rows = evaluated.frame.where(first).groupBy(TASK).agg(helpful).where("retries > 0").collect()
+    rows = (
+        evaluated.frame.where(~must_hold(cut))
+        .groupBy(TASK)
+        .agg(helpful)
+        .where("retries > 0")
+        .collect()
+    )
     return [RetriesCounted(task=row[TASK], retries=row["retries"]) for row in rows]

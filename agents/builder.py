@@ -16,7 +16,7 @@ from agents.guard import failfast, require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
 from agents.sinks import Files, Sink, SinkFunction
-from agents.steps import Deserialize, Process, Step, UserFunction
+from agents.steps import Columns, Deserialize, Process, Step, UserFunction
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.names import check_name
@@ -37,6 +37,8 @@ class PipelineBuilder:
     value: Column | None
     key_name: str | None
     on_error: Handler | None
+    #: A frame without rows that has the columns so far: what the next step is checked against.
+    shape: DataFrame
     steps: tuple[Step, ...] = ()
     runner: Runner | None = None
 
@@ -56,19 +58,34 @@ class PipelineBuilder:
         expression that raised raises again.
         """
         self._check_step(name, on_error)
-        answers = checked_on(f"step {name!r}: on", on)
-        if Answer.RETRY in answers.values():
-            raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
-        if any(isinstance(step, Process) for step in self.steps):
-            raise PipelineInvalid(
-                f"deserialize {name!r}: all deserialize steps come before process"
-            )
-        try:
-            failfast(self._shape(), expr)
-        except PySparkException as exc:
-            raise PipelineInvalid(f"deserialize {name!r}: {first_line(exc)}") from exc
+        answers = self._checked_native_on(name, on)
+        made = self._checked(f"deserialize {name!r}", {name: expr})
         step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers)
-        return replace(self, steps=(*self.steps, step))
+        return replace(self, steps=(*self.steps, step), shape=made)
+
+    def columns(
+        self,
+        name: str,
+        /,
+        *,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+        **expressions: Column,
+    ) -> PipelineBuilder:
+        """Add several columns at once, native expressions over the columns so far.
+
+        They do not see each other; a column that is there already is replaced. A record for which
+        one of them raises (ANSI casts, division by zero, overflow and the like) has failed, with
+        all of them. What `deserialize` refuses is refused here, too; `on` is as there.
+        """
+        self._check_step(name, on_error)
+        answers = self._checked_native_on(name, on)
+        if not expressions:
+            raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
+        check_columns(f"columns {name!r}", list(expressions))
+        made = self._checked(f"columns {name!r}", expressions)
+        step = Columns(name=name, expressions=dict(expressions), on_error=on_error, on=answers)
+        return replace(self, steps=(*self.steps, step), shape=made)
 
     def process(
         self,
@@ -93,9 +110,10 @@ class PipelineBuilder:
         if not callable(fn):
             raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
         require_arrow(name)
-        returned = self._columns() if schema is None else parsed_schema(name, schema)
+        returned = self.shape.schema if schema is None else parsed_schema(name, schema)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
-        return replace(self, steps=(*self.steps, step))
+        made = self.source.sparkSession.createDataFrame([], returned)
+        return replace(self, steps=(*self.steps, step), shape=made)
 
     def write(self, fn: SinkFunction, *, atomic: bool = False) -> Pipeline:
         """Finish with a sink that is called as `fn(df, number)` for what passed all steps.
@@ -147,6 +165,7 @@ class PipelineBuilder:
             key_name=self.key_name,
             on_error=self.on_error,
             steps=self.steps,
+            columns=tuple(self.shape.columns),
             sink=sink,
             runner=self.runner,
         )
@@ -159,18 +178,20 @@ class PipelineBuilder:
         if on_error is not None:
             check_handler(f"step {name!r}: on_error", on_error)
 
-    def _shape(self) -> DataFrame:
-        """Return the source with the columns of the steps so far, for analysis only."""
-        frame = rowless(self.source)
-        for step in self.steps:
-            if isinstance(step, Deserialize):
-                frame = frame.withColumn(step.name, step.expression)
-        return frame
+    def _checked_native_on(self, name: str, on: OnClass | None) -> Mapping[str, Answer]:
+        answers = checked_on(f"step {name!r}: on", on)
+        if Answer.RETRY in answers.values():
+            raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
+        return answers
 
-    def _columns(self) -> T.StructType:
-        processors = [step for step in self.steps if isinstance(step, Process)]
-        # A failed record's columns are NULL on their way, so the shape is nullable for Spark.
-        return processors[-1].schema if processors else self._shape().schema
+    def _checked(self, step: str, expressions: Mapping[str, Column]) -> DataFrame:
+        """Return the shape with the columns of a native step, which a guard can hold."""
+        try:
+            for name, expression in expressions.items():
+                failfast(self.shape, expression, named=f"{step}: {name}")
+            return self.shape.withColumns(dict(expressions))
+        except PySparkException as exc:
+            raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
 
 
 def define(
@@ -219,6 +240,7 @@ def define(
         value=resolved["value"],
         key_name=key if isinstance(key, str) else None,
         on_error=on_error,
+        shape=shape,
         runner=runner,
     )
 

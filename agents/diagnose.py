@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,10 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
 from agents.guard import as_column, failfast
+from agents.inputs import Inputs, inputs_of
 from agents.pipeline import Pipeline
-from agents.worker.columns import ROW, SOURCE
+from agents.steps import Columns, Deserialize, Step
+from agents.worker.columns import SOURCE
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import unwrapped
 
@@ -48,33 +51,38 @@ def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list
     """Return why each row of `examples` failed; `numbers` are their steps, in the same order.
 
     `examples` is a small local checkpoint itself, with the source row in its column ROW. Each
-    native step is bound once on the driver and applied to its rows: 2 to 7 ms a row, no job.
+    native step is bound once on the driver and applied to its rows: 2 to 7 ms a row, no job. Only
+    what comes before it and is not native runs again, as a job over these records.
     """
-    rows = examples._jdf.queryExecution().executedPlan().executeCollect()
-    evaluators = {
-        number: _Evaluator(examples, pipeline, number)
+    found = {
+        number: iter(_problems(inputs_of(examples, pipeline.steps, number)))
         for number in set(numbers)
-        if SOURCE < number <= len(pipeline.deserializers)
+        if number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize | Columns)
     }
-    return [
-        evaluators[number].problem(rows[index]) if number in evaluators else NOT_REPEATED
-        for index, number in enumerate(numbers)
-    ]
+    return [next(found[number]) if number in found else NOT_REPEATED for number in numbers]
+
+
+def _problems(inputs: Inputs) -> list[Problem]:
+    evaluator = _Evaluator(inputs.frame, inputs.steps)
+    tried = [[evaluator.problem(row) for row in rows] for rows in inputs.rows]
+    return [next((each for each in found if each), NOT_REPEATED) for found in tried]
 
 
 class _Evaluator:
-    """One native step, bound to the columns of the examples."""
+    """The last of some native steps, bound to the columns of the first one's input."""
 
-    def __init__(self, examples: DataFrame, pipeline: Pipeline, number: int) -> None:
-        self._spark = examples.sparkSession
+    def __init__(self, frame: DataFrame, steps: Sequence[Step]) -> None:
+        self._spark = frame.sparkSession
         jvm: Any = self._spark._jvm
-        frame = examples.select(f"{ROW}.*")
-        *before, step = pipeline.deserializers[:number]
-        for each in before:
-            value = as_column(self._spark, failfast(frame, each.expression))
-            frame = frame.withColumn(each.name, value)
-        value = as_column(self._spark, failfast(frame, step.expression))
-        plan = frame.select(value.alias(step.name))._jdf.queryExecution().optimizedPlan()
+        for step in steps:
+            assert isinstance(step, Deserialize | Columns)
+            values = {
+                name: as_column(self._spark, failfast(frame, expression))
+                for name, expression in step.expressions.items()
+            }
+            made = frame.select(*[value.alias(name) for name, value in values.items()])
+            frame = frame.withColumns(values)
+        plan = made._jdf.queryExecution().optimizedPlan()
         projects: list[Any] = []
         while plan.getClass().getSimpleName() == "Project":
             projects.insert(0, plan)
@@ -87,7 +95,8 @@ class _Evaluator:
         for projection in self._projections:
             projection.initialize(0)
 
-    def problem(self, row: Any) -> Problem:
+    def problem(self, row: Any) -> Problem | None:
+        """Return what the step raises on a row, None when it passes."""
         try:
             for projection in self._projections:
                 row = projection.apply(row).copy()
@@ -95,7 +104,7 @@ class _Evaluator:
             return _problem(self._spark, exc.java_exception)
         except CapturedException as exc:
             return _problem(self._spark, exc._origin)
-        return NOT_REPEATED
+        return None
 
 
 def _problem(spark: SparkSession, thrown: Any) -> Problem:

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from agents.diagnose import Problem, explain
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
-from agents.steps import Deserialize
+from agents.steps import Columns, Deserialize
 from agents.worker.columns import ENTRY, ERROR, FATE, POSITION, ROW, SOURCE, TASK
 from controlplane.domain.causes import Cause
 
@@ -104,7 +104,7 @@ def stage_of(pipeline: Pipeline, number: int) -> str:
 
 def is_native(pipeline: Pipeline, number: int) -> bool:
     """Whether the step is an expression, whose exception is looked at on the driver."""
-    return number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize)
+    return number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize | Columns)
 
 
 def _safe(frame: DataFrame, expression: Column | None) -> Column:

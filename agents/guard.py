@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -43,11 +43,22 @@ def guarded(source: DataFrame, expression: Column, *, unless: Column) -> Column:
     a shared subexpression out of the try, its non-deterministic condition from moving the guard
     into filters; a bare TryEval is unsound for both reasons.
     """
+    return guarded_together(source, {VALUE: expression}, unless=unless)
+
+
+def guarded_together(
+    source: DataFrame, expressions: Mapping[str, Column], *, unless: Column
+) -> Column:
+    """Return a struct of all `expressions` over `source`, NULL when one of them raised.
+
+    One guard for all: a subexpression that they share is computed once.
+    """
     jvm: Any = source.sparkSession._jvm
-    value = as_column(source.sparkSession, failfast(source, expression))
-    inner = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(
-        F.struct(value.alias(VALUE))._jc
-    )
+    values = [
+        as_column(source.sparkSession, failfast(source, expression)).alias(name)
+        for name, expression in expressions.items()
+    ]
+    inner = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.struct(*values)._jc)
     attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
     may_run = (F.spark_partition_id() >= 0) & ~unless
     return F.when(may_run, as_column(source.sparkSession, attempt))
@@ -59,7 +70,7 @@ def as_column(spark: SparkSession, expression: Any) -> Column:
     return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
-def failfast(source: DataFrame, expression: Column) -> Any:
+def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> Any:
     """Return `expression` analysed over `source`, its parsers set to FAILFAST.
 
     Raises InvalidValue for what a guard cannot hold: Python functions (Spark runs them before the
@@ -67,28 +78,29 @@ def failfast(source: DataFrame, expression: Column) -> Any:
     """
     plan = _analysed(source.select(expression.alias(VALUE)))
     spark = source.sparkSession
-    if _contains(spark, plan, "PYTHON_UDF"):
-        raise InvalidValue(
-            "expr", str(expression), "no Python function inside; use .process(name, fn) for those"
-        )
     row_by_row = plan.getClass().getSimpleName() == "Project" and plan.child().fastEquals(
         _analysed(source)
     )
     if not row_by_row:
         raise InvalidValue(
-            "expr", str(expression), "a row-by-row expression: no aggregate, window or explode"
+            named, str(expression), "a row-by-row expression: no aggregate, window or explode"
         )
-    return _rebuilt(spark, plan.projectList().apply(0).child(), _forced)
+    made = plan.projectList().apply(0).child()
+    if _contains(spark, made, "PYTHON_UDF"):
+        raise InvalidValue(
+            named, str(expression), "no Python function inside; use .process(name, fn) for those"
+        )
+    return _rebuilt(spark, made, _forced)
 
 
 def _analysed(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
-def _contains(spark: SparkSession, plan: Any, pattern: str) -> bool:
+def _contains(spark: SparkSession, node: Any, pattern: str) -> bool:
     jvm: Any = spark._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    return bool(plan.containsPattern(getattr(patterns, pattern)()))
+    return bool(node.containsPattern(getattr(patterns, pattern)()))
 
 
 def _rebuilt(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any:

@@ -8,12 +8,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
-from agents.shipping import shipped, shipped_rules
-from agents.steps import Process
+from agents.segments import after_steps
+from agents.whole import broadcast_if_small, made_whole, may_part
 from agents.worker.columns import (
     CARRIED,
     ENTRY,
@@ -22,7 +21,6 @@ from agents.worker.columns import (
     FATE,
     FILTERED,
     HELD,
-    INTERNAL,
     ORDINAL,
     POSITION,
     RETRIES,
@@ -35,8 +33,6 @@ from controlplane.domain.policy import Policy
 
 #: Up to so many records are looked through by one Spark task: a shuffle would cost more.
 _ONE_TASK_RECORDS = 200_000
-#: Up to so many marks are sent to every executor, whatever Spark estimates.
-_BROADCAST_MARKS = 200_000
 #: Beside a mark: the fate that is known before evaluation.
 MARK = "__arrester_mark"
 #: What a record fails of whose task or position raised.
@@ -55,6 +51,8 @@ class Evaluated:
     held: int
     #: Attempts after the first that its records took, of those that passed too.
     retries: int
+    #: Whether a record that became several rows may have failed in some of them only.
+    parted: bool = False
     #: Local checkpoints to give back; None: `frame` is the only one.
     blocks: tuple[DataFrame, ...] | None = None
 
@@ -67,7 +65,7 @@ class Evaluated:
         """Return the rows for the sink: what passed all steps, without what is `held`."""
         rows = self.frame.where(F.col(FATE).isNull())
         rows = rows if held is None else rows.where(~held)
-        return rows.select(*output_columns(pipeline))
+        return rows.select(*[_quoted(name) for name in pipeline.columns])
 
     def release(self) -> None:
         """Give the blocks of the local checkpoint back."""
@@ -92,24 +90,14 @@ def evaluate(
     all records that have it, whatever the steps made of them.
     """
     prepared = _prepared(source, pipeline, blocked, marks)
-    evaluated = _checkpointed(_processed(_deserialized(prepared, pipeline), pipeline, policy))
+    evaluated = _evaluated(prepared, pipeline, policy)
     twice = _positions_twice(evaluated)
     if twice is None:
         return evaluated
     evaluated.release()
     known = twice if marks is None else marks.unionByName(twice)
     again = _prepared(source, pipeline, blocked, known)
-    return _checkpointed(_processed(_deserialized(again, pipeline), pipeline, policy))
-
-
-def output_columns(pipeline: Pipeline) -> list[Column]:
-    """Return the columns that the sink gets."""
-    if pipeline.processors:
-        return [_quoted(field.name) for field in pipeline.processors[-1].schema.fields]
-    names = list(pipeline.source.columns)
-    for step in pipeline.deserializers:
-        names = [name for name in names if name.lower() != step.name.lower()] + [step.name]
-    return [_quoted(name) for name in names]
+    return _evaluated(again, pipeline, policy)
 
 
 def task_key(pipeline: Pipeline) -> Column:
@@ -197,10 +185,7 @@ def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
     names = {name: f"{name}_marked" for name in (TASK, ENTRY, POSITION)}
     marks = marks.groupBy(*names).agg(F.min(MARK).alias(MARK))
     same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
-    right = marks.withColumnsRenamed(names)
-    # A broadcast leaves the rows in their order, but all held records may be too many for it.
-    if right.limit(_BROADCAST_MARKS + 1).count() <= _BROADCAST_MARKS:
-        right = F.broadcast(right)
+    right = broadcast_if_small(marks.withColumnsRenamed(names))
     return frame.join(right, same, "left").drop(*names.values())
 
 
@@ -210,44 +195,13 @@ def _is_one_of(task: Column, keys: Collection[str | None]) -> Column:
     return F.coalesce(found, F.lit(None in keys))
 
 
-def _deserialized(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
-    attempt = "__arrester_attempt"
-    for number, step in enumerate(pipeline.deserializers, start=SOURCE + 1):
-        decided = F.col(FATE).isNotNull()
-        frame = frame.withColumn(attempt, guarded(frame, step.expression, unless=decided))
-        failed = F.col(FATE).isNull() & F.col(attempt).isNull()
-        frame = frame.withColumns(
-            {
-                FATE: F.when(failed, F.lit(number)).otherwise(F.col(FATE)),
-                step.name: F.col(attempt)[VALUE],
-            }
-        ).drop(attempt)
-    return frame
-
-
-def _processed(frame: DataFrame, pipeline: Pipeline, policy: Policy) -> DataFrame:
-    """Run all Python steps in one pass over Arrow batches."""
-    if not pipeline.processors:
-        return frame
-    worker = shipped("records")
-    steps = [
-        worker.Step(
-            number=number,
-            function=step.function,
-            schema_json=step.schema.json(),
-            retriable=step.retriable,
-        )
-        for number, step in enumerate(pipeline.steps, start=SOURCE + 1)
-        if isinstance(step, Process)
-    ]
-    timezone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-    carried = [frame.schema[name] for name in INTERNAL]
-    made = [
-        T.StructField(field.name, field.dataType, True)
-        for field in pipeline.processors[-1].schema.fields
-    ]
-    guarded_steps = worker.GuardedSteps(steps, timezone=timezone, rules=shipped_rules(policy))
-    return frame.mapInArrow(guarded_steps, T.StructType([*carried, *made]))
+def _evaluated(prepared: DataFrame, pipeline: Pipeline, policy: Policy) -> Evaluated:
+    evaluated = _checkpointed(after_steps(prepared, pipeline.steps, policy=policy))
+    if not (evaluated.parted and may_part(pipeline.steps)):
+        return evaluated
+    whole = _checkpointed(made_whole(evaluated.frame))
+    evaluated.release()
+    return whole
 
 
 def _checkpointed(frame: DataFrame) -> Evaluated:
@@ -258,7 +212,9 @@ def _checkpointed(frame: DataFrame) -> Evaluated:
         F.count_if(first).alias("records"),
         F.count_if(first & (fate >= SOURCE)).alias("failed"),
         F.count_if(first & (fate == HELD)).alias("held"),
-        F.sum(F.when(first, F.col(RETRIES)).otherwise(0)).alias("retries"),
+        F.count_if(~first).alias("more"),
+        F.count_if(fate > SOURCE).alias("failed_rows"),
+        F.sum(RETRIES).alias("retries"),
     ).localCheckpoint(eager=True)
     counts = seen.get
     return Evaluated(
@@ -267,6 +223,7 @@ def _checkpointed(frame: DataFrame) -> Evaluated:
         failed=int(counts["failed"]),
         held=int(counts["held"]),
         retries=int(counts["retries"] or 0),
+        parted=bool(counts["more"] and counts["failed_rows"]),
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from agents.handlers import Handler
 from agents.sinks import Sink
-from agents.steps import Deserialize, Process, Step
+from agents.steps import Step
 from controlplane.domain.errors import ArresterError
 
 #: Keyword arguments of Spark's `DataStreamWriter.trigger`.
@@ -47,18 +47,10 @@ class Pipeline:
     #: What becomes of a record without a usable task or position.
     on_error: Handler | None
     steps: tuple[Step, ...]
+    #: The names of the columns that the sink gets.
+    columns: tuple[str, ...]
     sink: Sink
     runner: Runner | None = None
-
-    @property
-    def deserializers(self) -> tuple[Deserialize, ...]:
-        """The native steps, which come first."""
-        return tuple(step for step in self.steps if isinstance(step, Deserialize))
-
-    @property
-    def processors(self) -> tuple[Process, ...]:
-        """The Python steps."""
-        return tuple(step for step in self.steps if isinstance(step, Process))
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> object:
         """Start the pipeline as a streaming query with its state at `checkpoint`.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agents.config import AgentConfig
 from agents.handlers import Handler, constant_answer
 from agents.pipeline import Pipeline
-from agents.steps import Deserialize
+from agents.steps import Columns, Deserialize
 from agents.worker.columns import SOURCE
 from controlplane.domain.classify import Kind
 from controlplane.domain.errors import InvalidValue
@@ -50,8 +50,8 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
     # A record without a usable position is judged like one that cannot be read.
     policies = {SOURCE: _stage_policy(StageKind.DESERIALIZE, pipeline.on_error, {}, config)}
     for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
-        native = isinstance(step, Deserialize)
-        stage = StageKind.DESERIALIZE if native else StageKind.PROCESS
+        native = isinstance(step, Deserialize | Columns)
+        stage = StageKind.DESERIALIZE if isinstance(step, Deserialize) else StageKind.PROCESS
         _check_budget(step.name, step.on, config)
         policies[number] = _stage_policy(stage, step.on_error, step.on, config, native=native)
     return policies

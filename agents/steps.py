@@ -32,6 +32,28 @@ class Deserialize:
         """The stage that failures of this step are told under."""
         return "deserialize"
 
+    @property
+    def expressions(self) -> Mapping[str, Column]:
+        """The columns that it makes."""
+        return {self.name: self.expression}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """A native step: several expressions over the columns so far; a record has all or fails."""
+
+    name: str
+    #: The columns that it makes; they do not see each other.
+    expressions: Mapping[str, Column]
+    on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        """The stage that failures of this step are told under."""
+        return f"process:{self.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
@@ -56,4 +78,5 @@ class Process:
         return tuple(name for name, answer in self.on.items() if answer is Answer.RETRY)
 
 
-Step = Deserialize | Process
+Native = Deserialize | Columns
+Step = Native | Process

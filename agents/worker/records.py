@@ -194,17 +194,21 @@ def _assemble(batch: pa.RecordBatch, outcomes: list[Outcome], types: pa.Schema) 
     origins, rows, fates, ordinals, retries = [], [], [], [], []
     errors: list[Row | None] = []
     carried_errors = batch.column(batch.schema.get_field_index(ERROR))
+    # A row may be one of several of its record already.
+    known_ordinals, known_retries = (
+        batch.column(batch.schema.get_field_index(name)).to_pylist() for name in (ORDINAL, RETRIES)
+    )
     for index, outcome in enumerate(outcomes):
         known = outcome.error
         if known is None and outcome.fate is not None:
             known = carried_errors[index].as_py()
-        for ordinal, row in enumerate(outcome.rows or [{}]):
+        for number, row in enumerate(outcome.rows or [{}]):
             origins.append(index)
             rows.append(row)
             fates.append(outcome.fate)
             errors.append(known)
-            ordinals.append(ordinal)
-            retries.append(outcome.retries)
+            ordinals.append(known_ordinals[index] + number)
+            retries.append(0 if number else known_retries[index] + outcome.retries)
     take = pa.array(origins, pa.int32())
     columns = {
         name: batch.column(batch.schema.get_field_index(name)).take(take) for name in CARRIED

@@ -1,0 +1,81 @@
+"""What a native step was given: failed records as they were before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from agents.segments import after_steps
+from agents.steps import Process, Step
+from agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    FATE,
+    INTERNAL,
+    ORDINAL,
+    POSITION,
+    RETRIES,
+    ROW,
+    TASK,
+)
+from controlplane.domain.policy import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Rows that some records had become, for the native steps that come next."""
+
+    #: With the author's columns; its plan is a projection of the checkpoint that `rows` are of.
+    frame: DataFrame
+    #: The native steps from there on; the last one is the step that failed.
+    steps: Sequence[Step]
+    #: For each record, the rows of the JVM that it had become.
+    rows: Sequence[Sequence[Any]]
+
+
+def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs:
+    """Return what the native step `number` was given for the records that failed there, in order.
+
+    `examples` is a small local checkpoint with the source row in its column ROW. Python steps
+    that come before it run again on these few records, once each; others do not.
+    """
+    python = [at for at, step in enumerate(steps[:number], start=1) if isinstance(step, Process)]
+    done = max(python, default=0)
+    fates = [row[FATE] for row in examples.select(FATE).collect()]
+    if not done:
+        rows = [[row] for row in _collected(examples)]
+        failed = [row for row, fate in zip(rows, fates, strict=True) if fate == number]
+        return Inputs(frame=examples.select(f"{ROW}.*"), steps=steps[:number], rows=failed)
+    again = _again(examples.where(F.col(FATE) == number), steps[:done])
+    place, fate = again.columns.index(POSITION), again.columns.index(FATE)
+    grouped: dict[int, list[Any]] = {}
+    for row in _collected(again):
+        grouped.setdefault(row.getLong(place), []).extend([row] if row.isNullAt(fate) else [])
+    frame = again.drop(*INTERNAL)
+    return Inputs(frame=frame, steps=steps[done:number], rows=list(grouped.values()))
+
+
+def _again(examples: DataFrame, steps: Sequence[Step]) -> DataFrame:
+    """Run steps again over a few records; their position is their place among the examples."""
+    prepared = examples.select(
+        ROW,
+        F.lit(None).cast("string").alias(TASK),
+        F.monotonically_increasing_id().alias(POSITION),
+        F.lit(0).alias(ENTRY),
+        F.lit(None).cast("int").alias(FATE),
+        F.lit(None).cast(ERROR_TYPE).alias(ERROR),
+        F.lit(0).alias(ORDINAL),
+        F.lit(0).cast("long").alias(RETRIES),
+        f"{ROW}.*",
+    )
+    return after_steps(prepared, steps, policy=Policy()).localCheckpoint(eager=True)
+
+
+def _collected(frame: DataFrame) -> list[Any]:
+    """Return the rows of the JVM, in the order of partitions."""
+    return list(frame._jdf.queryExecution().executedPlan().executeCollect())
