@@ -69,9 +69,7 @@ def failures(
 
     `event.data.count` of all rows sums up to the failed records; bodies are left out.
     """
-    names = (
-        [filter.application] if filter.application else [each.application for each in store.known()]
-    )
+    names = _applications(filter)
     wanted = store.Failures(
         applications=names,
         equal=_equal(filter),
@@ -85,6 +83,15 @@ def failures(
         limit=limit,
         key=lambda each: (each.event.occurred_at, each.application, each.sequence),
     )
+
+
+def _applications(filter: FailureFilter) -> list[str]:
+    if filter.application is not None:
+        return [filter.application]
+    if filter.task is not None:
+        found = rows.TASKS.load("digest = %s", [_uuid("task", filter.task)])
+        return [each.id.application for each in found]
+    return [each.application for each in store.known()]
 
 
 def _groups(names: list[str], filter: FailureFilter) -> list[tuple[str, str]] | None:

@@ -1,0 +1,126 @@
+"""Reading a long history: pages, searches, charts, and what it costs to give a day up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from random import Random
+from statistics import median, quantiles
+
+import psycopg
+from django.db import connection
+
+from benchmarks import seed
+from controlplane import embedded, queries
+from controlplane.queries import FailureFilter
+
+REQUESTS = 200
+Figure = tuple[str, float, str]
+_RAW_CHART = """
+SELECT date_trunc('minute', occurred_at, 'UTC'), sum(count) FROM event
+WHERE application = %s AND count IS NOT NULL AND occurred_at >= %s AND occurred_at < %s GROUP BY 1
+"""
+
+
+def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list[Figure]:
+    """Return what was measured, with unit and goal: (name, value, goal)."""
+    names = seed.seed(urls, events=events, applications=applications)
+    random = Random(1)
+    found: list[Figure] = []
+    pages = _pages(names, random)
+    for name, request in pages.items():
+        found.append((f"history page, {name}: p95 in SQL, ms", _p95(request), "≤ 3"))
+    searches = _p95(lambda: queries.groups(text=f"left {random.randrange(900, 9999)} min"))
+    found.append(("search in messages: p95 in SQL, ms", searches, "≤ 50"))
+    found.append(("24 h chart, counts per minute ÷ raw events", _chart(names, random), "≤ 0.05"))
+    connection.close()
+    found.append(("a day dropped ÷ DELETE and VACUUM of it", _dropped(urls), "≤ 0.1"))
+    return found
+
+
+def _pages(names: list[str], random: Random) -> dict[str, Callable[[], object]]:
+    """Return requests for one page each, at a random depth of the week."""
+    states = [each for name in names[:3] for each in queries.groups(name, limit=50).rows]
+    tasks = [each.id.digest for each in queries.tasks(queries.TaskFilter(), limit=50).rows]
+
+    def until() -> datetime:
+        return datetime.now(UTC) - timedelta(seconds=random.uniform(0, seed.DAYS * 86400))
+
+    def page(**wanted: str | datetime) -> object:
+        return queries.failures(FailureFilter(until=until(), **wanted))  # type: ignore[arg-type]
+
+    return {
+        "all applications": lambda: page(),
+        "one application": lambda: page(application=random.choice(names)),
+        "class and stage": lambda: page(
+            application=random.choice(names),
+            exception_class=states[0].exception_class,
+            stage=states[0].stage,
+        ),
+        "group": lambda: page(
+            application=(state := random.choice(states)).application,
+            fingerprint=state.fingerprint,
+        ),
+        "task": lambda: page(task=random.choice(tasks)),
+        "task's history": lambda: queries.task_history(random.choice(tasks)),
+        "one hour": lambda: page(
+            application=random.choice(names), since=datetime.now(UTC) - timedelta(days=9)
+        ),
+    }
+
+
+def _p95(request: Callable[[], object]) -> float:
+    """Return the 95th percentile of the milliseconds that requests spend in SQL."""
+    spent: list[float] = []
+
+    def timed(execute: Callable[..., object], *arguments: object) -> object:
+        begin = time.perf_counter()
+        try:
+            return execute(*arguments)
+        finally:
+            spent[-1] += (time.perf_counter() - begin) * 1000
+
+    with connection.execute_wrapper(timed):
+        for _ in range(REQUESTS):
+            spent.append(0.0)
+            request()
+    return quantiles(spent[REQUESTS // 10 :], n=20)[-1]
+
+
+def _chart(names: list[str], random: Random) -> float:
+    """Return the time of an application's chart of a day from counts, ÷ from its events."""
+    counted, raw = [], []
+    for _ in range(20):
+        name = random.choice(names)
+        until = datetime.now(UTC) - timedelta(days=random.uniform(1, seed.DAYS - 1))
+        since = until - timedelta(days=1)
+        counted.append(_seconds(partial(queries.minutes, name, since=since, until=until)))
+        with connection.cursor() as cursor:
+            raw.append(_seconds(partial(cursor.execute, _RAW_CHART, [name, since, until])))
+    return median(counted) / median(raw)
+
+
+def _dropped(urls: embedded.Urls) -> float:
+    """Return the time of dropping a day's partitions ÷ deleting the same rows and vacuuming."""
+    day = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y%m%d")
+    with psycopg.connect(urls.migrate_database, autocommit=True) as database:
+        for table in ("event", "event_body"):
+            name = f"{table}_{day}"
+            copy = f"CREATE TABLE copy_of_{name} (LIKE {name} INCLUDING ALL)"
+            database.execute(copy.encode())
+            database.execute(f"INSERT INTO copy_of_{name} SELECT * FROM {name}".encode())
+        deleted = dropped = 0.0
+        for table in ("event", "event_body"):
+            name = f"{table}_{day}"
+            for statement in (f"DELETE FROM copy_of_{name}", f"VACUUM copy_of_{name}"):
+                deleted += _seconds(partial(database.execute, statement.encode()))
+            dropped += _seconds(partial(database.execute, f"DROP TABLE {name}".encode()))
+    return dropped / deleted
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
