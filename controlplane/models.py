@@ -197,6 +197,25 @@ class Sighting(models.Model):
         return f"{self.name} {self.at}"
 
 
+class AccountChange(models.Model):
+    """Who changed whose account: it belongs to no application, and so to no log of one."""
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField()
+    actor = models.TextField()
+    account = models.TextField()
+    #: One of `actions.AccountAct`.
+    act = models.TextField()
+    detail = models.TextField()
+
+    class Meta:
+        db_table = "account_change"
+        indexes = [models.Index("at", "id", name="account_change_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.act} {self.account}"
+
+
 class View(models.Model):
     """Base of the views: the domain's state as JSON beside the columns that are searched by."""
 

@@ -19,7 +19,7 @@ from controlplane import actions, queries
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import CommandKind
 from controlplane.domain.ids import uuid7
-from controlplane.domain.states import CommandState
+from controlplane.domain.states import CommandState, GroupState
 from dashboard import serializers
 from dashboard.people import NOT_AN_OPERATOR, person
 
@@ -176,13 +176,20 @@ class ErrorGroups(View):
     def get(self, request: Request) -> Response:
         """List error groups, those that failed last first."""
         wanted = asked(serializers.GroupQuery, request.query_params)
-        when, application = when_asked(wanted), wanted.pop("application", None)
-        page = (
-            queries.past.groups(application, when, **wanted)
-            if when
-            else queries.groups(application, **wanted)
-        )
-        return _paged(page, serializers.ErrorGroup)
+        rest = {name: wanted.pop(name) for name in ("sort", "cursor", "limit") if name in wanted}
+        if when := when_asked(wanted):
+            return _paged(_past_groups(wanted, when, rest), serializers.ErrorGroup)
+        return _paged(queries.groups(queries.GroupFilter(**wanted), **rest), serializers.ErrorGroup)
+
+
+def _past_groups(
+    wanted: dict[str, Any], when: queries.AsOf, rest: dict[str, Any]
+) -> queries.Page[GroupState]:
+    if rest.pop("sort") != queries.NEWEST or wanted.keys() - {"application", "text"}:
+        allowed = "application, text, cursor and limit beside it: the past has one order"
+        raise InvalidValue("as_of", str(when), allowed)
+    application = wanted.pop("application", None)
+    return queries.past.groups(application, when, **wanted, **rest)
 
 
 class Commands(View):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
@@ -19,19 +18,13 @@ from django.views.decorators.cache import never_cache
 
 from controlplane import queries
 from controlplane.domain.errors import ArresterError
+from controlplane.roles import Role
 from dashboard.api_errors import AWAY, NOT_A_VALUE, status_code
 
 #: Where a request keeps how long each application's log was.
 POSITIONS = "arrester.positions"
 Args = ParamSpec("Args")
 AnyUser = AbstractBaseUser | AnonymousUser
-
-
-class Role(StrEnum):
-    """What somebody may do; the names of the groups."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +37,12 @@ class Person:
     @property
     def may_act(self) -> bool:
         """Whether the buttons are theirs to press."""
-        return self.role is Role.OPERATOR
+        return self.role is not Role.VIEWER
+
+    @property
+    def decides(self) -> bool:
+        """Whether the accounts are theirs to change."""
+        return self.role is Role.ADMIN
 
 
 def person(user: AnyUser) -> Person | None:
@@ -52,9 +50,9 @@ def person(user: AnyUser) -> Person | None:
     if not isinstance(user, User) or not user.is_active:
         return None
     if user.is_superuser:
-        return Person(name=user.get_username(), role=Role.OPERATOR)
+        return Person(name=user.get_username(), role=Role.ADMIN)
     groups = set(user.groups.values_list("name", flat=True))
-    for role in (Role.OPERATOR, Role.VIEWER):
+    for role in reversed(Role):
         if role.value in groups:
             return Person(name=user.get_username(), role=role)
     return None
@@ -63,7 +61,7 @@ def person(user: AnyUser) -> Person | None:
 def _known(user: AnyUser) -> Person:
     who = person(user)
     if who is None:
-        raise PermissionDenied("this account is in neither of the groups viewer and operator")
+        raise PermissionDenied("this account is in none of the groups viewer, operator and admin")
     return who
 
 
@@ -135,6 +133,21 @@ def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], 
 
 
 NOT_AN_OPERATOR = "this needs the role operator"
+NOT_AN_ADMIN = "this needs the role admin"
+
+
+def for_admins(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+    """Let only admins in: who may do what is theirs."""
+
+    @wraps(view)
+    def guarded(
+        request: HttpRequest, who: Person, /, *args: Args.args, **kwargs: Args.kwargs
+    ) -> HttpResponse:
+        if not who.decides:
+            raise PermissionDenied(NOT_AN_ADMIN)
+        return view(request, who, *args, **kwargs)
+
+    return for_people(guarded)
 
 
 def said(request: HttpRequest, text: str, *, status: int) -> HttpResponse:

@@ -10,9 +10,11 @@ from controlplane.domain.events import CommandKind, StoredEvent
 from controlplane.domain.states import (
     ApplicationStatus,
     CommandStatus,
+    GroupStatus,
     TaskStatus,
 )
 from controlplane.domain.stream import task_id
+from controlplane.queries import NEWEST, SORTS
 
 LIMIT, MOST = 50, 500
 
@@ -133,6 +135,16 @@ class Failure(serializers.Serializer[Any]):
         return value
 
 
+class Mute(serializers.Serializer[Any]):
+    """What ends the silence about an error group."""
+
+    until = serializers.DateTimeField(allow_null=True)
+    failures = serializers.IntegerField(allow_null=True)
+    period_seconds = serializers.IntegerField(allow_null=True)
+    window_start = serializers.DateTimeField(allow_null=True)
+    window_count = serializers.IntegerField(help_text="Failed records of that period so far.")
+
+
 class ErrorGroup(serializers.Serializer[Any]):
     """Failed records of an application with one cause."""
 
@@ -148,6 +160,13 @@ class ErrorGroup(serializers.Serializer[Any]):
     estimated = serializers.IntegerField(help_text="The part of `count` split by estimate.")
     first_seen = serializers.DateTimeField(allow_null=True)
     last_seen = serializers.DateTimeField(allow_null=True)
+    status = serializers.ChoiceField(_choices(GroupStatus), source="status.value")
+    since = serializers.DateTimeField(allow_null=True, help_text="Of the status.")
+    actor = serializers.CharField(allow_null=True, help_text="Whose act it was; null: by itself.")
+    reason = serializers.CharField(allow_null=True)
+    mute = Mute(allow_null=True)
+    recurred = serializers.BooleanField(help_text="It failed again after it was resolved.")
+    notes = serializers.IntegerField()
     sequence = serializers.IntegerField()
 
 
@@ -261,7 +280,17 @@ class CommandQuery(ApplicationQuery):
 class GroupQuery(ApplicationQuery, AsOfQuery):
     """Filters of the list of error groups."""
 
+    state = serializers.ChoiceField(_choices(GroupStatus), required=False)
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False, help_text="With or without its package."
+    )
     text = serializers.CharField(required=False, help_text="In the class or the message.")
+    since = serializers.DateTimeField(required=False, help_text="Seen at that time or later,")
+    until = serializers.DateTimeField(required=False, help_text="and before this.")
+    sort = serializers.ChoiceField(
+        [f"{way}{column}" for column in SORTS for way in ("-", "")], required=False, default=NEWEST
+    )
 
 
 class TaskQuery(ApplicationQuery, AsOfQuery):

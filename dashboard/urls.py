@@ -6,7 +6,18 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path, register_converter
 
 from dashboard import api_urls, live, probes
-from dashboard.pages import applications, commands, confirm, errors, overview, quarantine, tasks
+from dashboard.pages import (
+    applications,
+    commands,
+    confirm,
+    errors,
+    exports,
+    groups,
+    overview,
+    quarantine,
+    resuming,
+    tasks,
+)
 from dashboard.people import for_anybody
 
 
@@ -28,7 +39,14 @@ class AnyText(Digest):
     regex = ".*"
 
 
+class Verb(Digest):
+    """What is done with an error group in one click."""
+
+    regex = "resolve|reopen|unmute"
+
+
 register_converter(Digest, "digest")
+register_converter(Verb, "verb")
 register_converter(AnyText, "text")
 
 urlpatterns = [
@@ -53,6 +71,23 @@ urlpatterns = [
     path("tasks/<digest:digest>/restart", confirm.restart, name="restart"),
     path("errors", errors.errors, name="errors"),
     path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
+    path(
+        "error-groups/<str:application>/mute/ask/<text:fingerprint>",
+        groups.mute_dialog,
+        name="mute-dialog",
+    ),
+    path("error-groups/<str:application>/mute/<text:fingerprint>", groups.mute, name="mute-group"),
+    path(
+        "error-groups/<str:application>/note/<text:fingerprint>", groups.note, name="note-on-group"
+    ),
+    path(
+        "error-groups/<str:application>/<verb:verb>/<text:fingerprint>",
+        groups.act,
+        name="act-on-group",
+    ),
+    path("resume", resuming.resume, name="resume-many"),
+    path("resume/ask", resuming.dialog, name="resume-many-dialog"),
+    path("export/<slug:what>.<slug:form>", exports.export, name="export"),
     path("commands", commands.commands, name="commands"),
     path("commands/<uuid:id>", commands.command, name="command"),
     path("quarantine", quarantine.quarantine, name="quarantine"),

@@ -19,6 +19,7 @@ from controlplane.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    NoteAdded,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -95,6 +96,8 @@ def _standing(data: StateReported) -> str:
 
 def _of_command(data: EventData) -> str:
     match data:
+        case NoteAdded():
+            return f"{_by(data.actor, data.text).strip()}"
         case CommandIssued():
             return f"{data.kind.replace('_', ' ').lower()}{_by(data.actor, data.reason)}"
         case CommandApplied():

@@ -9,6 +9,14 @@ None of them needs Redis: what is committed is relayed later.
 
 from __future__ import annotations
 
+from controlplane.actions.accounts import (
+    AccountAct,
+    activate_account,
+    change_role,
+    create_account,
+    deactivate_account,
+    reset_password,
+)
 from controlplane.actions.commands import (
     MOST_AT_ONCE,
     Resumed,
@@ -33,8 +41,9 @@ from controlplane.actions.groups import (
 from controlplane.actions.watching import sighted, watch
 
 __all__ = [
-    "MOST_AT_ONCE", "Resumed", "act_on_group", "cancel_command", "issue_command",
-    "note_on_command", "note_on_group", "note_on_task", "open_application", "pause_task",
+    "MOST_AT_ONCE", "AccountAct", "Resumed", "act_on_group", "activate_account", "cancel_command",
+    "change_role", "create_account", "deactivate_account", "issue_command", "note_on_command",
+    "note_on_group", "note_on_task", "open_application", "pause_task", "reset_password",
     "restart_task", "resume_task", "resume_task_at", "resume_tasks", "shut_down_application",
     "sighted", "skip_record", "start_application", "watch",
 ]  # fmt: skip

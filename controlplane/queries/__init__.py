@@ -7,10 +7,24 @@ a cursor that is not ours raises InvalidValue. Times are aware, in UTC.
 from __future__ import annotations
 
 from controlplane.queries import past
+from controlplane.queries.acts import (
+    ACT_KINDS,
+    accounts,
+    audit,
+    dead_letters,
+    examples,
+    people,
+)
 from controlplane.queries.answers import (
+    Account,
+    Act,
+    Affected,
     ApplicationMinute,
+    AuditFilter,
+    DeadLetterFilter,
     FailureFilter,
     GroupDetail,
+    GroupFilter,
     Health,
     Lag,
     MinuteCount,
@@ -23,6 +37,18 @@ from controlplane.queries.answers import (
     Summary,
     TaskDetail,
     TaskFilter,
+)
+from controlplane.queries.groups import (
+    NEWEST,
+    SORTS,
+    affected,
+    group_counts,
+    group_history,
+    groups,
+    last_hours,
+    paused,
+    quiet_groups,
+    stages,
 )
 from controlplane.queries.history import (
     event,
@@ -46,7 +72,6 @@ from controlplane.queries.standing import (
     command,
     commands,
     group,
-    groups,
     held,
     instance,
     instances,
@@ -56,11 +81,14 @@ from controlplane.queries.standing import (
 from controlplane.queries.summaries import application, applications, overview, pipelines
 
 __all__ = [
-    "ApplicationMinute", "AsOf", "FailureFilter", "GroupDetail", "Health", "Lag", "MinuteCount",
-    "Neighbours", "Overview", "Page", "Pipeline", "Quarantined", "Reach", "Summary", "TaskDetail",
-    "TaskFilter", "application", "applications", "as_of", "command", "commands", "event",
-    "failures", "group", "group_occurrences", "groups", "health", "heard", "held", "instance",
-    "instances", "lag", "lags", "minutes", "minutes_by_application", "neighbours",
-    "open_commands", "overview", "past", "pipelines", "position", "positions", "quarantine",
+    "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "ApplicationMinute", "AsOf",
+    "AuditFilter", "DeadLetterFilter", "FailureFilter", "GroupDetail", "GroupFilter", "Health",
+    "Lag", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline", "Quarantined", "Reach",
+    "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application", "applications",
+    "as_of", "audit", "command", "commands", "dead_letters", "event", "examples", "failures",
+    "group", "group_counts", "group_history", "group_occurrences", "groups", "health", "heard",
+    "held", "instance", "instances", "lag", "lags", "last_hours", "minutes",
+    "minutes_by_application", "neighbours", "open_commands", "overview", "past", "paused", "people",
+    "pipelines", "position", "positions", "quarantine", "quiet_groups", "stages",
     "stopped_by_group", "task", "task_history", "tasks", "threads",
 ]  # fmt: skip

@@ -45,6 +45,22 @@ class FailureFilter(Answer, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
+class GroupFilter(Answer, frozen=True, kw_only=True):
+    """Which error groups are meant; what is None does not matter."""
+
+    application: str | None = None
+    #: A group's status.
+    state: str | None = None
+    stage: str | None = None
+    #: With or without its package.
+    exception_class: str | None = None
+    #: In the class or the message.
+    text: str | None = None
+    #: Whose records failed in that time, as far as first and last seen say.
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 class TaskFilter(Answer, frozen=True, kw_only=True):
     """Which tasks are meant; what is None does not matter."""
 
@@ -120,6 +136,72 @@ class GroupDetail(Answer, frozen=True, kw_only=True):
     state: GroupState
     example: StoredEvent | None
     stopped: tuple[TaskState, ...]
+
+
+class Paused(Answer, frozen=True, kw_only=True):
+    """Tasks that may be resumed together, those that have stood longest first."""
+
+    tasks: tuple[TaskState, ...]
+    #: How many more there are.
+    left: int
+
+
+class AuditFilter(Answer, frozen=True, kw_only=True):
+    """Which acts of people are meant; what is None does not matter."""
+
+    actor: str | None = None
+    #: One of `queries.ACT_KINDS`.
+    kind: str | None = None
+    application: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class Change(Answer, frozen=True, kw_only=True):
+    """What was done with an account."""
+
+    id: int
+    account: str
+    act: str
+    detail: str
+
+
+class Act(Answer, frozen=True, kw_only=True):
+    """What a person did: an event of an application's log, or a change of an account."""
+
+    at: datetime
+    actor: str
+    event: StoredEvent | None = None
+    change: Change | None = None
+
+
+class DeadLetterFilter(Answer, frozen=True, kw_only=True):
+    """Which dead letters are meant; what is None does not matter."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: The digest of a task.
+    task: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class Account(Answer, frozen=True, kw_only=True):
+    """Somebody who may log in, or might once."""
+
+    name: str
+    groups: tuple[str, ...]
+    superuser: bool
+    active: bool
+    last_login: datetime | None
+
+
+class Affected(Answer, frozen=True, kw_only=True):
+    """The tasks whose records failed for one cause, and how many of each."""
+
+    tasks: tuple[tuple[TaskState, int], ...]
+    #: Whether all failures were looked at, and not only the newest.
+    complete: bool
 
 
 class Quarantined(Answer, frozen=True, kw_only=True):

@@ -5,15 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-import msgspec
-
 from controlplane import rows
-from controlplane.columns import fit
 from controlplane.domain.errors import NotFound
 from controlplane.domain.states import (
     ENDED,
     CommandState,
-    GroupState,
     InstanceState,
     TaskState,
     TaskStatus,
@@ -23,13 +19,10 @@ from controlplane.queries import cursors, history
 from controlplane.queries.answers import GroupDetail, Page, TaskDetail
 
 STOPPED = [TaskStatus.PAUSED.value, TaskStatus.DEAD.value]
-#: Looked for in the JSON text: a quote in a message is escaped, so no message can look like a key.
-_CONTAINS = r"""(strpos(lower(exception_class), lower(%s)) > 0 OR
-    strpos(lower(substring(state from '"message":"((?:[^"\\]|\\.)*)"')), lower(%s)) > 0)"""
 #: The statuses of instances that have ended.
 OVER = [status.value for status in ENDED]
 #: Whether an instance lives: it has not ended, nor is it lost with all its runs taken over. The
-#: id is looked for in the JSON text, as above.
+#: id is looked for in the JSON text: a quote inside of a string is escaped.
 LIVES = """(status <> ALL(%s::text[]) AND NOT (lost AND NOT EXISTS (
     SELECT FROM thread WHERE thread.application = instance.application
         AND strpos(thread.state, '"instance":"' || instance.id || '"') > 0)))"""
@@ -92,34 +85,6 @@ def held(application: str | None = None) -> tuple[TaskState, ...]:
         "held > 0 AND (%s::text IS NULL OR application = %s) ORDER BY held DESC, digest LIMIT %s"
     )
     return tuple(rows.TASKS.load(where, [application, application, cursors.MOST_ROWS]))
-
-
-def groups(
-    application: str | None = None,
-    *,
-    text: str | None = None,
-    cursor: str | None = None,
-    limit: int = 50,
-) -> Page[GroupState]:
-    """Return error groups (with `text` in class or message), those that failed last first."""
-    before = cursors.unpack(cursor, tuple[datetime, str, str])
-    where, parameters = cursors.where(
-        {"application": application}, "last_seen, application, fingerprint", before
-    )
-    if text is not None:
-        where, parameters = f"{where} AND {_CONTAINS}", [*parameters, fit(text), _as_written(text)]
-    order = "ORDER BY last_seen DESC, application DESC, fingerprint DESC LIMIT %s"
-    found = rows.GROUPS.load(f"{where} {order}", [*parameters, cursors.bounded(limit) + 1])
-    return cursors.page(
-        found,
-        limit=limit,
-        key=lambda each: (each.last_seen or each.first_seen, each.application, each.fingerprint),
-    )
-
-
-def _as_written(text: str) -> str:
-    """Return `text` as it stands inside of a JSON string."""
-    return msgspec.json.encode(text).decode()[1:-1]
 
 
 def group(application: str, fingerprint: str) -> GroupDetail:

@@ -17,12 +17,13 @@ from controlplane import models, rows
 from controlplane.domain.errors import NotFound
 from controlplane.domain.states import (
     ApplicationState,
+    GroupStatus,
     TaskState,
     TaskStatus,
     ThreadStatus,
 )
-from controlplane.queries import cursors, history, lines, operations, standing
-from controlplane.queries.answers import Lag, Overview, Pipeline, Summary
+from controlplane.queries import cursors, groups, history, lines, operations, standing
+from controlplane.queries.answers import GroupFilter, Lag, Overview, Pipeline, Summary
 
 #: How much of each list the overview shows.
 GLANCE = 20
@@ -48,7 +49,7 @@ def overview() -> Overview:
         applications=_summaries(states, lags),
         lags=lags,
         stopped=tuple(rows.TASKS.load(stopped, [*shown, standing.STOPPED, GLANCE])),
-        groups=standing.groups(limit=GLANCE).rows,
+        groups=groups.groups(GroupFilter(state=GroupStatus.UNRESOLVED), limit=GLANCE).rows,
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
         failed_last_hour=sum(each.count for each in last_hour),
         health=operations.health(),

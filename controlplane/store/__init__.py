@@ -18,6 +18,14 @@ from controlplane.store.kept import (
     kept_of,
     nearest,
     snapshot_views,
+from controlplane.store.lists import (
+    Acts,
+    DeadLetters,
+    count_by_task,
+    read_acts,
+    read_acts_on_group,
+    read_dead_letters,
+    read_examples,
 )
 from controlplane.store.log import (
     Failures,
@@ -50,10 +58,11 @@ from controlplane.store.streams import (
 )
 
 __all__ = [
-    "BEGINNING", "Base", "Batch", "Failures", "Kept", "KeptAside", "Stream", "append", "base",
-    "begin_again", "count_kept_aside", "ensure_partitions", "exclusively", "forget_snapshots",
-    "keep_aside", "keep_snapshot", "kept", "kept_of", "known", "lock", "look", "mark_requeued",
-    "move", "nearest", "notify", "open_stream", "position_at", "read", "read_about",
+    "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Failures", "Kept", "KeptAside", "Stream",
+    "append", "base", "begin_again", "count_by_task", "count_kept_aside", "ensure_partitions",
+    "exclusively", "forget_snapshots", "keep_aside", "keep_snapshot", "kept", "kept_of", "known",
+    "lock", "look", "mark_requeued", "move", "nearest", "notify", "open_stream", "position_at",
+    "read", "read_about", "read_acts", "read_acts_on_group", "read_dead_letters", "read_examples",
     "read_failures", "read_kept_aside", "read_next", "read_one", "remember", "seen",
     "snapshot_views", "waiting_kept_aside",
 ]  # fmt: skip

@@ -47,7 +47,7 @@ def read(
     """
     condition, wanted = _about(about)
     while True:
-        rows = _select(
+        rows = select(
             f"WHERE application = %s AND sequence > %s AND sequence <= %s{condition}"
             " ORDER BY sequence LIMIT %s",
             [application, after, until, *wanted, chunk],
@@ -92,7 +92,7 @@ def position_at(application: str, moment: datetime) -> int:
 
 def read_one(application: str, sequence: int) -> StoredEvent:
     """Return one event with its body; raise NotFound."""
-    found = _select("WHERE application = %s AND sequence = %s", [application, sequence])
+    found = select("WHERE application = %s AND sequence = %s", [application, sequence])
     if not found:
         raise NotFound(f"there is no event {application} @ {sequence}")
     (stored,) = found
@@ -128,8 +128,8 @@ def read_about(
     end = MOST if before is None else before
     page = "AND sequence < %s ORDER BY sequence DESC LIMIT %s"
     # Two index scans: one condition with OR would read and sort all of the task's history.
-    own = _select(f"WHERE task = %s {page}", [task, end, limit])
-    others = _select(
+    own = select(f"WHERE task = %s {page}", [task, end, limit])
+    others = select(
         f"WHERE application = %s AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s {page}",
         [application, list(commands), task, end, limit],
     )
@@ -194,7 +194,7 @@ def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
         " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS found"
         " ORDER BY occurred_at DESC, application DESC, sequence DESC LIMIT %s"
     )
-    return _fetch(statement, [*parameters, limit, limit])
+    return fetch(statement, [*parameters, limit, limit])
 
 
 def _scans(wanted: Failures) -> tuple[str, list[Parameter]]:
@@ -205,11 +205,13 @@ def _scans(wanted: Failures) -> tuple[str, list[Parameter]]:
     return "unnest(%s::text[], %s::text[]) AS wanted(name, cause)", [names, causes]
 
 
-def _select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
-    return _fetch(f"SELECT {_STORED} FROM event {where}", parameters)
+def select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
+    """Return the events that a condition, in SQL, selects."""
+    return fetch(f"SELECT {_STORED} FROM event {where}", parameters)
 
 
-def _fetch(statement: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
+def fetch(statement: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
+    """Return the events that a statement gives."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return [_stored(row) for row in cursor.fetchall()]

@@ -57,7 +57,9 @@ def show(
             for each in queries.pipelines(name, limit=CELLS)
         ],
         "listeners": listening.seen(alive, queries.heard(alive)),
-        "groups": queries.groups(name, limit=SHOWN).rows,
+        "groups": queries.groups(
+            queries.GroupFilter(application=name, state="UNRESOLVED"), limit=SHOWN
+        ).rows,
         "commands": queries.commands(name, limit=SHOWN).rows,
         "chart": rates.of_application(name, now=timezone.now()),
     }

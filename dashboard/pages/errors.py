@@ -1,74 +1,168 @@
-"""Failed records by cause: the list of error groups, and one group with its occurrences."""
+"""Failed records by cause: the list of error groups, and one group with all that is known."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
 from controlplane.columns import MOST
+from controlplane.domain import fingerprint as causes
 from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import RecordFailed, StoredEvent
+from controlplane.domain.ids import uuid7
+from controlplane.domain.states import GroupState, GroupStatus
 from controlplane.queries import GroupDetail
-from dashboard import rates, record
+from dashboard import copying, filters, group_buttons, ranges, rates, record
 from dashboard.people import Person, for_people
-from dashboard.shell import Place, page
+from dashboard.shell import Notice, Place, page
 
 RECENT = 20
 DIGITS = len(str(MOST))
+TABS = {
+    "trace": "Trace",
+    "record": "Record",
+    "tasks": "Affected tasks",
+    "why": "Why grouped",
+    "notes": "Notes and history",
+}
+
+
+class Choice(NamedTuple):
+    """A state that the list may be narrowed to, and how many groups are in it."""
+
+    value: str
+    word: str
+    number: int
+    chosen: bool
 
 
 @for_people
 def errors(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the error groups, filtered by the URL."""
-    asked = {name: request.GET.get(name, "") for name in ("application", "text")}
+    now = timezone.now()
+    wanted = filters.of_groups(request.GET, now=now)
+    sort = filters.sort_of_groups(request.GET)
     place = Place(
         template="dashboard/errors.html",
         section="errors",
         title="Errors",
         url=request.get_full_path(),
-        shows=asked["application"],
+        shows=wanted.application or "",
     )
-    groups = queries.groups(
-        asked["application"] or None,
-        text=asked["text"] or None,
-        cursor=request.GET.get("after"),
-    )
+    groups = queries.groups(wanted, sort=sort, cursor=request.GET.get("after"))
     stopped = queries.stopped_by_group(groups.rows)
-    context = {
-        "asked": asked,
-        "names": sorted(queries.positions()),
+    counts = queries.group_counts(wanted)
+    total = counts[wanted.state] if wanted.state else counts.total()
+    context = filters.form(request.GET, filters.GROUP_FIELDS) | {
+        "states": _choices(wanted, counts),
+        "shown_state": wanted.state or "there",
+        "total": total,
+        "elsewhere_count": counts.total() - total,
+        "stages": queries.stages(wanted.application),
+        "range": ranges.read(request.GET, now=now),
+        "sort": sort,
         "groups": [
             (each, stopped.get((each.application, each.fingerprint), 0)) for each in groups.rows
         ],
+        "last_hours": queries.last_hours(groups.rows, until=now),
         "next": groups.next,
     }
     return page(request, who, place, context)
 
 
+def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice]:
+    every = sum(counts.values())
+    found = [
+        Choice(each.value, each.value.capitalize(), counts[each.value], wanted.state == each.value)
+        for each in GroupStatus
+    ]
+    return [*found, Choice(filters.ALL, "All", every, wanted.state is None)]
+
+
 @for_people
 def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
     """Show one error group: its newest example or the occurrence that `at` names."""
+    return show(request, who, application, fingerprint)
+
+
+def show(
+    request: HttpRequest,
+    who: Person,
+    application: str,
+    fingerprint: str,
+    *,
+    tab: str = "",
+    notice: Notice | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """Answer with the group's page, after an action with what it came to."""
+    tab = tab or request.GET.get("tab") or "trace"
+    if tab not in TABS:
+        raise InvalidValue("tab", tab, ", ".join(TABS))
     group = queries.group(application, fingerprint)
     example = _example(request, group)
+    url = reverse("error", args=[application, fingerprint])
     place = Place(
         template="dashboard/error.html",
         section="errors",
         title=group.state.exception_class,
-        url=request.get_full_path(),
+        url=request.get_full_path() if request.method == "GET" else f"{url}?tab={tab}",
         shows=application,
     )
     context = record.shown(example) | {
         "group": group.state,
         "stopped": group.stopped,
+        "paused": [each for each in group.stopped if each.status == "PAUSED"],
         "example": example,
         "neighbours": queries.neighbours(example) if example else None,
         "occurrences": queries.group_occurrences(
             application, fingerprint, cursor=request.GET.get("after"), limit=RECENT
         ),
         "chart": rates.of_application(application, now=timezone.now(), fingerprint=fingerprint),
+        "buttons": group_buttons.buttons(who, group.state),
+        "copies": copying.copies(
+            group.state,
+            example,
+            page=request.build_absolute_uri(url),
+            rest=request.build_absolute_uri(f"/api/errors/{application}/{fingerprint}"),
+        ),
+        "tabs": [(name, word, f"{url}?{_kept(request, tab=name)}") for name, word in TABS.items()],
+        "tab": tab,
+        "note_id": uuid7(timezone.now()),
     }
-    return page(request, who, place, context)
+    return page(
+        request, who, place, context | _of_tab(tab, group.state), notice=notice, status=status
+    )
+
+
+def _kept(request: HttpRequest, *, tab: str) -> str:
+    kept = request.GET.copy()
+    kept["tab"] = tab
+    kept.pop("after", None)
+    return kept.urlencode()
+
+
+def _of_tab(tab: str, group: GroupState) -> dict[str, Any]:
+    """Return what only one tab reads."""
+    match tab:
+        case "tasks":
+            return {"affected": queries.affected(group.application, group.fingerprint)}
+        case "notes":
+            history = queries.group_history(group.application, group.fingerprint, limit=100)
+            return {"history": history}
+        case "why":
+            version, _, digest = group.fingerprint.partition("-")
+            return {
+                "algorithm": version,
+                "digest": digest,
+                "known_algorithm": version == str(causes.VERSION),
+                "normalised": causes.normalised(group.message),
+            }
+    return {}
 
 
 def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:

@@ -42,6 +42,12 @@ ICONS = {
     "M1 7.3h2v1.4H1zm12 0h2v1.4h-2zM2.6 3.6l1-1L5 4 4 5zm8.4 8.4 1-1 1.4 1.4-1 1zM12 5l-1-1"
     " 1.4-1.4 1 1zM4 11l1 1-1.4 1.4-1-1z",
     "moon": "M6.2 1.7a6.5 6.5 0 1 0 8.1 8.1A5.4 5.4 0 0 1 6.2 1.7z",
+    "again": "M8 2.2a5.8 5.8 0 1 0 5.8 5.8h-1.7A4.1 4.1 0 1 1 8 3.9V6.2l4-3.1L8 0z",
+    "bell": "M8 1.3a4.3 4.3 0 0 0-4.3 4.3v3.1L2.3 11v.9h11.4V11l-1.4-2.3V5.6A4.3 4.3 0 0 0 8 1.3z"
+    "m-1.7 11.6a1.7 1.7 0 0 0 3.4 0z",
+    "mute": "M2.4 1.2 1.2 2.4l2.7 2.7-.2.5v3.1L2.3 11v.9h8.4l2.9 2.9 1.2-1.2z"
+    "M6.3 12.9a1.7 1.7 0 0 0 3.4 0zM12.3 9.2V5.6a4.3 4.3 0 0 0-6.6-3.6z",
+    "down": "M3.4 5.6 8 10.2l4.6-4.6 1.2 1.2L8 12.6 2.2 6.8z",
     "half": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 1.6v9.8a4.9 4.9 0 0 1 0-9.8z",
 }
 
@@ -72,6 +78,9 @@ LOOKS = {
     "REFUSED": Look("is-dead", "cross"),
     "EXPIRED": Look("is-quiet", "clock"),
     "CANCELLED": Look("is-quiet", "stop"),
+    "UNRESOLVED": Look("is-dead", "warning"),
+    "RESOLVED": Look("is-running", "check"),
+    "MUTED": Look("is-quiet", "mute"),
     "QUARANTINED": Look("is-lost", "warning"),
 }
 KIND_WORDS = {

@@ -1,0 +1,197 @@
+"""Error groups: filtered, sorted and counted, with the last day of each, who did what, and whom
+they touch. Each is a fixed number of statements, however many groups are asked about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+
+from controlplane import rows, store
+from controlplane.columns import fit
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import StoredEvent
+from controlplane.domain.states import GroupState, GroupStatus, TaskState
+from controlplane.queries import cursors, lines
+from controlplane.queries.answers import Affected, GroupFilter, Page, Paused
+
+#: The columns that a list is sorted by; with `-` before the name the greatest is first.
+SORTS = ("last_seen", "first_seen", "count", "exception_class")
+NEWEST = "-last_seen"
+HOUR = timedelta(hours=1)
+#: Of a group's newest failures, how many events are read to find the tasks that it touched.
+LOOKED_AT = 5000
+#: Looked for in the JSON text: a quote in a message is escaped, so no message can look like a key.
+_CONTAINS = r"""(strpos(lower(exception_class), lower(%s)) > 0 OR
+    strpos(lower(substring(state from '"message":"((?:[^"\\]|\\.)*)"')), lower(%s)) > 0)"""
+_KEYS: dict[str, Any] = {
+    "last_seen": tuple[str, datetime, str, str],
+    "first_seen": tuple[str, datetime, str, str],
+    "count": tuple[str, int, str, str],
+    "exception_class": tuple[str, str, str, str],
+}
+
+
+def groups(
+    wanted: GroupFilter | None = None,
+    *,
+    sort: str = NEWEST,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[GroupState]:
+    """Return error groups, by default those that failed last first."""
+    column = sort.removeprefix("-")
+    if column not in SORTS:
+        allowed = ", ".join(f"{name}, -{name}" for name in SORTS)
+        raise InvalidValue("sort", sort, allowed)
+    conditions, parameters = _where(wanted or GroupFilter())
+    way, than = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
+    before = cursors.unpack(cursor, _KEYS[column])
+    if before is not None:
+        if before[0] != sort:
+            raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {sort}")
+        conditions.append(f"({column}, application, fingerprint) {than} (%s, %s, %s)")
+        parameters += before[1:]
+    found = rows.GROUPS.load(
+        f"{' AND '.join(conditions)}"
+        f" ORDER BY {column} {way}, application {way}, fingerprint {way} LIMIT %s",
+        [*parameters, cursors.bounded(limit) + 1],
+    )
+    return cursors.page(
+        found,
+        limit=limit,
+        key=lambda each: (sort, _value(each, column), each.application, each.fingerprint),
+    )
+
+
+def _value(state: GroupState, column: str) -> object:
+    value = getattr(state, column)
+    return fit(value) if column == "exception_class" else value
+
+
+def group_counts(wanted: GroupFilter | None = None) -> Counter[str]:
+    """Return how many groups there are in each state, whatever state is `wanted`."""
+    conditions, parameters = _where(msgspec.structs.replace(wanted or GroupFilter(), state=None))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT status, count(*) FROM error_group WHERE {' AND '.join(conditions)} GROUP BY 1",
+            parameters,
+        )
+        return Counter(dict(cursor.fetchall()))
+
+
+def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
+    conditions = ["first_seen IS NOT NULL"]
+    parameters: list[Any] = []
+    equal = {"application": wanted.application, "status": wanted.state, "stage": wanted.stage}
+    for column, value in equal.items():
+        if value is not None:
+            conditions.append(f"{column} = %s")
+            parameters.append(fit(value))
+    if wanted.exception_class is not None:
+        # With or without its package.
+        conditions.append(r"(exception_class = %s OR exception_class LIKE %s)")
+        name = fit(wanted.exception_class)
+        parameters += [name, f"%.{_literally(name)}"]
+    if wanted.text is not None:
+        conditions.append(_CONTAINS)
+        parameters += [fit(wanted.text), _as_written(wanted.text)]
+    if wanted.since is not None:
+        conditions.append("last_seen >= %s")
+        parameters.append(wanted.since)
+    if wanted.until is not None:
+        conditions.append("first_seen < %s")
+        parameters.append(wanted.until)
+    return conditions, parameters
+
+
+def _literally(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _as_written(text: str) -> str:
+    """Return `text` as it stands inside of a JSON string."""
+    return msgspec.json.encode(text).decode()[1:-1]
+
+
+def stages(application: str | None = None) -> tuple[str, ...]:
+    """Return the stages that any group has, by name."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT stage FROM error_group"
+            " WHERE (%s::text IS NULL OR application = %s) ORDER BY 1 LIMIT 200",
+            [application, application],
+        )
+        return tuple(stage for (stage,) in cursor.fetchall())
+
+
+def last_hours(
+    groups: Iterable[GroupState], *, until: datetime, hours: int = 24
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Return failed records of each group in each of the `hours` hours that end with `until`'s.
+
+    By (application, fingerprint); of an hour without a failure 0. One statement for all.
+    """
+    asked = [(each.application, each.fingerprint) for each in groups]
+    last = until.replace(minute=0, second=0, microsecond=0)
+    first = last - HOUR * (hours - 1)
+    found = {each: [0] * hours for each in asked}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT application, fingerprint, hour, count FROM hour_count"
+            " WHERE hour >= %s AND hour <= %s AND (application, fingerprint) IN"
+            " (SELECT * FROM unnest(%s::text[], %s::text[]))",
+            [first, last, [each[0] for each in asked], [each[1] for each in asked]],
+        )
+        for application, mark, hour, count in cursor.fetchall():
+            found[(application, mark)][(hour - first) // HOUR] += count
+    return {each: tuple(counts) for each, counts in found.items()}
+
+
+def group_history(
+    application: str, fingerprint: str, *, cursor: str | None = None, limit: int = 50
+) -> Page[StoredEvent]:
+    """Return what people and the clock did with a group, and the notes on it, newest first."""
+    before = cursors.unpack(cursor, int)
+    found = store.read_acts_on_group(
+        application, fingerprint, before=before, limit=cursors.bounded(limit) + 1
+    )
+    return cursors.page(found, limit=limit, key=lambda each: each.sequence)
+
+
+def affected(application: str, fingerprint: str) -> Affected:
+    """Return the tasks whose records failed for this cause, those that failed last first."""
+    counts, complete = store.count_by_task(application, fingerprint, limit=LOOKED_AT)
+    states = {
+        UUID(each.id.digest): each
+        for each in rows.TASKS.load("digest = ANY(%s::uuid[])", [list(counts)])
+    }
+    tasks: Sequence[tuple[TaskState, int]] = [
+        (states[digest], count) for digest, count in counts.items() if digest in states
+    ]
+    return Affected(tasks=tuple(tasks), complete=complete)
+
+
+def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:
+    """Return the PAUSED tasks of live checkpoints, of one cause where it is given."""
+    known = rows.THREADS.load("application = %s", [application])
+    where = f"{lines.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
+    parameters = [*lines.columns(lines.shown(known)), fingerprint, fingerprint]
+    found = rows.TASKS.load(
+        f"{where} ORDER BY since, digest LIMIT %s", [*parameters, cursors.bounded(limit)]
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM task WHERE {where}", parameters)
+        (count,) = cursor.fetchone()
+    return Paused(tasks=tuple(found), left=count - len(found))
+
+
+def quiet_groups() -> dict[GroupStatus, int]:
+    """Return how many groups lists leave out by default, by state."""
+    counts = group_counts()
+    return {state: counts[state] for state in (GroupStatus.MUTED, GroupStatus.RESOLVED)}

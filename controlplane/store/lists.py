@@ -1,0 +1,131 @@
+"""Reading the log for lists: what people did, dead letters, and what was done with a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, get_args
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+
+from controlplane.columns import MOST
+from controlplane.domain.events import GroupEvent, NoteAdded, StoredEvent
+from controlplane.store.log import select
+
+#: What is done with an error group, as SQL; it has an index.
+_ON_GROUPS = ", ".join(f"'{cls.__name__}'" for cls in get_args(GroupEvent | NoteAdded))
+_NEWEST = "ORDER BY occurred_at DESC, application DESC, sequence DESC LIMIT %s"
+#: When, of which application, at which position: what the lists are sorted by.
+Before = tuple[datetime, str, int]
+
+
+class Acts(msgspec.Struct, frozen=True, kw_only=True):
+    """Which acts of people to read; what is None does not matter."""
+
+    actor: str | None = None
+    application: str | None = None
+    types: Sequence[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters to read; what is None does not matter."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    task: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def read_acts(wanted: Acts, *, before: Before | None, limit: int) -> list[StoredEvent]:
+    """Return what people did, newest first."""
+    conditions, parameters = _range(wanted.since, wanted.until, before)
+    _equal(conditions, parameters, actor=wanted.actor, application=wanted.application)
+    if wanted.types is not None:
+        conditions.append("type = ANY(%s::text[])")
+        parameters.append(list(wanted.types))
+    where = " AND ".join(["actor IS NOT NULL", *conditions])
+    return select(f"WHERE {where} {_NEWEST}", [*parameters, limit])
+
+
+def read_dead_letters(
+    wanted: DeadLetters, *, before: Before | None, limit: int
+) -> list[StoredEvent]:
+    """Return which records became dead letters, newest first."""
+    conditions, parameters = _range(wanted.since, wanted.until, before)
+    _equal(
+        conditions,
+        parameters,
+        application=wanted.application,
+        pipeline=wanted.pipeline,
+        task=wanted.task,
+    )
+    where = " AND ".join(["type = 'RecordsDeadLettered'", *conditions])
+    return select(f"WHERE {where} {_NEWEST}", [*parameters, limit])
+
+
+def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
+    """Return the records of a task that failed at about a position in the log, newest first."""
+    return select(
+        "WHERE task = %s AND type = 'RecordFailed' AND sequence < %s"
+        " ORDER BY sequence DESC LIMIT %s",
+        [task, around + limit, limit],
+    )
+
+
+def read_acts_on_group(
+    application: str, fingerprint: str, *, before: int | None, limit: int
+) -> list[StoredEvent]:
+    """Return what was done with an error group, newest first: all but its failures."""
+    return select(
+        f"WHERE application = %s AND fingerprint = %s AND type IN ({_ON_GROUPS})"
+        " AND sequence < %s ORDER BY sequence DESC LIMIT %s",
+        [application, fingerprint, MOST if before is None else before, limit],
+    )
+
+
+def count_by_task(
+    application: str, fingerprint: str, *, limit: int
+) -> tuple[dict[UUID, int], bool]:
+    """Return failed records of a group by task, the newest first, and whether these are all.
+
+    Of no more than the `limit` newest events.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT task, sum(count), count(*) FROM (SELECT task, count, occurred_at FROM event"
+            " WHERE application = %s AND fingerprint = %s AND count IS NOT NULL"
+            " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS newest"
+            " WHERE task IS NOT NULL GROUP BY 1 ORDER BY max(occurred_at) DESC, 1",
+            [application, fingerprint, limit],
+        )
+        found = cursor.fetchall()
+    return {task: int(count) for task, count, _ in found}, sum(row[2] for row in found) < limit
+
+
+def _range(
+    since: datetime | None, until: datetime | None, before: Before | None
+) -> tuple[list[str], list[Any]]:
+    conditions: list[str] = []
+    parameters: list[Any] = []
+    if since is not None:
+        conditions.append("occurred_at >= %s")
+        parameters.append(since)
+    if until is not None:
+        conditions.append("occurred_at < %s")
+        parameters.append(until)
+    if before is not None:
+        conditions.append("(occurred_at, application, sequence) < (%s, %s, %s)")
+        parameters += before
+    return conditions, parameters
+
+
+def _equal(conditions: list[str], parameters: list[Any], **columns: str | UUID | None) -> None:
+    for column, value in columns.items():
+        if value is not None:
+            conditions.append(f"{column} = %s")
+            parameters.append(value)

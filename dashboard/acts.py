@@ -1,0 +1,60 @@
+"""What people did, in words: for an error group's history and for the audit."""
+
+from __future__ import annotations
+
+from controlplane.domain.events import (
+    CommandIssued,
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
+    EventData,
+    NoteAdded,
+    StoredEvent,
+)
+from controlplane.domain.groups import PERIODS
+from dashboard import words
+
+
+def words_of(data: EventData) -> str:
+    """Return what an act says beyond its name and its actor."""
+    match data:
+        case ErrorGroupMuted():
+            return "; ".join(filter(None, [_end(data), data.reason]))
+        case ErrorGroupResolved() | ErrorGroupReopened() | ErrorGroupUnmuted():
+            return data.reason or ""
+        case NoteAdded():
+            return data.text
+        case CommandIssued():
+            kind = data.kind.replace("_", " ").lower()
+            return f"{kind}: {data.reason}" if data.reason else kind
+        case _:
+            return words.sentence(data)
+
+
+def _end(data: ErrorGroupMuted) -> str:
+    ends = []
+    if data.until is not None:
+        ends.append(f"until {data.until:%Y-%m-%d %H:%M} UTC")
+    if data.failures is not None and data.period_seconds is not None:
+        period = PERIODS.get(data.period_seconds) or f"{data.period_seconds} s"
+        ends.append(f"until {data.failures:,} failed records within one {period}")
+    return ", or ".join(ends)
+
+
+def about(stored: StoredEvent) -> str:
+    """Return what an act was done to: a task, an error, a command, or the application."""
+    data, run = stored.event.data, stored.event.run
+    pipeline: str | None = getattr(data, "pipeline", None) or (
+        None if run is None else run.pipeline
+    )
+    if pipeline:
+        key: str | None = getattr(data, "task", None)
+        return f"{pipeline}_{key or ''}"
+    fingerprint: str | None = getattr(data, "fingerprint", None)
+    if fingerprint:
+        return f"error {fingerprint}"
+    command = getattr(data, "command", None)
+    if command is not None and not isinstance(data, CommandIssued):
+        return f"command {command}"
+    return stored.application

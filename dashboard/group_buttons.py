@@ -1,0 +1,37 @@
+"""Which buttons of an error group may be pressed, and why the others may not."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+from controlplane.domain import groups
+from controlplane.domain.groups import GroupAct
+from controlplane.domain.states import GroupState
+from dashboard.people import NOT_AN_OPERATOR, Person
+
+_FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e23")
+
+
+class GroupButton(NamedTuple):
+    """A button, and the id that pressing it twice is one act by."""
+
+    act: GroupAct
+    why_not: str
+    id: UUID
+
+    @property
+    def works(self) -> bool:
+        """Whether it may be pressed."""
+        return not self.why_not
+
+
+def buttons(who: Person, group: GroupState) -> dict[str, GroupButton]:
+    """Return the buttons of a group's page, by act."""
+    return {act.value: _button(who, act, group) for act in GroupAct}
+
+
+def _button(who: Person, act: GroupAct, group: GroupState) -> GroupButton:
+    name = f"{who.name}\0{act}\0{group.application}\0{group.fingerprint}\0{group.status_sequence}"
+    why_not = groups.refusal(act, group) or "" if who.may_act else NOT_AN_OPERATOR
+    return GroupButton(act, why_not, uuid5(_FORMS, name))

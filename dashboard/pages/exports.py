@@ -1,0 +1,221 @@
+"""What a list is filtered to, as a file: CSV or JSON lines, page by page while it is read.
+
+Nothing is held in memory but a page; whoever stops reading stops the reading of the log.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from asgiref.sync import sync_to_async
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from controlplane import queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import StoredEvent
+from controlplane.domain.states import CommandState, GroupState
+from dashboard import acts, filters, words
+from dashboard.people import Person, for_people
+
+ROWS_PER_PAGE = 500
+FORMS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
+#: What a spreadsheet would take for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+Row = dict[str, Any]
+#: Reads the page behind a cursor.
+Read = Callable[[str | None], queries.Page[Any]]
+
+
+class Export(NamedTuple):
+    """A list that may be taken away: how its pages are read, and what a row says."""
+
+    read: Callable[[QueryDict, datetime], Read]
+    row: Callable[[Any], Row]
+
+
+def _errors(asked: QueryDict, now: datetime) -> Read:
+    wanted, sort = filters.of_groups(asked, now=now), filters.sort_of_groups(asked)
+    return lambda cursor: queries.groups(wanted, sort=sort, cursor=cursor, limit=ROWS_PER_PAGE)
+
+
+def _audit(asked: QueryDict, now: datetime) -> Read:
+    wanted = filters.of_audit(asked, now=now)
+    return lambda cursor: queries.audit(wanted, cursor=cursor, limit=ROWS_PER_PAGE)
+
+
+def _dead_letters(asked: QueryDict, now: datetime) -> Read:
+    wanted = filters.of_dead_letters(asked, now=now)
+    return lambda cursor: queries.dead_letters(wanted, cursor=cursor, limit=ROWS_PER_PAGE)
+
+
+def _commands(asked: QueryDict, now: datetime) -> Read:
+    application = asked.get("application") or None
+    return lambda cursor: queries.commands(application, cursor=cursor, limit=ROWS_PER_PAGE)
+
+
+def _history(asked: QueryDict, now: datetime) -> Read:
+    task = asked.get("task", "")
+    return lambda cursor: queries.task_history(task, cursor=cursor, limit=ROWS_PER_PAGE)
+
+
+def _group_row(group: GroupState) -> Row:
+    return {
+        "application": group.application,
+        "fingerprint": group.fingerprint,
+        "state": group.status.value,
+        "exception_class": group.exception_class,
+        "message": group.message,
+        "pipeline": group.pipeline,
+        "stage": group.stage,
+        "frame": group.frame,
+        "records": group.count,
+        "estimated": group.estimated,
+        "first_seen": group.first_seen,
+        "last_seen": group.last_seen,
+        "notes": group.notes,
+    }
+
+
+def _act_row(act: queries.Act) -> Row:
+    if act.change is not None:
+        what, about, position = act.change.detail, act.change.account, None
+        kind, application = act.change.act, None
+    else:
+        assert act.event is not None
+        kind, application = act.event.event.type, act.event.application
+        what, about = acts.words_of(act.event.event.data), acts.about(act.event)
+        position = act.event.sequence
+    return {
+        "at": act.at,
+        "actor": act.actor,
+        "kind": kind,
+        "application": application,
+        "about": about,
+        "what": what,
+        "position": position,
+    }
+
+
+def _letter_row(stored: StoredEvent) -> Row:
+    data: Any = stored.event.data
+    run = stored.event.run
+    return {
+        "at": stored.event.occurred_at,
+        "application": stored.application,
+        "pipeline": run and run.pipeline,
+        "checkpoint": run and run.checkpoint,
+        "task": data.task,
+        "records": data.count,
+        "first_position": data.first_position,
+        "last_position": data.last_position,
+        "place": data.place,
+        "format": data.format,
+        "actor": data.actor,
+        "reason": data.reason,
+        "position": stored.sequence,
+    }
+
+
+def _command_row(command: CommandState) -> Row:
+    return {
+        "id": str(command.id),
+        "kind": command.kind.value,
+        "application": command.application,
+        "task": command.task and command.task.printed,
+        "actor": command.actor,
+        "reason": command.reason,
+        "state": command.status.value,
+        "outcome": command.outcome,
+        "issued_at": command.issued_at,
+        "delivered_at": command.delivered_at,
+        "finished_at": command.finished_at,
+        "expires_at": command.expires_at,
+    }
+
+
+def _event_row(stored: StoredEvent) -> Row:
+    return {
+        "position": stored.sequence,
+        "occurred_at": stored.event.occurred_at,
+        "received_at": stored.received_at,
+        "type": stored.event.type,
+        "what": words.sentence(stored.event.data),
+        "epoch": stored.event.run and stored.event.run.epoch,
+        "caused_by": stored.event.caused_by and str(stored.event.caused_by),
+    }
+
+
+EXPORTS = {
+    "errors": Export(_errors, _group_row),
+    "audit": Export(_audit, _act_row),
+    "dead-letters": Export(_dead_letters, _letter_row),
+    "commands": Export(_commands, _command_row),
+    "history": Export(_history, _event_row),
+}
+
+
+@require_GET
+@for_people
+def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpResponse:
+    """Stream a list as its page's URL filters it, from its beginning to its end."""
+    if what not in EXPORTS or form not in FORMS:
+        raise Http404(f"{what}.{form}")
+    if "after" in request.GET:
+        raise InvalidValue("after", request.GET["after"], "nothing: an export is the whole list")
+    chosen = EXPORTS[what]
+    read = chosen.read(request.GET, timezone.now())
+    # Read here, so that what is wrong is said before the first byte.
+    first = read(None)
+    said = stream(first, read, partial(_packed, chosen.row, form))
+    answer = StreamingHttpResponse(said, content_type=FORMS[form])
+    answer["Content-Disposition"] = f'attachment; filename="{what}.{form}"'
+    return answer  # type: ignore[return-value]  # Django's stubs: a response like any other
+
+
+async def stream(
+    page: queries.Page[Any], read: Read, pack: Callable[[Iterable[Any], bool], str]
+) -> AsyncIterator[str]:
+    """Yield a page after the other, packed; the first with its heading."""
+    yield pack(page.rows, True)
+    while page.next is not None:
+        page = await sync_to_async(read)(page.next)
+        yield pack(page.rows, False)
+
+
+def _packed(row: Callable[[Any], Row], form: str, things: Iterable[Any], heading: bool) -> str:
+    rows = [row(each) for each in things]
+    return _csv(rows, heading) if form == "csv" else _json_lines(rows)
+
+
+def _csv(rows: list[Row], heading: bool) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    if heading and rows:
+        writer.writerow(rows[0])
+    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str | int:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return value
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    # Whoever opens the file did not mean to run what a record says.
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _json_lines(rows: list[Row]) -> str:
+    return "".join(
+        json.dumps(row, default=lambda value: value.isoformat(), ensure_ascii=False) + "\n"
+        for row in rows
+    )

@@ -1,0 +1,90 @@
+"""Resuming many tasks at once: all that stand in an application, or those of one error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane import actions, queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.ids import uuid7
+from dashboard import listening
+from dashboard.pages import applications, errors
+from dashboard.people import Person, for_operators, note_positions
+from dashboard.shell import Notice
+
+#: How many refusals a notice names.
+NAMED = 3
+
+
+@require_GET
+@for_operators
+def dialog(request: HttpRequest, who: Person) -> HttpResponse:
+    """Ask before tasks are resumed: which, what they hold, and who is listening."""
+    application = request.GET.get("application", "")
+    cause = request.GET.get("fingerprint") or None
+    found = queries.paused(application, fingerprint=cause, limit=actions.MOST_AT_ONCE)
+    alive = queries.instances(application)
+    now = timezone.now()
+    context = {
+        "application": application,
+        "fingerprint": cause or "",
+        "tasks": found.tasks,
+        "left": found.left,
+        "held": sum(task.held for task in found.tasks),
+        "listeners": listening.listeners(alive, queries.heard(alive)),
+        "expiry_minutes": listening.expiry_minutes(),
+        "id": uuid7(now),
+        "now": now,
+    }
+    return render(request, "dashboard/dialogs/resume_many.html", context)
+
+
+@require_POST
+@for_operators
+def resume(request: HttpRequest, who: Person) -> HttpResponse:
+    """Resume the tasks that the dialog named, and say what became of each."""
+    done = actions.resume_tasks(
+        request.POST.getlist("task"),
+        actor=who.name,
+        reason=request.POST.get("reason", "").strip() or None,
+        id=_id(request.POST.get("id", "")),
+    )
+    application, cause = request.POST.get("application", ""), request.POST.get("fingerprint", "")
+    if "HX-Request" not in request.headers:
+        return redirect(f"{reverse('commands')}?application={application}")
+    note_positions(request)
+    said = _notice(done, application)
+    answer = (
+        errors.show(request, who, application, cause, notice=said)
+        if cause
+        else applications.show(request, who, application, notice=said)
+    )
+    answer["HX-Trigger"] = "arrester:done"
+    return answer
+
+
+def _notice(done: list[actions.Resumed], application: str) -> Notice:
+    refused = [each for each in done if each.command is None]
+    asked = len(done) - len(refused)
+    text = f"{asked:,} {'task was' if asked == 1 else 'tasks were'} asked to resume."
+    if refused:
+        reasons = Counter(each.refused for each in refused)
+        named = "; ".join(reason for reason, _ in reasons.most_common(NAMED))
+        more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+        text = f"{text} {len(refused):,} refused: {named}{more}."
+    url = f"{reverse('commands')}?application={application}"
+    return Notice(text=text, url=url, link="The commands", bad=bool(refused))
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidValue("id", text, "a UUID, made once per form") from None

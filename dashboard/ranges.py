@@ -1,0 +1,88 @@
+"""Time ranges in URLs: `range=6h`, which stays relative, or `from=…&to=…`, which does not.
+
+All lists, charts and exports read them here, so that one URL means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from controlplane.domain.errors import InvalidValue
+
+RELATIVE = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+WORDS = {
+    "15m": "last 15 min",
+    "1h": "last hour",
+    "6h": "last 6 h",
+    "24h": "last 24 h",
+    "7d": "last 7 days",
+    "30d": "last 30 days",
+}
+CUSTOM = "custom"
+_NAMES = ", ".join(RELATIVE)
+_TIME = "a time like 2026-11-20T12:00, in UTC or with its offset"
+
+
+class Range(NamedTuple):
+    """A range of time: from `since` on, before `until`; None leaves it open."""
+
+    since: datetime | None
+    until: datetime | None
+    #: One of RELATIVE, CUSTOM, or nothing: all time.
+    name: str = ""
+
+    @property
+    def words(self) -> str:
+        """Return it as a heading says it."""
+        if self.name in RELATIVE:
+            return WORDS[self.name]
+        if self.since is None and self.until is None:
+            return "all time"
+        begin = f"from {self.since:%Y-%m-%d %H:%M}" if self.since else ""
+        end = f"until {self.until:%Y-%m-%d %H:%M}" if self.until else ""
+        return f"{begin} {end}".strip()
+
+
+def read(parameters: Mapping[str, str], *, now: datetime, default: str = "") -> Range:
+    """Return the range that a URL's parameters name; where they name none, `default`.
+
+    A relative range counts more than times beside it: a form sends both. Raises InvalidValue with
+    the value and what is allowed.
+    """
+    name = parameters.get("range", "").strip()
+    begin = moment("from", parameters.get("from", ""))
+    end = moment("to", parameters.get("to", ""))
+    if name in ("", CUSTOM) and (begin is not None or end is not None):
+        if begin is not None and end is not None and begin >= end:
+            raise InvalidValue("to", parameters.get("to"), "a time after from")
+        return Range(begin, end, CUSTOM)
+    name = name or default
+    if name in ("", "all"):
+        return Range(None, None)
+    if name == CUSTOM:
+        raise InvalidValue("from", "", f"{_TIME}; or a range of {_NAMES}")
+    if name not in RELATIVE:
+        raise InvalidValue("range", name, f"{_NAMES}, all, or from and to instead")
+    return Range(now - RELATIVE[name], None, name)
+
+
+def moment(name: str, text: str) -> datetime | None:
+    """Return the moment that a field says, in UTC; None where it says nothing."""
+    if not text.strip():
+        return None
+    try:
+        # A + in a URL is a space.
+        plain = text.strip().replace(" ", "+") if "T" in text else text.strip()
+        found = datetime.fromisoformat(plain)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidValue(name, text[:50], _TIME) from None
