@@ -28,6 +28,13 @@ PROBLEMS = {400: serializers.Problem, 403: serializers.Problem, 404: serializers
 #: Of what can be asked for as it was.
 PAST = PROBLEMS | {410: serializers.Problem}
 
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="In place of `id`: the same key by the same user is the same act.",
+)
+
 
 class HasRole(BasePermission):
     """Viewers read, operators act too; an account without a role does neither."""
@@ -74,7 +81,8 @@ def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
     return dict(filled.validated_data)
 
 
-def _paged(page: queries.Page[Any], row: type[fields.Serializer[Any]]) -> Response:
+def paged(page: queries.Page[Any], row: type[fields.Serializer[Any]]) -> Response:
+    """Return a page of rows as an answer."""
     return Response({"results": row(page.rows, many=True).data, "next": page.next})
 
 
@@ -133,7 +141,7 @@ class Tasks(View):
             if when
             else queries.tasks(filter, cursor=cursor, limit=limit)
         )
-        return _paged(page, serializers.Task)
+        return paged(page, serializers.Task)
 
 
 class Task(View):
@@ -162,7 +170,7 @@ class Failures(View):
         wanted = asked(serializers.FailureQuery, request.query_params)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.failures(queries.FailureFilter(**wanted), cursor=cursor, limit=limit)
-        return _paged(page, serializers.Failure)
+        return paged(page, serializers.Failure)
 
 
 class ErrorGroups(View):
@@ -176,10 +184,11 @@ class ErrorGroups(View):
     def get(self, request: Request) -> Response:
         """List error groups, those that failed last first."""
         wanted = asked(serializers.GroupQuery, request.query_params)
-        rest = {name: wanted.pop(name) for name in ("sort", "cursor", "limit") if name in wanted}
+        names: list[str] = [name for name in ("sort", "cursor", "limit") if name in wanted]
+        rest = {name: wanted.pop(name) for name in names}
         if when := when_asked(wanted):
-            return _paged(_past_groups(wanted, when, rest), serializers.ErrorGroup)
-        return _paged(queries.groups(queries.GroupFilter(**wanted), **rest), serializers.ErrorGroup)
+            return paged(_past_groups(wanted, when, rest), serializers.ErrorGroup)
+        return paged(queries.groups(queries.GroupFilter(**wanted), **rest), serializers.ErrorGroup)
 
 
 def _past_groups(
@@ -203,20 +212,13 @@ class Commands(View):
     def get(self, request: Request) -> Response:
         """List commands, newest first."""
         wanted = asked(serializers.CommandQuery, request.query_params)
-        return _paged(
+        return paged(
             queries.commands(wanted.pop("application", None), **wanted), serializers.Command
         )
 
     @extend_schema(
         request=serializers.NewCommand,
-        parameters=[
-            OpenApiParameter(
-                "Idempotency-Key",
-                str,
-                OpenApiParameter.HEADER,
-                description="In place of `id`: the same key by the same user is the same command.",
-            )
-        ],
+        parameters=[IDEMPOTENCY_KEY],
         responses={201: serializers.Command, 202: serializers.Command, 409: serializers.Problem}
         | PROBLEMS,
     )
@@ -241,7 +243,7 @@ class Command(View):
 
 
 def _issue(request: Request, wish: dict[str, Any]) -> CommandState:
-    actor, command = request.user.get_username(), _command_id(request, wish)
+    actor, command = request.user.get_username(), command_id(request, wish)
     match CommandKind(wish["kind"]):
         case CommandKind.RESUME_TASK:
             reason = wish.get("reason")
@@ -298,7 +300,8 @@ def _position(wish: dict[str, Any]) -> int:
     return value
 
 
-def _command_id(request: Request, wish: dict[str, Any]) -> UUID:
+def command_id(request: Request, wish: dict[str, Any]) -> UUID:
+    """Return the id that a request gives, or that its key stands for, or a new one."""
     if "id" in wish:
         given: UUID = wish["id"]
         return given

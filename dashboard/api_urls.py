@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from dashboard import api, api_parts
+from dashboard import api, api_groups, api_parts
 
 urlpatterns = [
     path("applications", api.Applications.as_view(), name="api-applications"),
@@ -26,8 +26,25 @@ urlpatterns = [
         api_parts.ErrorGroup.as_view(),
         name="api-error",
     ),
+    path(
+        "errors/<str:application>/<str:fingerprint>/acts",
+        api_groups.ActOnGroup.as_view(),
+        name="api-act-on-group",
+    ),
+    path(
+        "errors/<str:application>/<str:fingerprint>/history",
+        api_groups.GroupHistory.as_view(),
+        name="api-group-history",
+    ),
+    path("notes", api_groups.Notes.as_view(), name="api-notes"),
+    path("resume", api_groups.ResumeMany.as_view(), name="api-resume-many"),
     path("commands", api.Commands.as_view(), name="api-commands"),
     path("commands/<uuid:id>", api.Command.as_view(), name="api-command"),
+    path(
+        "commands/<uuid:id>/cancel",
+        api_groups.CancelCommand.as_view(),
+        name="api-cancel-command",
+    ),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
 ]

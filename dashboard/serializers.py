@@ -160,7 +160,7 @@ class ErrorGroup(serializers.Serializer[Any]):
     estimated = serializers.IntegerField(help_text="The part of `count` split by estimate.")
     first_seen = serializers.DateTimeField(allow_null=True)
     last_seen = serializers.DateTimeField(allow_null=True)
-    status = serializers.ChoiceField(_choices(GroupStatus), source="status.value")
+    status = serializers.ChoiceField(choices(GroupStatus), source="status.value")
     since = serializers.DateTimeField(allow_null=True, help_text="Of the status.")
     actor = serializers.CharField(allow_null=True, help_text="Whose act it was; null: by itself.")
     reason = serializers.CharField(allow_null=True)
@@ -280,7 +280,7 @@ class CommandQuery(ApplicationQuery):
 class GroupQuery(ApplicationQuery, AsOfQuery):
     """Filters of the list of error groups."""
 
-    state = serializers.ChoiceField(_choices(GroupStatus), required=False)
+    state = serializers.ChoiceField(choices(GroupStatus), required=False)
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(
         required=False, help_text="With or without its package."

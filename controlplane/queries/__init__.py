@@ -38,7 +38,7 @@ from controlplane.queries.answers import (
     TaskDetail,
     TaskFilter,
 )
-from controlplane.queries.groups import (
+from controlplane.queries.error_groups import (
     NEWEST,
     SORTS,
     affected,

@@ -22,7 +22,7 @@ from controlplane.domain.states import (
     TaskStatus,
     ThreadStatus,
 )
-from controlplane.queries import cursors, groups, history, lines, operations, standing
+from controlplane.queries import cursors, error_groups, history, lines, operations, standing
 from controlplane.queries.answers import GroupFilter, Lag, Overview, Pipeline, Summary
 
 #: How much of each list the overview shows.
@@ -49,7 +49,7 @@ def overview() -> Overview:
         applications=_summaries(states, lags),
         lags=lags,
         stopped=tuple(rows.TASKS.load(stopped, [*shown, standing.STOPPED, GLANCE])),
-        groups=groups.groups(GroupFilter(state=GroupStatus.UNRESOLVED), limit=GLANCE).rows,
+        groups=error_groups.groups(GroupFilter(state=GroupStatus.UNRESOLVED), limit=GLANCE).rows,
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
         failed_last_hour=sum(each.count for each in last_hour),
         health=operations.health(),

@@ -18,6 +18,7 @@ from controlplane.store.kept import (
     kept_of,
     nearest,
     snapshot_views,
+)
 from controlplane.store.lists import (
     Acts,
     DeadLetters,

@@ -1,0 +1,137 @@
+"""REST: what people do with error groups, notes, taking a command back, resuming many tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane import actions, queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.groups import GroupAct, GroupWish
+from dashboard import serializer_acts, serializers
+from dashboard.api import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
+
+REFUSED = PROBLEMS | {409: serializers.Problem}
+
+
+class ActOnGroup(View):
+    """Resolve, reopen, mute or unmute an error group."""
+
+    @extend_schema(
+        request=serializer_acts.NewGroupAct,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={200: serializers.ErrorGroup} | REFUSED,
+    )
+    def post(self, request: Request, application: str, fingerprint: str) -> Response:
+        """Do something with an error group; answer with the group as it is then.
+
+        409 with `state` and `position` when its state forbids it.
+        """
+        given = asked(serializer_acts.NewGroupAct, request.data)
+        id, act = command_id(request, given), GroupAct(given.pop("act"))
+        given.pop("id", None)
+        if act is not GroupAct.MUTE and given.keys() - {"reason"}:
+            name = sorted(given.keys() - {"reason"})[0]
+            raise InvalidValue(name, given[name], "nothing, unless it is a MUTE")
+        actor = request.user.get_username()
+        wish = GroupWish(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
+        return Response(serializers.ErrorGroup(actions.act_on_group(application, wish)).data)
+
+
+class GroupHistory(View):
+    """Who did what with an error group."""
+
+    @extend_schema(
+        parameters=[serializers.PageQuery],
+        responses={200: page_of(serializer_acts.Act)} | PROBLEMS,
+    )
+    def get(self, request: Request, application: str, fingerprint: str) -> Response:
+        """List what people and the clock did with an error group, and the notes on it."""
+        wanted = asked(serializers.PageQuery, request.query_params)
+        page = queries.group_history(application, fingerprint, **wanted)
+        return paged(serializer_acts.as_acts(page), serializer_acts.Act)
+
+
+class Notes(View):
+    """What people wrote down."""
+
+    @extend_schema(
+        request=serializer_acts.NewNote,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={201: serializer_acts.Note} | PROBLEMS,
+    )
+    def post(self, request: Request) -> Response:
+        """Write a note on an error group, a task, or a command: say which of the three."""
+        given = asked(serializer_acts.NewNote, request.data)
+        id = command_id(request, given)
+        _write(given, id, actor=request.user.get_username())
+        said = {"id": id, "actor": request.user.get_username(), "text": given["text"]}
+        return Response(serializer_acts.Note(said).data, status=201)
+
+
+def _write(given: dict[str, Any], id: UUID, *, actor: str) -> None:
+    text = given["text"]
+    match given:
+        case {"application": application, "fingerprint": fingerprint}:
+            actions.note_on_group(application, fingerprint, actor=actor, text=text, id=id)
+        case {"task": digest}:
+            task = queries.task(digest).state.id
+            actions.note_on_task(task, actor=actor, text=text, id=id)
+        case {"command": command}:
+            actions.note_on_command(command, actor=actor, text=text, id=id)
+        case _:
+            allowed = "application with fingerprint, or task, or command"
+            raise InvalidValue("about", None, allowed)
+
+
+class CancelCommand(View):
+    """Take a command back."""
+
+    @extend_schema(
+        request=serializer_acts.NewCancel, responses={200: serializers.Command} | REFUSED
+    )
+    def post(self, request: Request, id: UUID) -> Response:
+        """Cancel a command that no instance has fetched; 409 when that is too late."""
+        given = asked(serializer_acts.NewCancel, request.data)
+        actor = request.user.get_username()
+        state = actions.cancel_command(id, actor=actor, reason=given.get("reason"))
+        return Response(serializers.Command(state).data)
+
+
+class ResumeMany(View):
+    """Resume many tasks at once."""
+
+    @extend_schema(
+        request=serializer_acts.NewResume,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={200: serializer_acts.Resumed(many=True)} | PROBLEMS,
+    )
+    def post(self, request: Request) -> Response:
+        """Resume the PAUSED tasks of an application, or those that one error stopped.
+
+        With `dry_run` nothing is done: the answer has the tasks that would be resumed. Send their
+        ids as `tasks` to resume exactly these. What one task's state forbids stops no other.
+        """
+        given = asked(serializer_acts.NewResume, request.data)
+        digests = given.get("tasks") or _paused(given)
+        if given["dry_run"]:
+            return Response([{"task": digest, "command": None} for digest in digests])
+        done = actions.resume_tasks(
+            digests,
+            actor=request.user.get_username(),
+            reason=given.get("reason"),
+            id=command_id(request, given),
+        )
+        return Response(serializer_acts.Resumed(done, many=True).data)
+
+
+def _paused(given: dict[str, Any]) -> list[str]:
+    application = given.get("application")
+    if application is None:
+        raise InvalidValue("application", None, "an application, or tasks by their ids")
+    found = queries.paused(application, fingerprint=given.get("fingerprint"))
+    return [each.id.digest for each in found.tasks]

@@ -1,0 +1,332 @@
+"""Error groups on pages: found by filters, worked with by operators, taken away as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection
+from django.http import StreamingHttpResponse
+from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from controlplane import actions, queries
+from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.states import GroupState, GroupStatus
+from tests.dashboard.conftest import make_user
+from tests.dashboard.story import NA, TYPO, Story, failure
+
+HTMX = {"HX-Request": "true"}
+PAGE = ["flights", TYPO.fingerprint]
+
+
+def text(client: Client, url: str, *, status: int = 200, **filters: str) -> str:
+    response = client.get(url, filters)
+    assert response.status_code == status, response.content.decode()[:500]
+    return response.content.decode()
+
+
+def press(client: Client, url: str, **form: object) -> tuple[int, str]:
+    response = client.post(url, {"id": str(uuid4())} | form, headers=HTMX)
+    return response.status_code, response.content.decode()
+
+
+def verb(name: str) -> str:
+    return reverse("act-on-group", args=["flights", name, TYPO.fingerprint])
+
+
+def group() -> GroupState:
+    return queries.group("flights", TYPO.fingerprint).state
+
+
+def resolve(fingerprint: str) -> None:
+    wish = GroupWish(id=uuid4(), act=GroupAct.RESOLVE, fingerprint=fingerprint, actor="ana")
+    actions.act_on_group("flights", wish)
+
+
+def test_the_list_leaves_out_what_is_resolved_and_says_so(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK")
+    flights.skips("EWR", 12)
+    resolve(NA.fingerprint)
+    page = text(viewer, reverse("errors"))
+    assert "ImplausibleDelay" in page and "SparkNumberFormatException" not in page
+    assert 'Resolved <span class="number">1</span>' in page
+    assert "SparkNumberFormatException" in text(viewer, reverse("errors"), state="RESOLVED")
+    every = text(viewer, reverse("errors"), state="all")
+    assert "ImplausibleDelay" in every and "SparkNumberFormatException" in every
+    overview = text(viewer, reverse("overview"))
+    assert "ImplausibleDelay" in overview
+
+
+def test_groups_are_found_by_class_stage_message_and_time(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK")
+    flights.skips("EWR", 12, ago=timedelta(hours=3))
+    url = reverse("errors")
+    for filters, found in [
+        ({"class": "ImplausibleDelay"}, "TYPO"),
+        ({"class": "checks.ImplausibleDelay"}, "TYPO"),
+        ({"stage": "deserialize"}, "NA"),
+        ({"text": "minutes late"}, "TYPO"),
+        ({"text": "'NA'"}, "NA"),
+        ({"range": "1h"}, "TYPO"),
+        ({"application": "flights", "range": "24h"}, "BOTH"),
+        ({"application": "orders"}, ""),
+        ({"class": "Delay"}, ""),
+    ]:
+        page = viewer.get(url, filters).content.decode()
+        assert ("ImplausibleDelay</b>" in page) == (found in ("TYPO", "BOTH")), filters
+        assert ("SparkNumberFormatException</b>" in page) == (found in ("NA", "BOTH")), filters
+    for wrong in ({"range": "2h"}, {"state": "OPEN"}, {"sort": "message"}, {"from": "noon"}):
+        response = viewer.get(url, wrong)
+        assert (response.status_code, "allowed:" in response.content.decode()) == (400, True)
+
+
+@pytest.mark.parametrize("sort", [f"{way}{name}" for name in queries.SORTS for way in ("-", "")])
+def test_each_order_is_paged_without_gap_or_double(flights: Story, sort: str) -> None:
+    for number in range(5):
+        cause = failure(
+            "process:check", f"checks.Error{number % 2}", f"wrong {number}", f"f:{number}"
+        )
+        flights.pauses(f"gate-{number % 3}", cause=cause)
+    seen, cursor = [], None
+    while True:
+        page = queries.groups(sort=sort, cursor=cursor, limit=2)
+        seen += [each.fingerprint for each in page.rows]
+        if page.next is None:
+            break
+        cursor = page.next
+    assert len(seen) == len(set(seen)) == 5
+    whole = queries.groups(sort=sort, limit=100).rows
+    assert seen == [each.fingerprint for each in whole]
+
+
+def test_resolve_reopen_mute_and_note_as_an_operator(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    status, page = press(operator, verb("resolve"), reason="fixed in 1.4")
+    assert status == 200 and "by ana: “fixed in 1.4”" in page
+    assert press(operator, verb("resolve"))[0] == 409
+    assert press(operator, verb("reopen"))[0] == 200
+    mute = reverse("mute-group", args=PAGE)
+    assert "Silent" in text(operator, reverse("mute-dialog", args=PAGE))
+    status, dialog = press(operator, mute, end="failures", failures="0", period="3600")
+    assert status == 400 and "is not allowed" in dialog
+    status, page = press(operator, mute, end="failures", failures="25", period="3600")
+    assert status == 200 and "ends at 25 failed records within one hour" in page
+    assert group().status is GroupStatus.MUTED
+    assert press(operator, verb("unmute"))[0] == 200
+    assert press(operator, mute, end="24h")[0] == 200
+    status, page = press(
+        operator, reverse("note-on-group", args=PAGE), text="<b>told the vendor</b>"
+    )
+    assert status == 200 and "&lt;b&gt;told the vendor&lt;/b&gt;" in page
+    for word in ("resolved", "reopened", "muted", "unmuted", "Note added"):
+        assert word in page
+
+
+def test_pressing_twice_is_one_act(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    id = str(uuid4())
+    assert [press(operator, verb("resolve"), id=id)[0] for _ in range(2)] == [200, 200]
+    assert len(queries.group_history(*PAGE).rows) == 1
+
+
+def test_what_fails_again_comes_back_marked(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    resolve(TYPO.fingerprint)
+    flights.pauses("LGA")
+    assert "CAME BACK" in text(operator, reverse("errors"))
+    page = text(operator, reverse("error", args=PAGE), tab="notes")
+    assert "It came back by itself" in page and "failed again after it was resolved" in page
+
+
+def test_a_viewer_sees_all_and_may_do_nothing(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK")
+    page = text(viewer, reverse("error", args=PAGE))
+    assert page.count('title="this needs the role operator"') == 3
+    assert press(viewer, verb("resolve"))[0] == 403
+    assert press(viewer, reverse("mute-group", args=PAGE), end="1h")[0] == 403
+    assert press(viewer, reverse("note-on-group", args=PAGE), text="x")[0] == 403
+    assert viewer.get(reverse("mute-dialog", args=PAGE)).status_code == 403
+    assert group().status is GroupStatus.UNRESOLVED
+
+
+def test_each_tab_of_an_error(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK", held=7)
+    flights.pauses("LGA")
+    url = reverse("error", args=PAGE)
+    assert "ensure_plausible" in text(viewer, url)
+    assert "N384HA" in text(viewer, url, tab="record")
+    tasks = text(viewer, url, tab="tasks")
+    assert "delays_JFK" in tasks and "delays_LGA" in tasks and "Failed by this" in tasks
+    why = text(viewer, url, tab="why")
+    assert TYPO.fingerprint in why and "version 1, today" in why
+    assert "Nobody has done anything with it yet" in text(viewer, url, tab="notes")
+    assert "allowed: trace, record" in text(viewer, url, status=400, tab="nothing")
+    for copy in ("## ImplausibleDelay", "&quot;fingerprint&quot;", "curl -H"):
+        assert copy in text(viewer, url)
+
+
+def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
+    flights: Story, operator: Client, viewer: Client
+) -> None:
+    tasks = [flights.pauses(key, held=3).digest for key in ("JFK", "LGA")]
+    flights.pauses("EWR", cause=NA)
+    asked = f"{reverse('resume-many-dialog')}?application=flights&fingerprint={TYPO.fingerprint}"
+    dialog = operator.get(asked).content.decode()
+    assert "Resume 2 tasks" in dialog and "6 records are held" in dialog
+    assert "Applies within about a second: spark-driver-0" in dialog and "EWR" not in dialog
+    form = {"task": tasks, "application": "flights", "fingerprint": TYPO.fingerprint}
+    assert press(viewer, reverse("resume-many"), **form)[0] == 403
+    id = str(uuid4())
+    status, page = press(operator, reverse("resume-many"), id=id, **form)
+    assert status == 200 and "2 tasks were asked to resume." in page
+    assert press(operator, reverse("resume-many"), id=id, **form)[0] == 200
+    assert {each.task.key for each in queries.open_commands("flights") if each.task} == {
+        "JFK",
+        "LGA",
+    }
+    flights.falls_silent()
+    assert "No instance is listening" in operator.get(asked).content.decode()
+
+
+def test_pages_of_errors_take_as_many_queries_for_many_groups(
+    flights: Story, operator: Client
+) -> None:
+    def used(url: str) -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            text(operator, url)
+        return len(captured)
+
+    flights.pauses("JFK")
+    urls = [
+        reverse("errors"),
+        *(f"{reverse('error', args=PAGE)}?tab={tab}" for tab in ("trace", "tasks", "why", "notes")),
+    ]
+    few = [used(url) for url in urls]
+    for number in range(12):
+        flights.pauses(f"gate-{number}")
+        cause = failure("process:check", "checks.Wrong", f"wrong {number}", f"checks.py:{number}")
+        flights.pauses(f"desk-{number}", cause=cause)
+    assert [used(url) for url in urls] == few
+
+
+# ── exports ──────────────────────────────────────────────────────────────────────────────────
+
+
+def exported(url: str, *, user: str) -> str:
+    """Return a file as a browser gets it, chunk by chunk."""
+
+    async def read() -> str:
+        client = AsyncClient()
+        await client.aforce_login(await _user(user))
+        response = cast(StreamingHttpResponse, await client.get(url))
+        assert response.status_code == 200
+        chunks = [chunk async for chunk in cast(AsyncIterator[bytes], response.streaming_content)]
+        return b"".join(chunks).decode()
+
+    return async_to_sync(read)()
+
+
+async def _user(name: str) -> Any:
+    from django.contrib.auth.models import User
+
+    return await User.objects.aget(username=name)
+
+
+def test_an_export_is_what_the_page_shows(
+    flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.pages.exports.ROWS_PER_PAGE", 2)
+    for number in range(5):
+        cause = failure("process:check", "checks.Wrong", f"=1+{number}", f"checks.py:{number}")
+        flights.pauses(f"gate-{number}", cause=cause)
+    flights.skips("EWR", 12)
+    lines = exported("/export/errors.jsonl?class=Wrong&sort=count", user="ana").splitlines()
+    assert [json.loads(line)["exception_class"] for line in lines] == ["checks.Wrong"] * 5
+    rows = list(csv.DictReader(io.StringIO(exported("/export/errors.csv?class=Wrong", user="ana"))))
+    assert len(rows) == 5
+    assert {row["message"] for row in rows} == {f"'=1+{number}" for number in range(5)}
+    assert operator.get("/export/errors.csv?range=2h").status_code == 400
+    assert operator.get("/export/errors.csv?after=x").status_code == 400
+    assert operator.get("/export/secrets.csv").status_code == 404
+
+
+@pytest.mark.parametrize("what", ["audit", "dead-letters", "commands", "history"])
+def test_each_list_is_exported_in_both_forms(flights: Story, operator: Client, what: str) -> None:
+    task = flights.pauses("JFK")
+    actions.resume_task(task.digest, actor="ana", reason="fixed")
+    flights.skips("JFK", 3)
+    asked = f"?task={task.digest}" if what in ("history", "dead-letters") else ""
+    lines = exported(f"/export/{what}.jsonl{asked}", user="ana").splitlines()
+    rows = list(csv.DictReader(io.StringIO(exported(f"/export/{what}.csv{asked}", user="ana"))))
+    assert len(rows) == len(lines) > 0
+    assert list(json.loads(lines[0])) == list(rows[0])
+
+
+def test_an_export_needs_a_role(flights: Story, client: Client) -> None:
+    assert client.get("/export/errors.csv").status_code == 302
+    make_user("cleo")
+    client.login(username="cleo", password="a password for tests")
+    assert client.get("/export/errors.csv").status_code == 403
+
+
+# ── REST ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def post(client: Client, path: str, **body: object) -> tuple[int, Any]:
+    response = client.post(f"/api/{path}", body, content_type="application/json")
+    return response.status_code, response.json()
+
+
+def test_rest_does_the_same_and_says_409_with_state_and_position(
+    flights: Story, operator: Client, viewer: Client
+) -> None:
+    task = flights.pauses("JFK")
+    acts = f"errors/flights/{TYPO.fingerprint}/acts"
+    assert post(viewer, acts, act="RESOLVE")[0] == 403
+    status, said = post(operator, acts, act="RESOLVE", reason="fixed")
+    assert (status, said["status"], said["actor"]) == (200, "RESOLVED", "ana")
+    status, said = post(operator, acts, act="RESOLVE")
+    assert (status, said["state"], said["position"]) == (409, "RESOLVED", 6)
+    assert post(operator, acts, act="RESOLVE", failures=3)[0] == 400
+    assert post(operator, acts, act="REOPEN")[0] == 200
+    status, said = post(operator, acts, act="MUTE")
+    assert (status, said["field"]) == (400, "until")
+    status, said = post(operator, acts, act="MUTE", failures=3, period_seconds=60)
+    assert (status, said["mute"]["failures"]) == (200, 3)
+    for about in (
+        {"application": "flights", "fingerprint": TYPO.fingerprint},
+        {"task": task.digest},
+    ):
+        assert post(operator, "notes", text="told the vendor", **about)[0] == 201
+    assert post(operator, "notes", text="about nothing")[0] == 400
+    history = viewer.get(f"/api/errors/flights/{TYPO.fingerprint}/history").json()["results"]
+    assert [each["kind"] for each in history] == [
+        "NoteAdded", "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved",
+    ]  # fmt: skip
+    found = viewer.get("/api/errors?state=MUTED&sort=-count").json()["results"]
+    assert [each["fingerprint"] for each in found] == [TYPO.fingerprint]
+
+
+def test_rest_resumes_many_and_takes_back(flights: Story, operator: Client) -> None:
+    tasks = [flights.pauses(key).digest for key in ("JFK", "LGA")]
+    status, dry = post(operator, "resume", application="flights", dry_run=True)
+    assert status == 200 and {each["task"] for each in dry} == set(tasks)
+    assert queries.open_commands("flights") == ()
+    status, done = post(operator, "resume", tasks=tasks, reason="fixed")
+    assert status == 200 and [each["command"]["status"] for each in done] == ["ISSUED"] * 2
+    cancel = f"commands/{done[0]['command']['id']}/cancel"
+    status, said = post(operator, cancel, reason="too early")
+    assert (status, said["status"], said["outcome"]) == (200, "CANCELLED", "too early")
+    status, said = post(operator, cancel)
+    assert (status, said["state"]) == (409, "CANCELLED")
