@@ -39,6 +39,8 @@ class Environment:
     trusted_origins: list[str]
     log_level: str
     command_expiry_seconds: int
+    retention_days: int
+    replay_days: int
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Environment:
@@ -56,6 +58,8 @@ class Environment:
             trusted_origins=_words(variables, "ARRESTER_TRUSTED_ORIGINS", ""),
             log_level=_choice(variables, "ARRESTER_LOG_LEVEL", "INFO", LOG_LEVELS),
             command_expiry_seconds=_whole(variables, "ARRESTER_COMMAND_EXPIRY_SECONDS", 900),
+            retention_days=_whole(variables, "ARRESTER_RETENTION_DAYS", 30),
+            replay_days=_whole(variables, "ARRESTER_REPLAY_DAYS", 30),
         )
 
 

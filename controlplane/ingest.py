@@ -157,7 +157,8 @@ def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) ->
         stream = store.lock(application)
         if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
             raise _Moved
-        fresh = _not_seen(application, entries)
+        horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
+        fresh = [_in_time(entry, horizon) for entry in _not_seen(application, entries)]
         batches = [
             store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
             for entry in fresh
@@ -206,6 +207,19 @@ def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:
             known.add(entry.batch)
         fresh.append(entry)
     return fresh
+
+
+def _in_time(entry: Entry, horizon: datetime) -> Entry:
+    """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
+    if entry.batch is None or entry.batch.version not in (7, 8):
+        return entry
+    at = ids.moment(entry.batch)
+    if at >= horizon:
+        return entry
+    return entry.refused(
+        f"a batch of {at:%Y-%m-%d}, older than the replay horizon: nobody can say any more whether"
+        " it is in the log already"
+    )
 
 
 def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) -> None:

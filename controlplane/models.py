@@ -184,6 +184,23 @@ class BaseState(Kept):
         return f"{self.application} @ {self.position} {self.kind} {self.key}"
 
 
+class ShadowRow(models.Model):
+    """A row of a view that is made beside the live one, until a rebuild swaps them."""
+
+    pk = models.CompositePrimaryKey("application", "view", "key")
+    application = models.TextField()
+    #: The name of the view's table, the row's key as a list, and the row, both as JSON.
+    view = models.TextField()
+    key = models.TextField()
+    row = models.TextField()
+
+    class Meta:
+        db_table = "shadow_row"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.view} {self.key}"
+
+
 class Sighting(models.Model):
     """When a part of the system (redis, wake, worker) was last seen at work."""
 

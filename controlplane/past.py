@@ -96,6 +96,20 @@ def touched(stream: StreamState) -> Iterator[AnyState]:
     yield from (stream.groups[key] for key in keys.groups)
 
 
+def everything(stream: StreamState) -> Iterator[AnyState]:
+    """Return all states of the stream."""
+    if stream.application.sequence:
+        yield stream.application
+    for states in (
+        stream.tasks,
+        stream.threads,
+        stream.instances,
+        stream.commands,
+        stream.groups,
+    ):
+        yield from states.values()
+
+
 def packed(state: AnyState) -> store.Kept:
     """Return a state as it is kept."""
     view = _VIEW_OF[type(state)]

@@ -60,13 +60,13 @@ class View(Generic[S]):
 
     def save(self, states: Iterable[S]) -> None:
         """Insert the rows of `states`, or replace those that are there, in one statement."""
-        changes = {name: f"excluded.{name}" for name in _columns(self.model)}
+        changes = {name: f"excluded.{name}" for name in column_types(self.model)}
         upsert(self.model, [self.row(state) for state in states], changes)
 
 
 def upsert(model: type[fields.Model], rows: Sequence[Row], changes: Mapping[str, str]) -> None:
     """Insert `rows`; where the key is taken, set each column of `changes` to its expression."""
-    columns, key = ", ".join(_columns(model)), _key(model)
+    columns, key = ", ".join(column_types(model)), key_columns(model)
     sets = ", ".join(f"{name} = {to}" for name, to in changes.items() if name not in key)
     table = model._meta.db_table
     # As one JSON text: an array for each column would be quoted value by value, in Python.
@@ -83,7 +83,7 @@ def upsert(model: type[fields.Model], rows: Sequence[Row], changes: Mapping[str,
 
 def live_rows(model: type[fields.Model], application: str) -> list[Row]:
     """Return all rows of an application in the order of their key."""
-    types = _columns(model)
+    types = column_types(model)
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {', '.join(types)} FROM {model._meta.db_table} WHERE {owner(model)} = %s",
@@ -100,7 +100,7 @@ def in_order(model: type[fields.Model], rows: list[Row]) -> list[Row]:
 
 def key_of(model: type[fields.Model], row: Row) -> tuple[str, ...]:
     """Return the key of `row` as texts, which sort and compare."""
-    return tuple(str(row[name]) for name in _key(model))
+    return tuple(str(row[name]) for name in key_columns(model))
 
 
 def delete(model: type[fields.Model], application: str) -> None:
@@ -111,12 +111,23 @@ def delete(model: type[fields.Model], application: str) -> None:
         )
 
 
-def _columns(model: type[fields.Model]) -> dict[str, str]:
+def delete_empty(model: type[fields.Model], application: str) -> None:
+    """Delete the rows of an application that count nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"DELETE FROM {model._meta.db_table} WHERE {owner(model)} = %s AND count <= 0",
+            [application],
+        )
+
+
+def column_types(model: type[fields.Model]) -> dict[str, str]:
+    """Return the columns of a table with their types."""
     found = {field.column: field.db_type(connection) for field in model._meta.concrete_fields}
     return {name: type for name, type in found.items() if name and type}
 
 
-def _key(model: type[fields.Model]) -> list[str]:
+def key_columns(model: type[fields.Model]) -> list[str]:
+    """Return the columns of a table's key."""
     return [field.column for field in model._meta.pk_fields if field.column]
 
 

@@ -6,8 +6,9 @@ import logging
 from datetime import UTC, datetime
 
 from celery import shared_task
+from django.conf import settings
 
-from controlplane import actions, broker, ingest, store
+from controlplane import actions, broker, ingest, retention, store
 from controlplane import relay as outbox
 from controlplane.domain import keys
 
@@ -50,5 +51,7 @@ def watch() -> None:
 
 @shared_task(name="arrester.housekeeping")
 def housekeeping() -> None:
-    """Make the log's partitions ahead."""
+    """Make the log's partitions ahead, and drop the days that are over."""
     store.ensure_partitions(datetime.now(UTC).date(), days=DAYS_AHEAD)
+    environment = settings.ENVIRONMENT
+    retention.retain(days=environment.retention_days, replay_days=environment.replay_days)

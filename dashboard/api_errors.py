@@ -19,6 +19,7 @@ from controlplane.domain.errors import (
     InvalidValue,
     MalformedBatch,
     NotFound,
+    NotVerified,
 )
 
 STATUS_CODES: dict[type[ArresterError], int] = {
@@ -30,6 +31,7 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     InvalidValue: 400,
     MalformedBatch: 400,
     NotFound: 404,
+    NotVerified: 409,
 }
 NOT_A_VALUE = "a value that PostgreSQL cannot hold: a NUL, or a number too large"
 AWAY = "PostgreSQL does not answer; pipelines run on and their events wait"

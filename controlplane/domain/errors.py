@@ -67,5 +67,18 @@ class BeforeHistory(ArresterError):
         self.moment = moment
 
 
+class NotVerified(ArresterError):
+    """What the log gives is not what the views were; rebuild the application, then try again."""
+
+    def __init__(self, application: str, position: int) -> None:
+        super().__init__(
+            f"{application} @ {position}: the log gives other states than were shown;"
+            f" nothing was dropped. Look with `manage.py rebuild --verify {application}`,"
+            f" then `manage.py rebuild {application}`"
+        )
+        self.application = application
+        self.position = position
+
+
 class ApplicationLatched(ArresterError):
     """The application was shut down on purpose; start it from the dashboard, then run again."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION_SHIFT, _VARIANT = 76, 0b10 << 62
 
 
@@ -32,6 +33,11 @@ def commit_id(
 def milliseconds(value: UUID) -> int:
     """Return the Unix milliseconds that a UUIDv7 or our UUIDv8 begins with."""
     return value.int >> 80
+
+
+def moment(value: UUID) -> datetime:
+    """Return the time that a UUIDv7 or our UUIDv8 begins with."""
+    return _EPOCH + timedelta(milliseconds=milliseconds(value))
 
 
 def _compose(at: datetime, *, version: int, rest: int) -> UUID:

@@ -9,7 +9,7 @@ from django.db.models import Q, Sum
 
 from controlplane import models, rows, store
 from controlplane.columns import MOST, fit
-from controlplane.domain.errors import InvalidValue, NotFound
+from controlplane.domain.errors import BeforeHistory, InvalidValue, NotFound
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import cursors
 from controlplane.queries.answers import FailureFilter, MinuteCount, Page
@@ -19,7 +19,10 @@ FEW_GROUPS = 50
 
 
 def event(application: str, sequence: int) -> StoredEvent:
-    """Return one event with its body; raise NotFound."""
+    """Return one event with its body; raise NotFound, or BeforeHistory when it was dropped."""
+    begin = store.base(application)
+    if 0 < sequence <= begin.position:
+        raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
     return store.read_one(application, sequence)
 
 

@@ -7,16 +7,25 @@ so nothing ever appears behind a reader.
 
 from __future__ import annotations
 
-from controlplane.store.appending import Batch, append, ensure_partitions, notify, remember
+from controlplane.store.appending import (
+    Batch,
+    Dropped,
+    append,
+    drop_days,
+    ensure_partitions,
+    notify,
+    remember,
+)
 from controlplane.store.kept import (
     Base,
     Kept,
     base,
-    forget_snapshots,
-    keep_snapshot,
+    keep_base,
     kept,
+    kept_in_base,
     kept_of,
     nearest,
+    replace_snapshots,
     snapshot_views,
 )
 from controlplane.store.lists import (
@@ -30,6 +39,7 @@ from controlplane.store.lists import (
 )
 from controlplane.store.log import (
     Failures,
+    last_before,
     position_at,
     read,
     read_about,
@@ -53,17 +63,19 @@ from controlplane.store.streams import (
     known,
     lock,
     look,
+    maintaining,
     move,
     open_stream,
     seen,
 )
 
 __all__ = [
-    "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Failures", "Kept", "KeptAside", "Stream",
-    "append", "base", "begin_again", "count_by_task", "count_kept_aside", "ensure_partitions",
-    "exclusively", "forget_snapshots", "keep_aside", "keep_snapshot", "kept", "kept_of", "known",
-    "lock", "look", "mark_requeued", "move", "nearest", "notify", "open_stream", "position_at",
-    "read", "read_about", "read_acts", "read_acts_on_group", "read_dead_letters", "read_examples",
-    "read_failures", "read_kept_aside", "read_next", "read_one", "remember", "seen",
-    "snapshot_views", "waiting_kept_aside",
+    "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Dropped", "Failures", "Kept",
+    "KeptAside", "Stream", "append", "base", "begin_again", "count_by_task", "count_kept_aside",
+    "drop_days", "ensure_partitions", "exclusively", "keep_aside", "keep_base", "kept",
+    "kept_in_base", "kept_of", "known", "last_before", "lock", "look", "maintaining",
+    "mark_requeued", "move", "nearest", "notify", "open_stream", "position_at", "read",
+    "read_about", "read_acts", "read_acts_on_group", "read_dead_letters", "read_examples",
+    "read_failures", "read_kept_aside", "read_next", "read_one", "remember", "replace_snapshots",
+    "seen", "snapshot_views", "waiting_kept_aside",
 ]  # fmt: skip

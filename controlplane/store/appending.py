@@ -213,3 +213,18 @@ def ensure_partitions(first: date, *, days: int) -> int:
         cursor.execute("SELECT arrester_ensure_partitions(%s, %s)", [first, days])
         (made,) = cursor.fetchone()
         return int(made)
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True):
+    """What retention took out of the log."""
+
+    partitions: int
+    bytes: int
+
+
+def drop_days(before: date, *, batches_before: date) -> Dropped:
+    """Drop the days before one of events, and of batches seen; bases have to cover the events."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM arrester_drop_days(%s, %s)", [before, batches_before])
+        partitions, size = cursor.fetchone()
+    return Dropped(partitions=partitions, bytes=size)

@@ -6,7 +6,7 @@ a key up to a position is what was true there. What a state says is not this mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -100,9 +100,36 @@ def kept_of(application: str, position: int, keys: Iterable[tuple[str, str]]) ->
     return found
 
 
-def keep_snapshot(application: str, position: int, kept: Iterable[Kept]) -> None:
-    """Keep states that have changed since the snapshot before."""
-    copy_in("snapshot", _KEPT, ((application, *_placed(each, position)) for each in kept))
+def kept_in_base(application: str) -> list[Kept]:
+    """Return all that the newest base of an application says."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT ON (kind, key) kind, key, state FROM base_state"
+            " WHERE application = %s ORDER BY kind, key, position DESC",
+            [application],
+        )
+        return [Kept(*row) for row in cursor.fetchall()]
+
+
+def keep_base(
+    application: str, position: int, kept: Iterable[Kept], *, received_at: datetime, now: datetime
+) -> None:
+    """Make a base: what has changed since the one before, and where the log may begin then."""
+    copy_in("base_state", _KEPT, _placed(application, position, kept))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO base (application, position, received_at, made_at)"
+            " VALUES (%s, %s, %s, %s)",
+            [application, position, received_at, now],
+        )
+
+
+def replace_snapshots(application: str, snapshots: Iterable[tuple[int, Iterable[Kept]]]) -> None:
+    """Put snapshots, each of what has changed since the one before, in the place of all others."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM snapshot WHERE application = %s", [application])
+    for position, kept in snapshots:
+        copy_in("snapshot", _KEPT, _placed(application, position, kept))
 
 
 def snapshot_views(
@@ -122,11 +149,7 @@ def snapshot_views(
             )
 
 
-def forget_snapshots(application: str) -> None:
-    """Delete the application's snapshots; they can be derived again."""
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM snapshot WHERE application = %s", [application])
-
-
-def _placed(each: Kept, position: int) -> tuple[str, str, int, str]:
-    return (each.kind, each.key, position, each.state)
+def _placed(
+    application: str, position: int, kept: Iterable[Kept]
+) -> Iterator[tuple[str, str, str, int, str]]:
+    return ((application, each.kind, each.key, position, each.state) for each in kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -88,6 +88,18 @@ def position_at(application: str, moment: datetime) -> int:
                 return int(before)
         cursor.execute(f"{ends} < %s", [application, day])
         return int(cursor.fetchone()[1] or 0)
+
+
+def last_before(application: str, day: date) -> tuple[int, datetime] | None:
+    """Return the position and the time of the last event that came before a day, if any did."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT sequence, received_at FROM event WHERE application = %s AND day < %s"
+            " ORDER BY sequence DESC LIMIT 1",
+            [application, day],
+        )
+        found = cursor.fetchone()
+    return None if found is None else (found[0], found[1])
 
 
 def read_one(application: str, sequence: int) -> StoredEvent:

@@ -17,7 +17,7 @@ from controlplane.domain.errors import NotFound
 #: Before the first entry of a stream in Redis.
 BEGINNING = "0-0"
 #: The first of the two keys of our advisory locks, so that they meet no other program's.
-_LOCK_CLASS = 0x4152
+_LOCK_CLASS, _MAINTENANCE_CLASS = 0x4152, 0x414D
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +102,19 @@ def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[obje
 
 
 @contextmanager
+def maintaining(application: str) -> Iterator[None]:
+    """Wait until nobody rebuilds the application's views or makes a base of it, and keep others
+    from both while the block runs. Folds and actions go on."""
+    key = zlib.crc32(application.encode()) - 2**31
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [_MAINTENANCE_CLASS, key])
+    try:
+        yield
+    finally:
+        _unlock(_MAINTENANCE_CLASS, key)
+
+
+@contextmanager
 def exclusively(application: str) -> Iterator[bool]:
     """Hold the advisory lock of a stream while the block runs; yield False when another does.
 
@@ -115,13 +128,13 @@ def exclusively(application: str) -> Iterator[bool]:
         yield mine
     finally:
         if mine:
-            _unlock(key)
+            _unlock(_LOCK_CLASS, key)
 
 
-def _unlock(key: int) -> None:
+def _unlock(lock_class: int, key: int) -> None:
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK_CLASS, key])
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock_class, key])
     except Error:
         # The connection is gone, and with it the lock; a broken one must not keep it.
         connection.close()

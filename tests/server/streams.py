@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +12,7 @@ from django.db import transaction
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import models, projections, rows, store
+from controlplane import models, projections, rebuilding, rows, store
 from controlplane.domain import keys, wire
 from controlplane.domain.events import Event, StoredEvent
 from controlplane.domain.states import TaskState
@@ -51,6 +52,17 @@ def fields(batch: UUID, events: bytes) -> dict[str, str | bytes]:
     return {"batch": str(batch), "spool": str(SPOOL), "events": events}
 
 
+def append(
+    events: Sequence[Event], *, received_at: datetime, application: str = APPLICATION
+) -> None:
+    """Append events to the log as if they had come at a time."""
+    store.open_stream(application)
+    with locked(application) as stream:
+        batch = store.Batch(id=uuid4(), events=events)
+        _, stored = store.append(stream, [batch], received_at=received_at)
+        projections.project(application, stored)
+
+
 def confirmed(redis: Redis, application: str = APPLICATION) -> set[UUID]:
     """Return the batches that the server has confirmed."""
     members = redis.smembers(keys.confirmed(application, SPOOL))
@@ -84,7 +96,7 @@ def assert_exact(application: str = APPLICATION) -> None:
     assert [each.sequence for each in whole] == list(range(1, len(whole) + 1))
     seen = models.BatchSeen.objects.filter(application=application)
     assert sum(each.count for each in seen) <= len(whole)
-    assert projections.differences(application) == []
+    assert rebuilding.differences(application) == []
     pure = reference(application)
     assert {
         each.id.digest: each for each in rows.TASKS.load("application = %s", [application])

@@ -48,7 +48,7 @@ def test_nobody_can_change_a_partition(role: psycopg.Connection) -> None:
         "SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relkind = 'r'"
     )
     tables = [name for (name,) in found.fetchall()]
-    assert {"event_default", "event_body_default"} < set(tables)
+    assert {"event_default", "event_body_default", "batch_seen_default"} < set(tables)
     for name in tables:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             role.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
@@ -74,9 +74,9 @@ def days(table: str) -> set[str]:
 @pytest.mark.usefixtures("fresh_database")
 def test_housekeeping_makes_partitions_ahead_and_again_nothing() -> None:
     first = date(2031, 12, 30)
-    assert store.ensure_partitions(first, days=3) == 6
+    assert store.ensure_partitions(first, days=3) == 9
     assert store.ensure_partitions(first, days=3) == 0
-    for table in ("event", "event_body"):
+    for table in ("event", "event_body", "batch_seen"):
         assert {"20311230", "20311231", "20320101"} < days(table)
     tasks.housekeeping()
     today = datetime.now(UTC).date()
@@ -93,5 +93,5 @@ def test_a_day_without_a_partition_is_kept_all_the_same() -> None:
         _, stored = store.append(stream, [batch], received_at=far)
     assert streams.log() == [streams.without_body(each) for each in stored]
     # Its partition could not be attached beside it, and that is no error.
-    assert store.ensure_partitions(far.date(), days=2) == 2
+    assert store.ensure_partitions(far.date(), days=2) == 4
     assert "20400101" not in days("event")

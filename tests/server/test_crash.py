@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 from redis import Redis
 
-from controlplane import embedded, ingest, projections
+from controlplane import embedded, ingest, rebuilding
 from controlplane.domain import keys
 from controlplane.domain.events import Event
 from tests import histories
@@ -95,9 +95,9 @@ def assert_all_once_and_in_order(redis: Redis, spool: Spool) -> None:
     assert streams.said() == spool.sent
     streams.assert_exact()
     assert redis.xlen(keys.events(APPLICATION)) == 0
-    before = projections.live(APPLICATION)
-    projections.rebuild(APPLICATION)
-    assert projections.live(APPLICATION) == before
+    before = rebuilding.live(APPLICATION)
+    rebuilding.rebuild(APPLICATION)
+    assert rebuilding.live(APPLICATION) == before
 
 
 def test_kill_nine_of_workers_folds_exactly_once(

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from controlplane import broker, ingest, models, projections, store
+from controlplane import broker, ingest, models, rebuilding, store
 from controlplane.domain import keys, wire
 from controlplane.domain.events import Event, FailuresCounted, Response
 from controlplane.domain.states import TaskStatus
@@ -208,6 +208,6 @@ def test_live_rows_are_the_rebuilt_rows_are_the_pure_fold(
     ]
     assert said == [event for _, events in sent for event in events]
     streams.assert_exact(application)
-    before = projections.live(application)
-    projections.rebuild(application)
-    assert projections.live(application) == before
+    before = rebuilding.live(application)
+    rebuilding.rebuild(application)
+    assert rebuilding.live(application) == before

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, models, past, projections, queries, rows, store
+from controlplane import actions, ingest, models, past, queries, rows, store
 from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import Event
 from controlplane.domain.states import TaskStatus
@@ -40,16 +40,6 @@ def states(state: StreamState) -> StreamState:
     """Return the states without what only the last fold touched."""
     state.touched = Subjects()
     return state
-
-
-def append(events: list[Event], *, received_at: datetime) -> None:
-    """Append events as if they had come at a time."""
-    store.open_stream(APPLICATION)
-    with streams.locked(APPLICATION) as stream:
-        _, stored = store.append(
-            stream, [store.Batch(id=uuid4(), events=events)], received_at=received_at
-        )
-        projections.project(APPLICATION, stored)
 
 
 @settings(
@@ -119,8 +109,8 @@ def test_a_time_is_what_had_been_received_by_then() -> None:
     noon = datetime.now(UTC) + timedelta(days=1)
     days = [noon + timedelta(days=number) for number in range(3)]
     for number, day in enumerate(days):
-        append([histories.failed(number)], received_at=day)
-        append([histories.failed(number)], received_at=day + timedelta(seconds=1))
+        streams.append([histories.failed(number)], received_at=day)
+        streams.append([histories.failed(number)], received_at=day + timedelta(seconds=1))
     times = {
         days[0] - timedelta(seconds=1): 0,
         days[0]: 1,
@@ -138,8 +128,8 @@ def test_a_time_is_what_had_been_received_by_then() -> None:
 
 def test_a_clock_that_goes_back_moves_nothing_behind_what_came_before() -> None:
     now = datetime.now(UTC)
-    append([histories.failed(1)], received_at=now)
-    append([histories.failed(2)], received_at=now - timedelta(days=2))
+    streams.append([histories.failed(1)], received_at=now)
+    streams.append([histories.failed(2)], received_at=now - timedelta(days=2))
     assert {each.received_at for each in streams.log()} == {now}
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane import projections, store
+from controlplane import rebuilding, store
 
 #: How many differences are printed; the rest is counted.
 SHOWN = 20
 
 
 class Command(BaseCommand):
-    help = "Derive all views again from the log; the application waits while its turn lasts."
+    help = "Derive all views again from the log while folds go on; then swap them."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("applications", nargs="*", help="all of them when none is named")
@@ -37,12 +37,12 @@ class Command(BaseCommand):
             raise CommandError(f"{different} rows differ from the log")
 
     def _rebuild(self, stream: store.Stream) -> int:
-        sequence = projections.rebuild(stream.application, progress=self._progress(stream))
+        sequence = rebuilding.rebuild(stream.application, progress=self._progress(stream))
         self._say(f"{stream.application} @ {sequence:,}: derived again")
         return 0
 
     def _verify(self, stream: store.Stream) -> int:
-        found = projections.differences(stream.application, progress=self._progress(stream))
+        found = rebuilding.differences(stream.application, progress=self._progress(stream))
         for line in found[:SHOWN]:
             self._say(f"{stream.application} {line}")
         self._say(f"{stream.application}: {len(found)} rows differ")

@@ -1,0 +1,134 @@
+"""Failed records counted by when they failed: per minute, pipeline, stage and group; per hour and
+group. What charts are drawn of, so that no page ever looks at events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+from django.db import models as fields
+
+from controlplane import models, rows, store
+from controlplane.columns import MOST, fit, saturated
+from controlplane.domain.events import FAILED, StoredEvent
+from controlplane.rows import Row
+
+#: The parts of a bucket's key, and how many failed by which position.
+Minute = tuple[datetime, str, str, str]
+Hour = tuple[datetime, str]
+Counted = tuple[int, int]
+MINUTES, HOURS = "minute_count", "hour_count"
+#: In the place of a bucket that a base does not have any more.
+FORGOTTEN = "null"
+
+
+@dataclass(slots=True)
+class Buckets:
+    """The counts of the events that were counted."""
+
+    application: str
+    minutes: dict[Minute, Counted] = field(default_factory=dict)
+    hours: dict[Hour, Counted] = field(default_factory=dict)
+
+    def count(self, stored: Iterable[StoredEvent]) -> None:
+        """Count the failed records of events."""
+        for each in stored:
+            event, run = each.event, each.event.run
+            if isinstance(event.data, FAILED) and run is not None and (count := event.data.count):
+                minute = event.occurred_at.replace(second=0, microsecond=0)
+                failure = event.data.failure
+                mark = failure.fingerprint
+                key = (minute, run.pipeline, fit(failure.stage), mark)
+                self.minutes[key] = (self.minutes.get(key, (0, 0))[0] + count, each.sequence)
+                hour = (minute.replace(minute=0), mark)
+                self.hours[hour] = (self.hours.get(hour, (0, 0))[0] + count, each.sequence)
+
+    def minute_rows(self) -> list[Row]:
+        """Return the rows of the view by minute."""
+        return [
+            {
+                "application": self.application,
+                "minute": minute,
+                "pipeline": pipeline,
+                "stage": stage,
+                "fingerprint": fingerprint,
+                "count": saturated(count),
+                "sequence": sequence,
+            }
+            for (minute, pipeline, stage, fingerprint), (count, sequence) in self.minutes.items()
+        ]
+
+    def hour_rows(self) -> list[Row]:
+        """Return the rows of the view by hour."""
+        return [
+            {
+                "application": self.application,
+                "hour": hour,
+                "fingerprint": fingerprint,
+                "count": saturated(count),
+                "sequence": sequence,
+            }
+            for (hour, fingerprint), (count, sequence) in self.hours.items()
+        ]
+
+    def kept(self, *, after: int) -> Iterator[store.Kept]:
+        """Return the buckets that have changed after a position, as a base keeps them."""
+        for kind, found in ((MINUTES, self.minutes), (HOURS, self.hours)):
+            for key, counted in found.items():
+                if counted[1] > after:
+                    yield store.Kept(kind, _text(key), _text(counted))
+
+    def forgotten(self) -> Iterator[store.Kept]:
+        """Return what a base keeps in the place of these buckets, so that it has them no more."""
+        for each in self.kept(after=0):
+            yield each._replace(state=FORGOTTEN)
+
+    def load(self, kept: Iterable[store.Kept]) -> None:
+        """Take over what a base has kept; what is no bucket is passed over."""
+        for each in kept:
+            if each.state == FORGOTTEN:
+                continue
+            if each.kind == MINUTES:
+                minute = msgspec.json.decode(each.key, type=Minute)
+                self.minutes[minute] = msgspec.json.decode(each.state, type=Counted)
+            elif each.kind == HOURS:
+                hour = msgspec.json.decode(each.key, type=Hour)
+                self.hours[hour] = msgspec.json.decode(each.state, type=Counted)
+
+    def split(self, moment: datetime) -> Buckets:
+        """Take the buckets that are older than a moment out of these, and return them."""
+        old = Buckets(self.application)
+        old.minutes = {key: counted for key, counted in self.minutes.items() if key[0] < moment}
+        old.hours = {key: counted for key, counted in self.hours.items() if key[0] < moment}
+        self.minutes = {key: each for key, each in self.minutes.items() if key not in old.minutes}
+        self.hours = {key: each for key, each in self.hours.items() if key not in old.hours}
+        return old
+
+
+def add(buckets: Buckets) -> None:
+    """Add counts to the views."""
+    for model, counted in _tables(buckets):
+        table = model._meta.db_table
+        total = f"least({table}.count::numeric + excluded.count, {MOST})::bigint"
+        rows.upsert(model, counted, {"count": total, "sequence": "excluded.sequence"})
+
+
+def forget(buckets: Buckets) -> None:
+    """Take counts out of the views again; what has been counted there since stays."""
+    for model, counted in _tables(buckets):
+        table = model._meta.db_table
+        rows.upsert(model, counted, {"count": f"{table}.count - excluded.count"})
+        rows.delete_empty(model, buckets.application)
+
+
+def _tables(buckets: Buckets) -> list[tuple[type[fields.Model], list[Row]]]:
+    return [
+        (models.MinuteCount, buckets.minute_rows()),
+        (models.HourCount, buckets.hour_rows()),
+    ]
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()

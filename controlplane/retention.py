@@ -1,0 +1,81 @@
+"""How the log stays bounded: what is true where it is to begin is kept, verified, and then the
+days before are dropped. Counts for charts live longer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+from django.db import transaction
+
+from controlplane import buckets, past, rebuilding, store
+from controlplane.domain.errors import NotVerified
+from controlplane.domain.stream import StreamState
+
+log = logging.getLogger(__name__)
+#: How long charts can look back.
+BUCKETS = timedelta(days=400)
+#: The day of an id and the day of our clock may differ by their clocks.
+MARGIN = timedelta(days=2)
+Say = Callable[[str], None]
+
+
+class Retained(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of retention did."""
+
+    #: Where the logs of applications begin now that moved.
+    bases: dict[str, int]
+    dropped: store.Dropped
+
+
+def retain(
+    *, days: int, replay_days: int, now: datetime | None = None, say: Say = log.info
+) -> Retained:
+    """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
+
+    Raises NotVerified, and drops nothing, when an application's base is not what its views were.
+    """
+    now = now or datetime.now(UTC)
+    before = now.date() - timedelta(days=days)
+    bases = {}
+    for stream in store.known():
+        with store.maintaining(stream.application):
+            position = _make_base(stream.application, before, now=now)
+        if position is not None:
+            bases[stream.application] = position
+            say(f"{stream.application}: the log begins at @{position:,}")
+    batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
+    with transaction.atomic(durable=True):
+        dropped = store.drop_days(before, batches_before=batches_before)
+    if dropped.partitions:
+        say(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
+    return Retained(bases=bases, dropped=dropped)
+
+
+def _make_base(application: str, before: date, *, now: datetime) -> int | None:
+    """Make and verify a base at the last event before a day; return its position if it is new."""
+    last, base = store.last_before(application, before), store.base(application)
+    if last is None or last[0] <= base.position:
+        return None
+    position, received_at = last
+    derived = rebuilding.derive(application, until=position)
+    # What the views were at the position, by what was kept of them as folds went on.
+    seen = past.at(application, position)
+    if _packed(seen) != _packed(derived.state):
+        raise NotVerified(application, position)
+    old = derived.buckets.split(now - BUCKETS)
+    with transaction.atomic(durable=True):
+        store.lock(application)
+        kept = [*derived.kept(after=base.position), *old.forgotten()]
+        store.keep_base(application, position, kept, received_at=received_at, now=now)
+        again = rebuilding.begin(application)
+        if (again.position, again.rows()) != (position, derived.rows()):
+            raise NotVerified(application, position)
+        buckets.forget(old)
+    return position
+
+
+def _packed(state: StreamState) -> set[store.Kept]:
+    return {past.packed(each) for each in past.everything(state)}

@@ -1,0 +1,231 @@
+"""Retention: what is dropped is covered by a verified base, and nothing else changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from uuid import uuid4
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from msgspec.structs import replace
+from redis import Redis
+
+from controlplane import (
+    embedded,
+    ingest,
+    models,
+    past,
+    queries,
+    rebuilding,
+    retention,
+    store,
+    tasks,
+)
+from controlplane.domain import ids
+from controlplane.domain.errors import BeforeHistory, NotVerified
+from controlplane.domain.states import ApplicationState, TaskState
+from tests import histories
+from tests.histories import APPLICATION, JFK
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def forty_days() -> rebuilding.Derived:
+    """Put something into the log on each of forty days; return the rows of the views."""
+    first = (NOW - timedelta(days=40)).date()
+    store.ensure_partitions(first, days=40)
+    for number in range(40):
+        events = [histories.failed(number), histories.failed(number, key="EWR")]
+        if number == 0:
+            events = [*histories.started(), *histories.paused(1, key="LGA"), *events]
+        streams.append(events, received_at=NOW - timedelta(days=40 - number))
+    streams.assert_exact()
+    return rebuilding.live(APPLICATION)
+
+
+def retain(days: int = 30) -> retention.Retained:
+    return retention.retain(days=days, replay_days=30)
+
+
+def partitions(table: str) -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass",
+            [table],
+        )
+        return {name.removeprefix(f"{table}_") for (name,) in cursor.fetchall()}
+
+
+def test_views_rebuild_and_past_are_the_same_after_retention(
+    forty_days: rebuilding.Derived,
+) -> None:
+    before = retain()
+    assert before.bases == {APPLICATION: 25}
+    # Ten days of events and of bodies; ids of batches are known for two days longer.
+    assert before.dropped.partitions == 28
+    assert before.dropped.bytes > 0
+    assert streams.log()[0].sequence == 26
+
+    assert rebuilding.live(APPLICATION) == forty_days
+    assert rebuilding.differences(APPLICATION) == []
+    for model in rebuilding.VIEWS:
+        model._default_manager.all().delete()
+    rebuilding.rebuild(APPLICATION)
+    assert rebuilding.live(APPLICATION) == forty_days
+
+    now = queries.AsOf(moment=datetime.now(UTC))
+    assert queries.past.task(JFK.digest, now).state == queries.task(JFK.digest).state
+    assert queries.past.task(JFK.digest, queries.AsOf(position=25)).state.failed == 10
+    with pytest.raises(BeforeHistory) as raised:
+        queries.past.task(JFK.digest, queries.AsOf(position=24))
+    assert raised.value.position == 25
+    with pytest.raises(BeforeHistory):
+        queries.past.applications(queries.AsOf(moment=NOW - timedelta(days=35)))
+    with pytest.raises(BeforeHistory):
+        queries.event(APPLICATION, 3)
+    # The record behind a pause of long ago is gone; the pause is not.
+    (paused,) = queries.tasks(queries.TaskFilter(state="PAUSED")).rows
+    assert queries.task(paused.id.digest).failure is None
+    assert retain() == retention.Retained(bases={}, dropped=store.Dropped(partitions=0, bytes=0))
+
+
+def test_each_day_takes_the_base_on(forty_days: rebuilding.Derived) -> None:
+    for days in (38, 35, 20, 1):
+        retain(days)
+        assert rebuilding.live(APPLICATION) == forty_days
+        assert rebuilding.differences(APPLICATION) == []
+    assert models.Base.objects.count() == 1
+    # One row for each state: what a newer base says has taken the older one's place.
+    kept = models.BaseState.objects.filter(kind="task").values_list("key", flat=True)
+    assert len(kept) == len(set(kept)) == models.Task.objects.count()
+
+
+def test_the_disk_comes_back(forty_days: rebuilding.Derived) -> None:
+    def size() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('event')"
+            )
+            return int(cursor.fetchone()[0])
+
+    before, days = size(), partitions("event")
+    done = retain(days=1)
+    gone = days - partitions("event")
+    assert len(gone) == 39
+    assert before - size() >= done.dropped.bytes // 3 > 0
+
+
+def test_what_no_base_covers_is_not_dropped(
+    forty_days: rebuilding.Derived, fresh_database: embedded.Urls
+) -> None:
+    urls = [fresh_database.database, fresh_database.migrate_database]
+    for url in urls:
+        with psycopg.connect(url, autocommit=True) as role:
+            with pytest.raises(psycopg.errors.RaiseException, match="no base covers"):
+                role.execute("SELECT arrester_drop_days(%s, %s)", [NOW.date(), NOW.date()])
+            with pytest.raises(psycopg.errors.RaiseException, match="today is not dropped"):
+                role.execute("SELECT arrester_drop_days('2050-01-01', '2020-01-01')")
+    assert len(streams.log()) == 85
+
+
+def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.Derived) -> None:
+    # As if the views of then had been folded otherwise.
+    application = past.packed(ApplicationState(name=APPLICATION, sequence=5))
+    wrong = past.packed(TaskState(id=JFK, failed=999))
+    store.replace_snapshots(APPLICATION, [(5, [application, wrong])])
+    with pytest.raises(NotVerified):
+        retain()
+    with pytest.raises(CommandError, match="nothing was dropped"):
+        call_command("retain", "--days", "30", stdout=StringIO())
+    assert not models.Base.objects.exists()
+    rebuilding.rebuild(APPLICATION)
+    assert retain().bases == {APPLICATION: 25}
+
+
+def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
+    store.ensure_partitions((NOW - timedelta(days=40)).date(), days=40)
+    for age in (1, 390, 401, 500):
+        old = replace(histories.failed(1), occurred_at=NOW - timedelta(days=age))
+        streams.append([old], received_at=NOW - timedelta(days=35))
+    # One that came late counts in a bucket that the base forgets.
+    streams.append([old], received_at=NOW - timedelta(days=1))
+    assert models.MinuteCount.objects.count() == 4
+
+    retain()
+
+    for model in (models.MinuteCount, models.HourCount):
+        assert sorted(model.objects.values_list("count", flat=True)) == [1, 1, 1]
+    assert rebuilding.differences(APPLICATION) == []
+    assert queries.application(APPLICATION).state.failed == 5
+
+
+def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls) -> None:
+    streams.append([histories.failed(1)], received_at=NOW - timedelta(days=40))
+    streams.append([histories.failed(2)], received_at=NOW)
+    assert retain().bases == {APPLICATION: 1}
+    assert [each.sequence for each in streams.log()] == [2]
+    assert models.EventBody.objects.count() == 1
+    with (
+        psycopg.connect(fresh_database.migrate_database) as owner,
+        pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"),
+    ):
+        owner.execute("DELETE FROM event_default")
+
+
+def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redis) -> None:
+    old = ids.uuid7(NOW - timedelta(days=31))
+    new = ids.uuid7(NOW - timedelta(days=29))
+    for _ in range(2):
+        streams.send(redis, [histories.failed(1)], batch=old)
+        streams.send(redis, [histories.failed(2)], batch=new)
+        ingest.drain(APPLICATION)
+
+    (kept,) = queries.quarantine().rows
+    assert kept.batch == old
+    assert "replay horizon" in kept.reason
+    assert len(streams.log()) == 1
+    # The sender is told, so that it does not send them for ever.
+    assert streams.confirmed(redis) == {old, new}
+    assert ingest.requeue(APPLICATION).put_back == 1
+    streams.send(redis, [histories.failed(1)], batch=old)
+    ingest.drain(APPLICATION)
+    assert len(streams.log()) == 2
+    streams.assert_exact()
+
+
+def test_ids_of_batches_are_unique_across_days_and_dropped_after_the_horizon() -> None:
+    first = (NOW - timedelta(days=40)).date()
+    store.ensure_partitions(first, days=41)
+    store.open_stream(APPLICATION)
+    made = [ids.uuid7(NOW - timedelta(days=number)) for number in (0, 1, 20, 39)] + [uuid4()]
+    with streams.locked(APPLICATION) as stream:
+        batches = [store.Batch(id=id, events=[]) for id in made]
+        store.remember(stream, batches, received_at=NOW)
+    assert store.seen(APPLICATION, made) == set(made)
+    assert f"{first:%Y%m%d}" in partitions("batch_seen")
+    with pytest.raises(Exception, match="duplicate key"), streams.locked(APPLICATION) as stream:
+        store.remember(stream, [store.Batch(id=made[2], events=[])], received_at=NOW)
+
+    retain()
+
+    assert store.seen(APPLICATION, made) == set(made) - {made[3]}
+    oldest = min(name for name in partitions("batch_seen") if name.isdecimal())
+    assert date.fromisoformat(oldest) == (NOW - timedelta(days=32)).date()
+
+
+def test_housekeeping_retains(forty_days: rebuilding.Derived) -> None:
+    tasks.housekeeping()
+    assert store.base(APPLICATION).position == 25
+    out = StringIO()
+    call_command("retain", stdout=out)
+    assert out.getvalue() == "nothing is older than 30 days\n"
+    call_command("retain", "--days", "20", stdout=out)
+    assert "flights: the log begins at @45" in out.getvalue()
+    with pytest.raises(CommandError, match="today is never dropped"):
+        call_command("retain", "--days", "0")
