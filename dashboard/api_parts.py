@@ -76,3 +76,22 @@ class ErrorGroup(View):
             else queries.group(application, fingerprint)
         )
         return Response(serializers.ErrorGroup(found.state).data)
+
+
+class Feed(View):
+    """Everything that happens."""
+
+    @extend_schema(
+        operation_id="feed",
+        parameters=[serializer_parts.FeedQuery],
+        responses={200: serializer_parts.FeedPage} | PAST,
+    )
+    def get(self, request: Request) -> Response:
+        """Return the events that follow a cursor, of all applications or of one.
+
+        Nothing is missed and nothing comes twice, however many write at the same time. 410 when
+        retention has dropped what follows: start again without a cursor.
+        """
+        wanted = asked(serializer_parts.FeedQuery, request.query_params)
+        found = queries.feed(wanted.pop("application", None), **wanted)
+        return Response(serializer_parts.FeedPage(found).data)

@@ -45,6 +45,7 @@ urlpatterns = [
         api_groups.CancelCommand.as_view(),
         name="api-cancel-command",
     ),
+    path("feed", api_parts.Feed.as_view(), name="api-feed"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
 ]

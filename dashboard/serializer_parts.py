@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from rest_framework import serializers
 
+from controlplane.domain.events import StoredEvent
 from controlplane.domain.states import InstanceStatus, ThreadStatus
 from dashboard.serializers import AsOfQuery, FailureField, choices
 
@@ -46,3 +48,53 @@ class InstanceQuery(AsOfQuery):
     """Which instances of an application."""
 
     ended = serializers.BooleanField(required=False, default=False)
+
+
+class StoredEventRow(serializers.Serializer[Any]):
+    """An event as it stands in the log, without its body."""
+
+    application = serializers.CharField()
+    sequence = serializers.IntegerField(help_text="Counted on by one in each application.")
+    received_at = serializers.DateTimeField()
+    type = serializers.CharField(source="event.type", help_text="See docs/events.md.")
+    occurred_at = serializers.DateTimeField(source="event.occurred_at")
+    instance = serializers.UUIDField(source="event.instance", allow_null=True)
+    run = serializers.SerializerMethodField(help_text="Pipeline, checkpoint and epoch.")
+    caused_by = serializers.UUIDField(
+        source="event.caused_by", allow_null=True, help_text="The command that led to it."
+    )
+    data = serializers.SerializerMethodField(  # type: ignore[assignment]  # a name of DRF's, too
+        help_text="What it says; fields as in docs/events.md."
+    )
+
+    def get_run(self, stored: StoredEvent) -> dict[str, Any] | None:
+        """Return the run that says it."""
+        found: dict[str, Any] | None = msgspec.to_builtins(stored.event.run)
+        return found
+
+    def get_data(self, stored: StoredEvent) -> dict[str, Any]:
+        """Return what the event says; fields that have their default are left out."""
+        said = msgspec.to_builtins(stored.event.data)
+        return {name: value for name, value in said.items() if name != "type"}
+
+
+class FeedPage(serializers.Serializer[Any]):
+    """Some events, and the cursor to go on with: behind it nothing ever appears."""
+
+    events = StoredEventRow(many=True)
+    cursor = serializers.CharField()
+    more = serializers.BooleanField(help_text="There is more already; else ask again later.")
+
+
+class FeedQuery(serializers.Serializer[Any]):
+    """What to follow, and from where."""
+
+    application = serializers.CharField(required=False, help_text="One log; all without it.")
+    cursor = serializers.CharField(required=False, help_text="Of the answer before.")
+    limit = serializers.IntegerField(
+        required=False,
+        default=100,
+        min_value=1,
+        max_value=500,
+        help_text="About so many, shared among the logs.",
+    )

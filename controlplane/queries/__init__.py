@@ -50,6 +50,7 @@ from controlplane.queries.error_groups import (
     quiet_groups,
     stages,
 )
+from controlplane.queries.feed import Feed, feed
 from controlplane.queries.history import (
     event,
     failures,
@@ -82,13 +83,13 @@ from controlplane.queries.summaries import application, applications, overview, 
 
 __all__ = [
     "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "ApplicationMinute", "AsOf",
-    "AuditFilter", "DeadLetterFilter", "FailureFilter", "GroupDetail", "GroupFilter", "Health",
-    "Lag", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline", "Quarantined", "Reach",
-    "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application", "applications",
-    "as_of", "audit", "command", "commands", "dead_letters", "event", "examples", "failures",
-    "group", "group_counts", "group_history", "group_occurrences", "groups", "health", "heard",
-    "held", "instance", "instances", "lag", "lags", "last_hours", "minutes",
-    "minutes_by_application", "neighbours", "open_commands", "overview", "past", "paused", "people",
-    "pipelines", "position", "positions", "quarantine", "quiet_groups", "stages",
+    "AuditFilter", "DeadLetterFilter", "FailureFilter", "Feed", "GroupDetail", "GroupFilter",
+    "Health", "Lag", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline", "Quarantined",
+    "Reach", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
+    "applications", "as_of", "audit", "command", "commands", "dead_letters", "event", "examples",
+    "failures", "feed", "group", "group_counts", "group_history", "group_occurrences", "groups",
+    "health", "heard", "held", "instance", "instances", "lag", "lags", "last_hours", "minutes",
+    "minutes_by_application", "neighbours", "open_commands", "overview", "past", "paused",
+    "people", "pipelines", "position", "positions", "quarantine", "quiet_groups", "stages",
     "stopped_by_group", "task", "task_history", "tasks", "threads",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ def page(rows: Sequence[T], *, limit: int, key: Callable[[T], object]) -> Page[T
     """
     if len(rows) <= limit:
         return Page(rows=tuple(rows))
-    return Page(rows=tuple(rows[:limit]), next=_pack(key(rows[limit - 1])))
+    return Page(rows=tuple(rows[:limit]), next=pack(key(rows[limit - 1])))
 
 
 def where(
@@ -56,5 +56,6 @@ def bounded(limit: int) -> int:
     return limit
 
 
-def _pack(key: object) -> str:
+def pack(key: object) -> str:
+    """Return a key as an opaque cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")

@@ -39,6 +39,7 @@ from controlplane.store.lists import (
 )
 from controlplane.store.log import (
     Failures,
+    follow,
     last_before,
     position_at,
     read,
@@ -72,7 +73,7 @@ from controlplane.store.streams import (
 __all__ = [
     "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Dropped", "Failures", "Kept",
     "KeptAside", "Stream", "append", "base", "begin_again", "count_by_task", "count_kept_aside",
-    "drop_days", "ensure_partitions", "exclusively", "keep_aside", "keep_base", "kept",
+    "drop_days", "ensure_partitions", "exclusively", "follow", "keep_aside", "keep_base", "kept",
     "kept_in_base", "kept_of", "known", "last_before", "lock", "look", "maintaining",
     "mark_requeued", "move", "nearest", "notify", "open_stream", "position_at", "read",
     "read_about", "read_acts", "read_acts_on_group", "read_dead_letters", "read_examples",

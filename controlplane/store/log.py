@@ -58,6 +58,23 @@ def read(
         after = rows[-1].sequence
 
 
+def follow(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:
+    """Return events of several logs that stand behind a position of each, without bodies.
+
+    In the order of each log; every log that has more gets its share of about `limit` events.
+    """
+    if not positions:
+        return []
+    share = max(1, limit // len(positions))
+    return fetch(
+        "SELECT found.* FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
+        f" CROSS JOIN LATERAL (SELECT {_STORED} FROM event WHERE application = wanted.name"
+        " AND sequence > wanted.after ORDER BY sequence LIMIT %s) AS found"
+        " ORDER BY received_at, application, sequence",
+        [list(positions), list(positions.values()), share],
+    )
+
+
 def _about(about: Mapping[str, str | UUID] | None) -> tuple[str, list[Parameter]]:
     if about is None:
         return "", []

@@ -341,3 +341,16 @@ def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer:
     read(viewer, f"tasks/{task}", as_of=f"@{before}", status=404)
     assert read(viewer, "tasks", as_of="@1", status=400)["field"] == "as_of"
     assert read(viewer, "applications", as_of="soon", status=400)["field"] == "as_of"
+
+
+def test_the_feed_is_followed_by_its_cursor(flights: Story, viewer: Client) -> None:
+    first = read(viewer, "feed", limit=2)
+    rest = read(viewer, "feed", cursor=first["cursor"])
+    assert [each["sequence"] for each in first["events"]] == [1, 2]
+    assert first["events"][0]["type"] == "InstanceStarted"
+    assert first["events"][1]["run"]["pipeline"] == "delays"
+    flights.pauses("JFK", held=12)
+    more = read(viewer, "feed", cursor=rest["cursor"], application="flights")["events"]
+    assert [each["type"] for each in more] == ["RecordFailed", "TaskPaused", "RecordsHeld"]
+    assert more[1]["data"]["position"] == 151_974
+    read(viewer, "feed", cursor="x", status=400)

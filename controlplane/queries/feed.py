@@ -1,0 +1,56 @@
+"""Everything that happens, for whoever follows along: a cursor behind which nothing ever appears.
+
+Each log is appended to under its lock, so its positions are committed in their order: a vector of
+one position for each log misses nothing, however many write and however long they take.
+"""
+
+from __future__ import annotations
+
+from controlplane import store
+from controlplane.domain.errors import BeforeHistory, InvalidValue
+from controlplane.domain.events import StoredEvent
+from controlplane.queries import cursors
+from controlplane.queries.answers import Answer
+
+
+class Feed(Answer, frozen=True, kw_only=True):
+    """Some events, each log's in its order, and the cursor to go on with."""
+
+    events: tuple[StoredEvent, ...]
+    #: Always there: what comes next is behind it.
+    cursor: str
+    #: Whether there is more already.
+    more: bool
+
+
+def feed(application: str | None = None, *, cursor: str | None = None, limit: int = 100) -> Feed:
+    """Return what follows a cursor, in all logs or in one; without a cursor from the beginning.
+
+    A cursor from before what retention has dropped raises BeforeHistory: start again without it.
+    """
+    given = cursors.unpack(cursor, dict[str, int]) or {}
+    streams = [store.look(application)] if application else store.known()
+    positions = {
+        stream.application: _begin(stream, given.get(stream.application)) for stream in streams
+    }
+    ends = {stream.application: stream.sequence for stream in streams}
+    behind = {name: at for name, at in positions.items() if at < ends[name]}
+    events = store.follow(behind, limit=cursors.bounded(limit))
+    for each in events:
+        positions[each.application] = max(positions[each.application], each.sequence)
+    return Feed(
+        events=tuple(events),
+        cursor=cursors.pack(given | positions),
+        more=any(positions[name] < end for name, end in ends.items()),
+    )
+
+
+def _begin(stream: store.Stream, given: int | None) -> int:
+    base = store.base(stream.application)
+    if given is None:
+        return base.position
+    if given < base.position:
+        raise BeforeHistory(stream.application, position=base.position, moment=base.received_at)
+    if given > stream.sequence:
+        raise InvalidValue("cursor", f"{stream.application} @{given}", f"up to @{stream.sequence}")
+    return given
