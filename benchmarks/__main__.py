@@ -8,14 +8,14 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
 
 from benchmarks import servers
-from benchmarks.table import Ratio, Rounds, rates, ratios, rounds_of
+from benchmarks.table import Ratio, Rounds, figures, rates, ratios, rounds_of
 from controlplane import embedded
 
 
@@ -26,10 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     logging.disable(logging.INFO)
     with servers.running() as urls:
         # Django's settings and Spark's agents look for the servers when they are imported.
-        if options.only in (None, "fold"):
-            parts += _fold(options, urls)
-        if options.only in (None, "agent"):
-            parts += _agent(options)
+        for name, part in PARTS.items():
+            if options.only in (None, name):
+                parts += part(options, urls)
     report = "\n\n".join(parts) + "\n"
     print(f"\n{report}", end="")
     if options.markdown is not None:
@@ -38,9 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fold(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
-    import django
-
-    django.setup()
+    _set_up()
     from benchmarks import fold
 
     measurements = fold.measurements(events=options.events, toy_events=options.toy_events)
@@ -50,13 +47,51 @@ def _fold(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
         Ratio(figure=fold.WHOLE_TWO, yardstick=fold.CEILING, goal="≥ 0.6"),
         Ratio(figure=fold.WHOLE_TWO, yardstick=fold.LIMIT, goal="≥ 1.5"),
         Ratio(figure=fold.WHOLE_TWO, yardstick=fold.TOY, goal="≥ 250"),
+        Ratio(figure=fold.WHOLE_TWO, yardstick=fold.RECORDER, goal="≥ 8"),
         Ratio(figure=fold.WHOLE_TWO, yardstick=fold.WHOLE_ONE, goal=""),
     ]
     title = f"## Fold, {options.events:,} events for each application"
     return [_titled(title, options.rounds), rates(rounds, "events/s"), ratios(rounds, wanted)]
 
 
-def _agent(options: argparse.Namespace) -> list[str]:
+def _sustained(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up()
+    from benchmarks import sustained
+
+    found = sustained.figures(urls, events=options.sustained_events)
+    return ["## Fold, sustained", figures(found)]
+
+
+def _latency(_options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up()
+    from benchmarks import latency
+
+    return ["## Latency", figures(latency.figures(urls))]
+
+
+def _volume(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up()
+    from benchmarks import volume
+
+    title = f"## Room, and deriving the views again, {options.events:,} events"
+    return [title, figures(volume.figures(urls, events=options.events))]
+
+
+def _history(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up()
+    from benchmarks import history
+
+    title = f"## A week of history, {options.history_events:,} events"
+    return [title, figures(history.figures(urls, events=options.history_events))]
+
+
+def _set_up() -> None:
+    import django
+
+    django.setup()
+
+
+def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     from benchmarks import pipelines, spooling
 
     each = [
@@ -102,6 +137,16 @@ def _machine() -> str:
     )
 
 
+PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
+    "fold": _fold,
+    "sustained": _sustained,
+    "latency": _latency,
+    "volume": _volume,
+    "history": _history,
+    "agent": _agent,
+}
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -109,15 +154,31 @@ def _say(line: str) -> None:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one small round, about a minute")
-    parser.add_argument("--only", choices=["fold", "agent"], help="leave the other part out")
+    parser.add_argument("--only", choices=list(PARTS), help="leave the other parts out")
     parser.add_argument("--rounds", type=int, help="rounds of each part (5)")
     parser.add_argument("--events", type=int, help="events for each application (100,000)")
+    parser.add_argument("--sustained-events", type=int, help="events in all (4,000,000)")
+    parser.add_argument("--history-events", type=int, help="events of a week (5,000,000)")
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
     parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args(arguments)
-    quick = {"rounds": 1, "events": 20_000, "toy_events": 1_000, "rows": 50_000}
-    usual = {"rounds": 5, "events": 100_000, "toy_events": 3_000, "rows": 1_000_000}
+    quick = {
+        "rounds": 1,
+        "events": 20_000,
+        "sustained_events": 400_000,
+        "history_events": 100_000,
+        "toy_events": 1_000,
+        "rows": 50_000,
+    }
+    usual = {
+        "rounds": 5,
+        "events": 100_000,
+        "sustained_events": 4_000_000,
+        "history_events": 5_000_000,
+        "toy_events": 3_000,
+        "rows": 1_000_000,
+    }
     for name, value in (quick if options.quick else usual).items():
         if getattr(options, name) is None:
             setattr(options, name, value)

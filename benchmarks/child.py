@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
+from uuid import NAMESPACE_URL, uuid5
 
 import django
 
@@ -16,6 +20,7 @@ import psycopg  # noqa: E402  # Django has to be ready first
 from django.conf import settings  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
+from psycopg.conninfo import conninfo_to_dict  # noqa: E402
 
 from benchmarks.events import EVENTS_PER_BATCH, batches  # noqa: E402
 from controlplane import ingest, store  # noqa: E402
@@ -39,6 +44,21 @@ def drain(application: str, count: int) -> Work:
     return work
 
 
+def keep_pace(application: str, count: int) -> Work:
+    """The product again: fold until that many events have come and are folded."""
+    connection.ensure_connection()
+
+    def work() -> None:
+        folded = 0
+        while folded < count:
+            done = ingest.drain(application)
+            folded += done.events
+            if not done.events:
+                time.sleep(0.001)
+
+    return work
+
+
 def jsonb(application: str, count: int) -> Work:
     """The jsonb limit: binary COPY of the events as JSON into a table with only a primary key."""
     events = [event for _, some in batches(application, count) for event in some]
@@ -57,6 +77,36 @@ def jsonb(application: str, count: int) -> Work:
                 for row in rows[begin : begin + ROWS_PER_COMMIT]:
                     into.write_row(row)
             database.commit()
+
+    return work
+
+
+def recorder(application: str, count: int) -> Work:
+    """pyeventsourcing's recorder, in batches of 1,000: versions are unique, nothing is folded."""
+    from eventsourcing.persistence import StoredEvent
+    from eventsourcing.postgres import PostgresAggregateRecorder, PostgresDatastore
+
+    found = conninfo_to_dict(os.environ["MIGRATE_DATABASE_URL"])
+    datastore = PostgresDatastore(
+        dbname=str(found["dbname"]),
+        host=str(found["host"]),
+        port=str(found.get("port", "")),
+        user=str(found["user"]),
+        password=str(found["password"]),
+    )
+    table = PostgresAggregateRecorder(datastore, events_table_name="recorded_event")
+    table.create_table()
+    originator = uuid5(NAMESPACE_URL, application)
+    events = [
+        StoredEvent(originator, version, "RecordFailed", zlib.compress(wire.to_json(event), 1))
+        for version, event in enumerate(
+            event for _, some in batches(application, count) for event in some
+        )
+    ]
+
+    def work() -> None:
+        for begin in range(0, len(events), 1_000):
+            table.insert_events(events[begin : begin + 1_000])
 
     return work
 
@@ -86,7 +136,13 @@ def _layouts(application: str, count: int) -> Iterator[Layout]:
         yield layout
 
 
-WORKS: dict[str, Callable[[str, int], Work]] = {"drain": drain, "jsonb": jsonb, "ceiling": ceiling}
+WORKS: dict[str, Callable[[str, int], Work]] = {
+    "drain": drain,
+    "keep_pace": keep_pace,
+    "jsonb": jsonb,
+    "recorder": recorder,
+    "ceiling": ceiling,
+}
 
 
 def main(kind: str, application: str, count: str) -> None:

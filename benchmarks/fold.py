@@ -20,6 +20,7 @@ Measurement = Callable[[embedded.Urls], float]
 
 LIMIT = "`jsonb` limit, 1 process"
 CEILING = "own ceiling, 2 processes"
+RECORDER = "pyeventsourcing's recorder, 1 process"
 TOY = "toy, 2 Celery workers"
 WHOLE_ONE = "fold, 1 application, 1 process"
 WHOLE_TWO = "fold, 2 applications, 2 processes"
@@ -32,6 +33,7 @@ def measurements(*, events: int, toy_events: int) -> dict[str, Measurement]:
         CEILING: partial(_copied, "ceiling", "event", APPLICATIONS, events),
         WHOLE_ONE: partial(_folded, APPLICATIONS[:1], events),
         WHOLE_TWO: partial(_folded, APPLICATIONS, events),
+        RECORDER: partial(_copied, "recorder", "recorded_event", APPLICATIONS[:1], events // 4),
         TOY: partial(toy.measure, events=toy_events),
     }
 
@@ -48,12 +50,13 @@ def _folded(applications: tuple[str, ...], events: int, urls: embedded.Urls) -> 
     servers.freshen(urls)
     with Redis.from_url(urls.redis) as redis:
         for application in applications:
-            _fill(redis, application, events)
+            fill(redis, application, events)
     seconds = timed(*(("drain", application, str(events)) for application in applications))
     return _rate(urls, "event", events * len(applications), seconds)
 
 
-def _fill(redis: Redis, application: str, count: int) -> None:
+def fill(redis: Redis, application: str, count: int) -> None:
+    """Put so many events into an application's stream, as agents send them."""
     with redis.pipeline(transaction=False) as pipeline:
         for batch, events in batches(application, count):
             packed = wire.encode_batch(events)

@@ -17,6 +17,15 @@ class Ratio:
     goal: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Something measured once, or a median already, and what we want of it."""
+
+    name: str
+    value: float
+    goal: str = ""
+
+
 #: Values of each round by what was measured.
 Rounds = Mapping[str, Sequence[float]]
 
@@ -53,6 +62,12 @@ def ratios(rounds: Rounds, wanted: Sequence[Ratio]) -> str:
         for each in wanted
     ]
     return "\n".join(["| ratio | measured | goal |", "|---|---:|---:|", *lines])
+
+
+def figures(found: Sequence[Figure]) -> str:
+    """Return figures of several kinds as a table."""
+    lines = [f"| {each.name} | {each.value:,.3g} | {each.goal} |" for each in found]
+    return "\n".join(["| what | measured | goal |", "|---|---:|---:|", *lines])
 
 
 def _ratio(rounds: Rounds, ratio: Ratio) -> float:

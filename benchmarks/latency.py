@@ -1,0 +1,135 @@
+"""From an event in the agent to its transaction committed: real spool, sender, wake and Celery."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import quantiles
+from uuid import UUID
+
+import psycopg
+
+from agents.sender import Sender
+from agents.spool import Spool
+from agents.transport import Transport
+from benchmarks import servers
+from benchmarks.events import batches
+from benchmarks.table import Figure
+from controlplane import embedded
+from controlplane.domain import ids
+
+APPLICATION = "flights"
+EVENTS_PER_SECOND = 10_000
+EVENTS_PER_PUT = 100
+WARM_UP_SECONDS = 2
+PATIENCE_SECONDS = 60
+_CELERY = ("-m", "celery", "-A", "controlplane", "worker")
+
+
+def figures(urls: embedded.Urls, *, seconds: int = 10) -> list[Figure]:
+    """Return the milliseconds from `put` to the commit, of all events of some seconds."""
+    servers.freshen(urls)
+    with ExitStack() as stack:
+        for command in (
+            ("manage.py", "wake"),
+            (*_CELERY, "--concurrency", "2", "--loglevel", "ERROR"),
+        ):
+            stack.enter_context(_running(command))
+        waits = _waits(urls, seconds=seconds)
+    steps = quantiles(waits, n=100)
+    name = f"emission → committed at {EVENTS_PER_SECOND:,} events/s"
+    return [
+        Figure(name=f"{name}, p50, ms", value=steps[49]),
+        Figure(name=f"{name}, p99, ms", value=steps[98], goal="≤ 25"),
+    ]
+
+
+def _waits(urls: embedded.Urls, *, seconds: int) -> list[float]:
+    """Emit at a steady rate, and return how long each event took; the first are left out."""
+    prepared = list(batches(APPLICATION, EVENTS_PER_SECOND * (seconds + WARM_UP_SECONDS)))
+    emitted: list[float] = []
+    committed: list[tuple[float, int]] = []
+    listener = threading.Thread(target=_listen, args=(urls, committed), daemon=True)
+    listener.start()
+    with _sending(urls) as spool:
+        _, first = prepared.pop()
+        spool.put(ids.uuid7(datetime.now(UTC)), first)
+        _wait_for(committed, EVENTS_PER_PUT)
+        begin = time.perf_counter()
+        for number, (_, events) in enumerate(prepared):
+            due = begin + number * EVENTS_PER_PUT / EVENTS_PER_SECOND
+            time.sleep(max(0.0, due - time.perf_counter()))
+            emitted.append(time.perf_counter())
+            spool.put(ids.uuid7(datetime.now(UTC)), events)
+        _wait_for(committed, (len(prepared) + 1) * EVENTS_PER_PUT)
+    skipped = WARM_UP_SECONDS * EVENTS_PER_SECOND // EVENTS_PER_PUT
+    return _matched(emitted, committed)[skipped:]
+
+
+def _wait_for(committed: list[tuple[float, int]], events: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not committed or committed[-1][1] < events:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{committed[-1:]} of {events} events are committed")
+        time.sleep(0.05)
+
+
+def _matched(emitted: list[float], committed: list[tuple[float, int]]) -> list[float]:
+    """Return the milliseconds of each put: it is committed when its last event is."""
+    waits, heard = [], iter(committed)
+    at, sequence = next(heard)
+    for number, begin in enumerate(emitted, 2):
+        while sequence < number * EVENTS_PER_PUT:
+            at, sequence = next(heard)
+        waits.append((at - begin) * 1000)
+    return waits
+
+
+def _listen(urls: embedded.Urls, committed: list[tuple[float, int]]) -> None:
+    with (
+        suppress(psycopg.OperationalError),  # the end of the server
+        psycopg.connect(urls.database, autocommit=True) as database,
+    ):
+        database.execute("LISTEN arrester")
+        for notification in database.notifies():
+            _, sequence = notification.payload.split()
+            committed.append((time.perf_counter(), int(sequence)))
+
+
+@contextmanager
+def _sending(urls: embedded.Urls) -> Iterator[Spool]:
+    instance = UUID(int=7)
+    with tempfile.TemporaryDirectory(prefix="arrester-bench-") as folder:
+        spool = Spool(Path(folder) / "spool.db", id=instance, limit_bytes=2**30)
+        transport = Transport(urls.redis, application=APPLICATION, instance=instance)
+        sender = Sender(spool, transport, heartbeat=lambda: b"{}")
+        sender.start()
+        try:
+            yield spool
+        finally:
+            sender.stop(flush_seconds=5)
+            spool.close()
+
+
+@contextmanager
+def _running(arguments: tuple[str, ...]) -> Iterator[None]:
+    child = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+    )
+    try:
+        yield
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.wait(PATIENCE_SECONDS)

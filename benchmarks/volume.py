@@ -1,0 +1,84 @@
+"""How much room an event takes, on disk and in Redis, and how fast the views are derived again."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import psycopg
+from redis import Redis
+
+from benchmarks import fold, servers
+from benchmarks.children import timed
+from benchmarks.events import batches
+from benchmarks.table import Figure
+from controlplane import embedded
+from controlplane.domain import keys, wire
+
+APPLICATION = fold.APPLICATIONS[0]
+ROUNDS = 3
+_OURS = ("event", "event_body", "batch_seen")
+_SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(relid)), 0)
+FROM unnest(%s::text[]) AS name, LATERAL pg_partition_tree(name::regclass) WHERE isleaf
+"""
+#: What a rebuild counts, as PostgreSQL itself would count it.
+_ONE_STATEMENT = """
+SELECT task, fingerprint, date_trunc('minute', occurred_at, 'UTC'), sum(count), max(sequence)
+FROM event WHERE application = %s GROUP BY GROUPING SETS ((1), (2), (2, 3))
+"""
+
+
+def figures(urls: embedded.Urls, *, events: int) -> list[Figure]:
+    """Return sizes beside those of the plainest layouts, and the rate of a rebuild."""
+    servers.freshen(urls)
+    timed(("jsonb", APPLICATION, str(events)))
+    as_json = _size(urls, ["jsonb_event"])
+    with Redis.from_url(urls.redis) as redis:
+        entries = _entries(redis, events)
+        servers.freshen(urls)
+        fold.fill(redis, APPLICATION, events)
+        packed = int(redis.memory_usage(keys.events(APPLICATION), samples=0) or 0)
+    timed(("drain", APPLICATION, str(events)))
+    ours = _size(urls, list(_OURS))
+    return [
+        Figure(name="bytes for an event on disk", value=ours / events),
+        Figure(name="bytes on disk ÷ `jsonb` layout", value=ours / as_json, goal="≤ 0.35"),
+        Figure(name="bytes for an event in Redis", value=packed / events),
+        Figure(name="bytes in Redis ÷ one JSON entry each", value=packed / entries, goal="≤ 0.25"),
+        Figure(name="rebuild, events/s ÷ one SQL statement", value=_rebuilt(urls), goal="≥ 0.6"),
+    ]
+
+
+def _size(urls: embedded.Urls, tables: list[str]) -> int:
+    with psycopg.connect(urls.migrate_database) as database:
+        row = database.execute(_SIZE, [tables]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _entries(redis: Redis, count: int) -> int:
+    """Return the room that the same events take as one entry of JSON each."""
+    with redis.pipeline(transaction=False) as pipeline:
+        for _, events in batches(APPLICATION, count):
+            for event in events:
+                pipeline.xadd("json", {"event": wire.to_json(event)})
+        pipeline.execute()
+    return int(redis.memory_usage("json", samples=0) or 0)
+
+
+def _rebuilt(urls: embedded.Urls) -> float:
+    """Return how long PostgreSQL takes to count, ÷ how long it takes us to derive the views."""
+    from controlplane import rebuilding, store
+
+    ratios = []
+    until = store.look(APPLICATION).sequence
+    with psycopg.connect(urls.migrate_database, autocommit=True) as database:
+        database.execute("VACUUM ANALYZE")
+        for _ in range(ROUNDS):
+            begin = time.perf_counter()
+            database.execute(_ONE_STATEMENT, [APPLICATION]).fetchall()
+            counted = time.perf_counter()
+            rebuilding.derive(APPLICATION, until=until)
+            ratios.append((counted - begin) / (time.perf_counter() - counted))
+    return median(ratios)
