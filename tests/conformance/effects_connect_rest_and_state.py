@@ -63,7 +63,7 @@ def check_source(case: Case, bench: Bench) -> None:
 
 def check_stays_dead(case: Case, bench: Bench) -> None:
     bench.add(("0_0", 0, "x"))
-    keys = {"errors_failure_scope": "task"}
+    keys: dict[str, Any] = {"errors_failure_scope": "task"}
     thread = bench.start(bench.checking(failing(), LogAndFail()), **keys)
     for number in (1, 2):
         bench.wait_for_input()

@@ -23,7 +23,7 @@ from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 pytestmark = pytest.mark.spark
 
 Row = dict[str, Any]
-ALONE = {"errors_failure_scope": "task"}
+ALONE: dict[str, Any] = {"errors_failure_scope": "task"}
 
 
 @pytest.fixture
