@@ -24,22 +24,14 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 _HANDLERS = {
     StageKind.DESERIALIZE: keys.DESERIALIZATION_HANDLER,
     StageKind.PROCESS: keys.PROCESSING_HANDLER,
+    StageKind.PRODUCE: keys.PRODUCTION_HANDLER,
 }
 #: Settings that this agent does not carry out: it says so, where it would else say nothing.
 _NOT_CARRIED_OUT = (
     keys.DECISIONS,
     keys.LOG_INCLUDE_CONFIGS,
-    keys.DLQ_FORMAT,
-    keys.DLQ_TOPIC,
-    keys.DLQ_PARTITIONS,
-    keys.DLQ_REPLICATION,
-    keys.DLQ_HEADERS,
-    keys.DLQ_CONVERTER,
-    keys.DLQ_INCLUDE_CONFIGS,
-    keys.DLQ_INCLUDE_MESSAGES,
     keys.HELD_RECORDS_LIMIT,
     keys.HELD_BYTES_LIMIT,
-    keys.PRODUCTION_HANDLER,
 )
 
 
@@ -54,7 +46,7 @@ class AgentConfig:
     spool_folder: Path
     #: The settings of the error handling.
     errors: ErrorSettings
-    #: {deserialization,processing}.exception.handler, imported.
+    #: {deserialization,processing,production}.exception.handler, imported.
     handlers: Mapping[StageKind, Handler]
 
     @classmethod
@@ -161,12 +153,6 @@ def _not_carried_out(given: Mapping[str, object]) -> list[InvalidValue]:
             if name is not None and name in given and not _is_default(key, given[name]):
                 allowed = f"{key.default!r} only: nothing else is available yet"
                 faults.append(InvalidValue(name, given[name], allowed))
-    prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
-    faults += [
-        InvalidValue("errors", name, "a key without this prefix: it is not available yet")
-        for name in given
-        if name.startswith(prefixes)
-    ]
     return faults
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from agents.deadletters import LettersFailed
 from agents.diagnose import Problem
 from agents.entries import Entry, Kind
 from agents.journal import Superseded
@@ -35,7 +36,7 @@ def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> Thre
         return ThreadDeath(pipeline=pipeline, reason=reason, finished=not stopped)
     if isinstance(exc, Superseded):
         return superseded(pipeline, exc)
-    raised = exc.raised if isinstance(exc, SinkFailed) else exc
+    raised = exc.raised if isinstance(exc, SinkFailed | LettersFailed) else exc
     blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
     return ThreadDeath(
         pipeline=pipeline, reason=first_line(str(exc)), exception=raised, failure=blamed
@@ -73,6 +74,8 @@ def ending_entry(
 
 def _failure(exc: BaseException) -> Failure:
     """Return why a run ended where no record is to blame: its source, its sink, or ourselves."""
+    if isinstance(exc, LettersFailed):
+        return failure("produce", exc.problem)
     stage = "produce" if isinstance(exc, SinkFailed) else "source"
     raised = exc.raised if isinstance(exc, SinkFailed) else exc
     kind = type(raised)

@@ -101,13 +101,13 @@ class _Evaluator:
             for projection in self._projections:
                 row = projection.apply(row).copy()
         except Py4JJavaError as exc:
-            return _problem(self._spark, exc.java_exception)
+            return problem_of_jvm(self._spark, exc.java_exception)
         except CapturedException as exc:
-            return _problem(self._spark, exc._origin)
+            return problem_of_jvm(self._spark, exc._origin)
         return None
 
 
-def _problem(spark: SparkSession, thrown: Any) -> Problem:
+def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
     """Describe a JVM exception: its class, and its message with those of its causes."""
     jvm: Any = spark._jvm
     chain: list[Any] = []

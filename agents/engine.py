@@ -10,7 +10,7 @@ from uuid import UUID
 from agents.checkpoint import checkpoint_id, last_committed, last_planned, storage
 from agents.claim import claim
 from agents.config import AgentConfig
-from agents.deadletters import publish
+from agents.deadletters import place_of
 from agents.death import ThreadDeath, death_of, ending_entry, superseded
 from agents.journal import Superseded
 from agents.outbox import Outbox
@@ -43,6 +43,10 @@ class Engine:
         spark = pipeline.source.sparkSession
         ship(spark.sparkContext)
         self.pipeline = pipeline
+        # Dead letters that have nowhere to go are said before anything begins.
+        self._place = place_of(pipeline, config)
+        if self._place is not None:
+            self._place.prepare()
         self.files = storage(spark, checkpoint)
         self._config = config
         self._outbox = outbox
@@ -68,9 +72,6 @@ class Engine:
 
     def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
         """Finish what an earlier run left behind, and get ready for micro-batches."""
-        for entry in self.journal.kept:
-            if entry.dead_letters is not None:
-                publish(self.pipeline.source.sparkSession, entry.dead_letters)
         self.processor = Processor(
             self.pipeline,
             journal=self.journal,
@@ -80,6 +81,8 @@ class Engine:
             clock=now,
             check=check,
             wait=wait,
+            place=self._place,
+            files=self.files,
         )
         self.resumer = Resumer(
             pipeline=self.pipeline,
@@ -88,6 +91,8 @@ class Engine:
             letters=self.processor.letters,
             teller=self.teller,
         )
+        if self.processor.letters is not None:
+            self.processor.letters.deliver()
         self.look_at_progress()
 
     def look_at_progress(self) -> None:

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     RESUME = "resume"
     #: A command was refused: a redelivery gets the same answer.
     REFUSED = "refused"
+    #: Dead letters could not be written to their place, or not at once.
+    LETTERS = "letters"
     #: The run ended by an error.
     DIED = "died"
     #: The run ended on purpose.
@@ -62,9 +64,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an entry's dead letters wait, and the UTC day they belong to; the name is for ever."""
+    """Under what name an entry's dead letters are kept, and the UTC day they belong to."""
 
-    path: str
+    #: For ever.
     name: str
     day: str
 

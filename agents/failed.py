@@ -99,12 +99,22 @@ def _as_text(kind: T.DataType) -> T.DataType:
 
 def stage_of(pipeline: Pipeline, number: int) -> str:
     """Return the stage of a step; number 0 is the source."""
-    return "source" if number == SOURCE else pipeline.steps[number - 1].stage
+    if number == SOURCE:
+        return "source"
+    produces = number == produce_number(pipeline)
+    return "produce" if produces else pipeline.steps[number - 1].stage
+
+
+def produce_number(pipeline: Pipeline) -> int:
+    """Return the number of what a pipeline ends in, behind its steps."""
+    return len(pipeline.steps) + 1
 
 
 def is_native(pipeline: Pipeline, number: int) -> bool:
     """Whether the step is an expression, whose exception is looked at on the driver."""
-    return number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize | Columns)
+    if not SOURCE < number < produce_number(pipeline):
+        return False
+    return isinstance(pipeline.steps[number - 1], Deserialize | Columns)
 
 
 def _safe(frame: DataFrame, expression: Column | None) -> Column:

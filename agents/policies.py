@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from agents.config import AgentConfig
+from agents.failed import produce_number
 from agents.handlers import Handler, constant_answer
 from agents.pipeline import Pipeline
 from agents.steps import Columns, Deserialize
@@ -54,7 +55,8 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
         stage = StageKind.DESERIALIZE if isinstance(step, Deserialize) else StageKind.PROCESS
         _check_budget(step.name, step.on, config)
         policies[number] = _stage_policy(stage, step.on_error, step.on, config, native=native)
-    return policies
+    produce = _stage_policy(StageKind.PRODUCE, pipeline.sink.on_error, {}, config)
+    return policies | {produce_number(pipeline): produce}
 
 
 def _stage_policy(

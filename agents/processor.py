@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from agents.again import Again, helpful_retries, with_cured
+from agents.checkpoint import Storage
 from agents.config import AgentConfig
-from agents.deadletters import DeadLetterFolder, folder_of, publish
+from agents.deadletters import LetterBox, letter_box
 from agents.decisions import Coordinates, Decision, Judge
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
 from agents.failed import FailedRecord
@@ -21,6 +22,8 @@ from agents.fates import Fates
 from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
 from agents.ledger import Ledger, TaskLedger
+from agents.letter_frames import Said
+from agents.letter_places import Place
 from agents.microbatch import Evaluated, evaluate
 from agents.pipeline import Pipeline
 from agents.policies import stage_policies
@@ -71,6 +74,8 @@ class Processor:
         clock: Clock,
         check: Callable[[], None],
         wait: Callable[[int], None],
+        place: Place | None,
+        files: Storage,
     ) -> None:
         self._pipeline = pipeline
         self._spark = pipeline.source.sparkSession
@@ -95,7 +100,11 @@ class Processor:
             again=Again(fates=fates, policy=self._policy, wait=wait),
             examples_limit=config.errors.examples_limit,
         )
-        self._letters = folder_of(pipeline, journal.ledger.checkpoint, config)
+        self._letters: LetterBox | None = None
+        if place is not None:
+            self._letters = letter_box(
+                place, fates=fates, files=files, journal=journal, teller=teller, config=config
+            )
         #: The last Spark micro-batch whose sink has returned.
         self.last_batch = NO_BATCH
         #: The journal's number when no task had held rows to run.
@@ -249,8 +258,8 @@ class Processor:
                 dead_letters=letters,
             )
         )
-        if letters is not None:
-            publish(self._spark, letters)
+        if letters is not None and self._letters is not None:
+            self._letters.deliver(letters)
 
     def _put_aside(
         self, evaluated: Evaluated, decision: Decision, *, order: int | None
@@ -272,7 +281,8 @@ class Processor:
             return None, []
         skipped = (F.col(FATE) >= SOURCE) & (F.col(ORDINAL) == 0)
         frame = evaluated.frame.where(skipped & ~must_hold(cut_of(decision.cuts)))
-        return self._letters.put(frame, decision.examples, name=self.letters_name(), at=at)
+        said = Said(name=self.letters_name(), at=at)
+        return self._letters.put(frame, decision.examples, said)
 
     def letters_name(self) -> str:
         """Return the name of the next entry's folder of dead letters: nobody else has it."""
@@ -293,7 +303,7 @@ class Processor:
         return self._shelf
 
     @property
-    def letters(self) -> DeadLetterFolder | None:
+    def letters(self) -> LetterBox | None:
         """Where dead letters go; None when they are not enabled."""
         return self._letters
 

@@ -6,6 +6,7 @@ import logging
 from uuid import UUID
 
 from agents.checkpoint import Storage, is_committed, last_committed
+from agents.deadletters import is_waiting
 from agents.entries import Entry
 from agents.held import is_needed
 from agents.journal import Journal
@@ -66,6 +67,9 @@ class Release:
 
     def _is_settled(self, entry: Entry) -> bool:
         put = self._batches.get(entry.number)
+        # Without its entry nobody would know that there are dead letters to be written.
+        if entry.dead_letters is not None and is_waiting(self._files, entry.dead_letters):
+            return False
         return put is not None and all(self._outbox.is_confirmed(batch) for batch in put)
 
     def _put(self, number: int) -> bool:

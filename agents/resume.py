@@ -9,12 +9,13 @@ from uuid import UUID
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents.deadletters import DeadLetterFolder, publish
+from agents.deadletters import LetterBox
 from agents.entries import Chunk, DeadLetters, Entry, Kind
 from agents.failed import stage_of
 from agents.held import Shelf
 from agents.journal import Journal
 from agents.ledger import Blame, TaskLedger
+from agents.letter_frames import Said
 from agents.pipeline import Pipeline
 from agents.telling import Teller
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
@@ -60,7 +61,7 @@ class Resumer:
     pipeline: Pipeline
     journal: Journal
     shelf: Shelf
-    letters: DeadLetterFolder | None
+    letters: LetterBox | None
     teller: Teller
 
     def answered(self, command: UUID) -> Outcome | None:
@@ -97,8 +98,8 @@ class Resumer:
         self._append(
             Kind.RESUME, at, wish, [*told, resumed, *answer], chunk=skipped, letters=letters
         )
-        if letters is not None:
-            publish(self.shelf.spark, letters)
+        if letters is not None and self.letters is not None:
+            self.letters.deliver(letters)
         return Outcome(applied=True, reason=word)
 
     def _skip(
@@ -111,15 +112,15 @@ class Resumer:
         told: list[EventData] = []
         if self.letters is not None:
             rows = self._with_error(self.shelf.rows(ledger, chunk), blame)
-            letters, lettered = self.letters.put(
-                rows,
-                (),
-                name=f"{ledger.checkpoint}-{self.journal.next_number:020d}-{self.teller.run.epoch}",
+            number = f"{self.journal.next_number:020d}-{self.teller.run.epoch}"
+            said = Said(
+                name=f"{ledger.checkpoint}-{number}",
                 at=at,
                 reason=wish.reason,
                 actor=wish.actor,
                 condition=blame.failure.condition,
             )
+            letters, lettered = self.letters.put(rows, (), said)
             told.extend(lettered)
         told.append(RecordsHeld(task=wish.key, held=task.held - chunk.taken))
         return chunk, letters, told
@@ -127,7 +128,7 @@ class Resumer:
     def _with_error(self, rows: DataFrame, blame: Blame) -> DataFrame:
         """Put the failure that the task was paused for beside its record."""
         failure = blame.failure
-        stages = [stage_of(self.pipeline, n) for n in range(len(self.pipeline.steps) + 1)]
+        stages = [stage_of(self.pipeline, n) for n in range(len(self.pipeline.steps) + 2)]
         number = stages.index(failure.stage) if failure.stage in stages else None
         stack = None if blame.body is None else blame.body.stack
         error = F.struct(

@@ -100,6 +100,8 @@ DLQ_ENABLE = _flag("errors.dlq.enable")
 DLQ_FORMAT = Key(
     name="errors.dlq.format", default="parquet", allowed="the name of a Spark sink", parse=text
 )
+#: Formats that are files in a folder, and so need a path.
+FILES = ("avro", "csv", "json", "orc", "parquet", "xml")
 DLQ_PATH = _text("errors.dlq.path", "a folder on a file system that executors can write to")
 DLQ_TOPIC = _text(
     "errors.dlq.topic.name",

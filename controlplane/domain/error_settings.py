@@ -207,14 +207,18 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
     reader.agree(keys.DLQ_ENABLE.name, shipped, same=enable == named)
     path, options = reader.key(keys.DLQ_PATH), reader.rest(keys.DLQ_OPTIONS)
     enable = enable or named
-    placed = topic is not None or path is not None or bool(options)
+    format = reader.key(keys.DLQ_FORMAT)
+    placed = topic is not None or path is not None or (bool(options) and format not in keys.FILES)
     if enable and not placed and keys.DLQ_PATH.name not in {fault.name for fault in reader.faults}:
         allowed = f"{keys.DLQ_PATH.allowed}, since {keys.DLQ_ENABLE.name} is true"
         reader.faults.append(InvalidValue(keys.DLQ_PATH.name, None, allowed))
+    if format == "kafka" and topic is None:
+        allowed = f"the name of a Kafka topic, since {keys.DLQ_FORMAT.name} is kafka"
+        reader.faults.append(InvalidValue(keys.DLQ_TOPIC.name, None, allowed))
     return DeadLetterSettings(
         enable=enable,
         topic=topic,
-        format=reader.key(keys.DLQ_FORMAT),
+        format=format,
         path=path,
         options=options,
         partitions=reader.key(keys.DLQ_PARTITIONS),

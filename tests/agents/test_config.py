@@ -62,7 +62,7 @@ def test_every_fault_is_in_one_message() -> None:
             "Flights!",
             {
                 "errors.dlq.enable": True,
-                "errors.dlq.format": "csv",
+                "errors.dlq.format": "",
                 "errors.examples.limit": 0,
                 "errors.tolerated": "all",
                 "processing.exception.handler": "nowhere.Handler",
@@ -76,7 +76,7 @@ def test_every_fault_is_in_one_message() -> None:
         "REDIS_URL": "'http://…@host'",
         "ARRESTER_SPOOL": "'/proc/nowhere'",
         "errors.dlq.path": "None",
-        "errors.dlq.format": "'csv'",
+        "errors.dlq.format": "''",
         "errors.examples.limit": "0",
         "errors": "'errors.tolerated'",
         "processing.exception.handler": "'nowhere.Handler'",
@@ -126,7 +126,7 @@ def test_what_is_no_handler_is_refused(value: object) -> None:
     assert faults({name: value}) == [name]
 
 
-@pytest.mark.parametrize("stage", ["deserialization", "processing"])
+@pytest.mark.parametrize("stage", ["deserialization", "processing", "production"])
 def test_the_old_spelling_names_the_same_key_and_todays_wins(stage: str) -> None:
     name = f"{stage}.exception.handler"
     old = f"default.{name}"
@@ -138,17 +138,31 @@ def test_the_old_spelling_names_the_same_key_and_todays_wins(stage: str) -> None
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("errors.failure.scope", "task"),
-        ("errors.dlq.topic.name", "letters"),
-        ("errors.deadletterqueue.topic.name", "letters"),
+        ("errors.decisions", "always"),
         ("held.records.limit", 10),
-        ("production.exception.handler", "agents.handlers.LogAndPause"),
     ],
 )
 def test_what_would_change_nothing_is_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidConfiguration, match="nothing else is available yet"):
         read({name: value})
     assert name in KEYS | SPELLINGS
+
+
+def test_dead_letters_in_files_need_a_path_and_in_kafka_a_topic() -> None:
+    enabled = {"errors.dlq.enable": True}
+    assert faults({**enabled, "errors.dlq.format": "csv", "errors.dlq.options.sep": ";"}) == [
+        "errors.dlq.path"
+    ]
+    assert faults({**enabled, "errors.dlq.format": "kafka", "errors.dlq.path": "/x"}) == [
+        "errors.dlq.topic.name"
+    ]
+    read({**enabled, "errors.dlq.format": "jdbc", "errors.dlq.options.url": "x"})
+    given: dict[str, object] = {
+        "errors.deadletterqueue.topic.name": "letters",
+        "errors.dlq.producer.acks": "all",
+    }
+    letters = read(given).errors.dead_letters
+    assert (letters.enable, letters.topic, letters.producer) == (True, "letters", {"acks": "all"})
 
 
 def test_the_default_of_what_is_not_available_is_no_fault() -> None:

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 T = TypeVar("T")
 APPLICATION = "tests"
 SCHEMA = "task STRING, position BIGINT, value STRING"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 200.0
 
 
 class MemoryOutbox:

@@ -1,0 +1,217 @@
+"""Dead letters as rows: what is kept of every failed record, and what Kafka has of it besides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from agents.failed import FailedRecord, is_native, stage_of
+from agents.guard import VALUE, guarded
+from agents.pipeline import Pipeline
+from agents.worker.columns import ERROR, FATE, POSITION, PREFIX, ROW, SOURCE, TASK
+
+#: The columns of a dead letter, for ever: new ones are added at the end.
+KEPT = (
+    *("id", "application", "pipeline", "checkpoint", "task", "position", "stage"),
+    *("exception_class", "condition", "message", "stack", "row", "reason", "actor", "at"),
+    "configs",
+)
+#: What a dead letter in Kafka needs besides, as bytes wherever it is a record's own.
+RAW = (
+    *("key", "value", "has_value", "headers", "timestamp"),
+    *("topic", "partition", "offset", "executing_class"),
+)
+#: Before the columns that the driver adds; an author's own never begin so.
+_SAID = f"{PREFIX}said_"
+_KNOWN = T.StructType(
+    [
+        T.StructField(f"{_SAID}task", T.StringType()),
+        T.StructField(f"{_SAID}position", T.LongType()),
+        T.StructField(f"{_SAID}exception", T.StringType()),
+        T.StructField(f"{_SAID}condition", T.StringType()),
+        T.StructField(f"{_SAID}message", T.StringType()),
+        T.StructField(f"{_SAID}stack", T.StringType()),
+    ]
+)
+_HEADERS = "array<struct<key:string,value:binary>>"
+_KAFKA = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What is the same for all dead letters of one entry."""
+
+    name: str
+    at: datetime
+    reason: str | None = None
+    actor: str | None = None
+    #: Spark's error condition of a record that was skipped by a person.
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Makes dead letters of the failed records of one pipeline at one checkpoint."""
+
+    pipeline: Pipeline
+    application: str
+    checkpoint: str
+    #: errors.dlq.include.configs
+    configs: bool
+    #: errors.redact
+    redact: Sequence[str]
+
+    def letters(
+        self, frame: DataFrame, known: Sequence[FailedRecord], said: Said, *, raw: bool
+    ) -> DataFrame:
+        """Return a row for each record of `frame`: ROW, TASK, POSITION, FATE and ERROR."""
+        frame, found = self._with_known(frame, known)
+        kept = self._kept(found, said)
+        if not raw:
+            return frame.select(*kept)
+        names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
+        frame = frame.select(ROW, *names, f"{ROW}.*")
+        return frame.select(*kept, *self._raw(frame))
+
+    def _kept(self, found: dict[str, Column], said: Said) -> list[Column]:
+        error = F.col(ERROR)
+        columns = {
+            "id": self._id(said.name),
+            "application": F.lit(self.application),
+            "pipeline": F.lit(self.pipeline.name),
+            "checkpoint": F.lit(self.checkpoint),
+            "task": F.col(TASK),
+            "position": F.col(POSITION),
+            "stage": self._of_step(self._stages()),
+            "exception_class": F.coalesce(error["exception_class"], found["exception"]),
+            "condition": F.coalesce(F.lit(said.condition), error["condition"], found["condition"]),
+            "message": F.coalesce(error["message"], found["message"]),
+            "stack": F.coalesce(error["stack"], found["stack"]),
+            "row": F.to_json(F.col(ROW), {"ignoreNullFields": "false"}),
+            "reason": F.lit(said.reason).cast("string"),
+            "actor": F.lit(said.actor).cast("string"),
+            "at": F.lit(said.at),
+            "configs": F.lit(self._configs() if self.configs else None).cast("string"),
+        }
+        return [columns[name].alias(name) for name in KEPT]
+
+    def _id(self, name: str) -> Column:
+        """Return what a record is known by when it comes again, from whatever run.
+
+        A record without a place of its own is known by its row in this entry's letters.
+        """
+        place = F.concat_ws(
+            "/",
+            *(F.lit(each) for each in (self.application, self.pipeline.name, self.checkpoint)),
+            F.coalesce(F.concat(F.lit("="), F.col(TASK)), F.lit("")),
+            F.col(POSITION),
+        )
+        number = F.concat(F.lit(f"{name}/"), F.monotonically_increasing_id().cast("string"))
+        placeless = F.col(POSITION).isNull() | F.coalesce(F.col(FATE) == SOURCE, F.lit(False))
+        return F.substring(F.sha2(F.when(placeless, number).otherwise(place), 256), 1, 32)
+
+    def _raw(self, frame: DataFrame) -> list[Column]:
+        row = frame.schema[ROW].dataType
+        assert isinstance(row, T.StructType)
+        kafka = set(_KAFKA) <= set(row.names)
+        key = self._bytes(frame, self.pipeline.key, "key" if kafka else None)
+        value = self._bytes(frame, self.pipeline.value, "value" if kafka else None)
+        nothing = F.lit(None).cast("string")
+        field = {name: F.col(ROW)[name] for name in row.names}
+        columns = {
+            "key": F.lit(None).cast("binary") if key is None else key,
+            "value": F.lit(None).cast("binary") if value is None else value,
+            "has_value": F.lit(value is not None),
+            "headers": (field["headers"] if _has_headers(row) else F.lit(None)).cast(_HEADERS),
+            "timestamp": F.unix_millis(field["timestamp"])
+            if kafka and "timestamp" in row.names
+            else F.lit(None).cast("long"),
+            "topic": field["topic"].cast("string") if kafka else nothing,
+            "partition": field["partition"].cast("string") if kafka else nothing,
+            "offset": (field["offset"] if kafka else F.col(POSITION)).cast("string"),
+            "executing_class": self._of_step(self._classes()),
+        }
+        return [columns[name].alias(name) for name in RAW]
+
+    def _bytes(self, frame: DataFrame, given: Column | None, own: str | None) -> Column | None:
+        """Return a record's own bytes, None where it has none: then it is converted."""
+        row = frame.schema[ROW].dataType
+        if own is not None and own in getattr(row, "names", ()):
+            return F.col(ROW)[own].cast("binary")
+        if given is None:
+            return None
+        value = guarded(frame, given, unless=F.lit(False))[VALUE]
+        kind = frame.select(value.alias(VALUE)).schema[0].dataType
+        textual = isinstance(kind, T.StringType | T.BinaryType)
+        return value.cast("binary") if textual else None
+
+    def _with_known(
+        self, frame: DataFrame, known: Sequence[FailedRecord]
+    ) -> tuple[DataFrame, dict[str, Column]]:
+        """Put what the driver found out about some native failures beside them."""
+        rows = {
+            (each.task, each.position): (
+                each.task,
+                each.position,
+                each.problem.exception_class,
+                each.problem.condition,
+                each.problem.message,
+                each.problem.stack,
+            )
+            for each in known
+            if is_native(self.pipeline, each.number) or each.number == SOURCE
+        }
+        names = [name.removeprefix(_SAID) for name in _KNOWN.names]
+        if not rows:
+            nothing = F.lit(None).cast("string")
+            return frame, dict.fromkeys(names, nothing)
+        right = F.broadcast(frame.sparkSession.createDataFrame(list(rows.values()), _KNOWN))
+        same = F.col(TASK).eqNullSafe(F.col(f"{_SAID}task")) & F.col(POSITION).eqNullSafe(
+            F.col(f"{_SAID}position")
+        )
+        return frame.join(right, same, "left"), {name: F.col(f"{_SAID}{name}") for name in names}
+
+    def _of_step(self, texts: Sequence[str]) -> Column:
+        column = F.lit(None).cast("string")
+        for number, text in enumerate(texts):
+            column = F.when(F.col(FATE) == number, F.lit(text)).otherwise(column)
+        return column
+
+    def _stages(self) -> list[str]:
+        numbers = range(len(self.pipeline.steps) + 2)
+        return [stage_of(self.pipeline, number) for number in numbers]
+
+    def _classes(self) -> list[str]:
+        """Return what each stage runs: a function's full name, or an expression."""
+        source = "org.apache.spark.sql.DataFrame"
+        steps = [_runs(step) for step in self.pipeline.steps]
+        return [source, *steps, _name(self.pipeline.sink.function)]
+
+    def _configs(self) -> str:
+        """Return the stages in order with what they run; what looks secret is left out."""
+        names = [name.lower() for name in self.redact if not name.startswith("$")]
+        stages = [
+            {"stage": stage, "class": None if any(n in runs.lower() for n in names) else runs}
+            for stage, runs in zip(self._stages(), self._classes(), strict=True)
+        ]
+        return json.dumps({"pipeline": self.pipeline.name, "stages": stages})
+
+
+def _has_headers(row: T.StructType) -> bool:
+    return "headers" in row.names and row["headers"].dataType.simpleString() == _HEADERS
+
+
+def _runs(step: object) -> str:
+    function = getattr(step, "function", None)
+    return _name(function) if function is not None else str(getattr(step, "expression", step))
+
+
+def _name(function: object) -> str:
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"

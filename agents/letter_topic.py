@@ -1,0 +1,132 @@
+"""Dead letters in a Kafka topic, written by the executors through `confluent-kafka`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from agents.config import loaded
+from agents.diagnose import Problem
+from agents.entries import DeadLetters
+from agents.kafka_source import kafka_sources, servers_of
+from agents.letter_places import DeadLettersUnusable, Refused
+from agents.saying import say
+from agents.shipping import shipped, shipped_rules
+from controlplane.domain.causes import Cause
+from controlplane.domain.error_settings import DeadLetterSettings
+from controlplane.domain.levels import Saying
+from controlplane.domain.policy import Policy
+
+BOOTSTRAP = "bootstrap.servers"
+#: Unless `errors.dlq.producer.*` says otherwise: five minutes are long for a micro-batch.
+_DEFAULTS: Mapping[str, object] = {"client.id": "arrester", "message.timeout.ms": 30_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlace:
+    """A Kafka topic: at least once, with a header by which a record is known again."""
+
+    spark: SparkSession
+    settings: DeadLetterSettings
+    configuration: Mapping[str, Any]
+    policy: Policy
+    format: str = "kafka"
+    raw: bool = True
+    #: Spark tasks, and so producers, at a time.
+    producers: int = 4
+
+    @property
+    def topic(self) -> str:
+        """errors.dlq.topic.name"""
+        return str(self.settings.topic)
+
+    def prepare(self) -> None:
+        """Look for the client on the executors, and make the topic where it is missing."""
+        if BOOTSTRAP not in self.configuration:
+            raise DeadLettersUnusable(
+                f"errors.dlq.topic.name={self.topic!r}: errors.dlq.producer.{BOOTSTRAP} is not "
+                "given, and the source names no Kafka servers"
+            )
+        worker, context = shipped("letters"), self.spark.sparkContext
+        tasks = context.defaultParallelism
+        if not all(context.parallelize(range(tasks), tasks).map(worker.has_client).collect()):
+            raise DeadLettersUnusable(
+                f"errors.dlq.topic.name={self.topic!r}: an executor has no confluent-kafka; "
+                "install arrester[kafka] where the executors' Python is"
+            )
+        maker = worker.TopicMaker(
+            configuration=dict(self.configuration),
+            name=self.topic,
+            partitions=self.settings.partitions,
+            replication_factor=self.settings.replication_factor,
+        )
+        [(was_missing, wrong)] = context.parallelize([0], 1).map(maker).collect()
+        if wrong is not None:
+            raise DeadLettersUnusable(
+                f"errors.dlq.topic.name={self.topic!r} cannot be looked for, or made: {wrong}"
+            )
+        if was_missing:
+            say(Saying.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
+
+    def name(self, letters: DeadLetters) -> str:
+        """Return the topic."""
+        return f"topic {self.topic}"
+
+    def write(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
+        """Send the letters; the executors try again within the budget of retries."""
+        worker = shipped("letters")
+        converter = self.settings.converter
+        sender = worker.LetterSender(
+            topic=self.topic,
+            configuration=dict(self.configuration),
+            rules=shipped_rules(self.policy),
+            context_headers=self.settings.context_headers,
+            include_messages=self.settings.include_messages,
+            converter=None if converter is None else loaded(converter),
+        )
+        # Bytes, as the source gave them: a text of it may not be UTF-8.
+        frame = frame.withColumn("row", F.col("row").cast("binary"))
+        told = frame.coalesce(self.producers).mapInArrow(sender, worker.RESULT).collect()
+        return [
+            Refused(
+                task=row["task"],
+                failures=row["failures"],
+                waiting=row["waiting"],
+                problem=Problem(
+                    exception_class=row["exception_class"],
+                    message=row["message"],
+                    cause=Cause(names=tuple(row["names"])),
+                    attempts=row["attempts"],
+                ),
+            )
+            for row in told
+        ]
+
+
+def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy) -> TopicPlace:
+    """Return the place that the configuration names; the servers are the source's by default.
+
+    Raises DeadLettersUnusable for a topic that the source itself reads: its dead letters would
+    come back for ever.
+    """
+    configuration = {**_DEFAULTS, **settings.producer}
+    if "delivery.timeout.ms" in settings.producer:
+        del configuration["message.timeout.ms"]
+    sources = kafka_sources(source)
+    if BOOTSTRAP not in configuration:
+        servers = next((each.servers for each in sources if each.servers), frozenset())
+        configuration |= {BOOTSTRAP: ",".join(sorted(servers))} if servers else {}
+    place = TopicPlace(
+        spark=source.sparkSession, settings=settings, configuration=configuration, policy=policy
+    )
+    servers = servers_of(configuration.get(BOOTSTRAP))
+    if any(each.reads(place.topic, servers) for each in sources):
+        raise DeadLettersUnusable(
+            f"errors.dlq.topic.name={place.topic!r} is a topic that the pipeline reads: "
+            "its dead letters would come back as records"
+        )
+    return place

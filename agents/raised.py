@@ -1,0 +1,49 @@
+"""What the driver itself caught, of Python or of the JVM, in the words of a record's failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+
+from agents.diagnose import Problem, problem_of_jvm
+from agents.worker.describing import class_name, described
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import describe
+
+_OURS = str(Path(__file__).parent)
+
+
+def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) -> Problem:
+    """Return what is known of an exception that a call on the driver raised.
+
+    One of the JVM is known by its chain of causes too, wrappers looked through.
+    """
+    said = described(exc, ours=_OURS)
+    name, cause, stack = class_name(exc), describe(exc), said["stack"]
+    condition = cause.condition
+    thrown = _thrown(exc)
+    if thrown is not None:
+        java = problem_of_jvm(spark, thrown)
+        condition = java.condition or condition
+        names = dict.fromkeys((*java.cause.names, *cause.names))
+        cause = Cause(names=tuple(names), condition=java.cause.condition or condition)
+        name, stack = java.exception_class, java.stack
+    return Problem(
+        exception_class=name,
+        message=said["message"],
+        condition=condition,
+        stack=stack,
+        frame=said["frame"],
+        cause=cause,
+        attempts=attempts,
+    )
+
+
+def _thrown(exc: BaseException) -> Any:
+    if isinstance(exc, Py4JJavaError):
+        return exc.java_exception
+    return exc._origin if isinstance(exc, CapturedException) else None

@@ -1,0 +1,132 @@
+"""Dead letters as any Spark sink writes them: once, or known again; none is ever lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.deadletters import FOLDER
+from agents.handlers import LogAndContinue
+from agents.letter_places import DeadLettersUnusable
+from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
+from tests.agents.engine.bench import Bench, server_state, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+PATH = "errors.dlq.path"
+
+
+def check(row: Row) -> Row:
+    if row["value"] == "bad":
+        raise ValueError(f"bad at {row['position']}")
+    return row
+
+
+def waiting(bench: Bench) -> list[Path]:
+    return list((Path(bench.checkpoint) / FOLDER).glob("*"))
+
+
+def test_any_format_of_files_has_each_dead_letter_once_in_the_folder_of_its_day(
+    bench: Bench,
+) -> None:
+    bench.add(("a", 0, "bad"), ("a", 1, "x"), ("b", 0, "bad"))
+    bench.start(
+        bench.checking(check, LogAndContinue()),
+        errors_dlq_format="json",
+        errors_dlq_include_configs=True,
+    )
+    bench.wait_for_input()
+    bench.stop()
+
+    letters = bench.spark.read.json(str(bench.folder / "dlq")).collect()
+    assert sorted((row["task"], row["position"]) for row in letters) == [("a", 0), ("b", 0)]
+    assert all('"value":"bad"' in row["row"] for row in letters)
+    assert all(f"{check.__module__}.check" in row["configs"] for row in letters)
+    assert waiting(bench) == []
+    told = bench.outbox.of(RecordsDeadLettered)
+    assert {(each.task, each.count, each.format) for each in told} == {
+        ("a", 1, "json"),
+        ("b", 1, "json"),
+    }
+    [place] = {each.place for each in told}
+    assert list(Path(place).glob("*.json"))
+
+
+def test_a_table_gets_dead_letters_by_jdbc(bench: Bench) -> None:
+    url = f"jdbc:derby:{bench.folder / 'letters'};create=true"
+    keys: dict[str, Any] = {
+        "errors_dlq_format": "jdbc",
+        "errors_dlq_path": "",
+        "errors_dlq_options_url": url,
+        "errors_dlq_options_dbtable": "letters",
+        "errors_dlq_options_createTableColumnTypes": "task VARCHAR(512), id VARCHAR(32)",
+    }
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(bench.checking(check, LogAndContinue()), **keys)
+    bench.wait_for_input()
+    bench.stop()
+
+    reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
+    [letter] = reader.load().collect()
+    assert (letter["task"], letter["position"]) == ("a", 0)
+    [told] = bench.outbox.of(RecordsDeadLettered)
+    assert (told.place, told.format) == ("letters", "jdbc")
+
+
+def test_a_dead_letter_that_cannot_be_written_ends_the_run_and_the_next_one_writes_it(
+    bench: Bench,
+) -> None:
+    (bench.folder / "dlq").write_text("a file, where a folder is to be")
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(bench.checking(check, LogAndContinue()))
+    wait_until(lambda: bool(bench.deaths))
+
+    [death] = bench.deaths
+    assert death.failure is not None and death.failure.stage == "produce"
+    assert "dead letters cannot be written" in death.reason
+    assert bench.written() == []  # its micro-batch was decided, and not yet written
+    assert len(waiting(bench)) == 1
+
+    bench.deaths.clear()
+    (bench.folder / "dlq").unlink()
+    bench.start(bench.checking(check, LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+    [letter] = bench.dead_letters()
+    assert (letter["task"], letter["position"]) == ("a", 0)
+    assert bench.written() == [("a", 1)]
+    assert waiting(bench) == []
+    [failed] = bench.outbox.of(DeadLettersFailed)
+    assert (failed.task, failed.failures, failed.waiting) == ("a", 1, 1)
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert (task.counters.dlq_records_produced, task.counters.dlq_produce_failures) == (1, 1)
+    assert bench.outbox.of(ThreadDied)
+
+
+def test_after_continue_a_dead_letter_waits_for_the_next_one(bench: Bench) -> None:
+    (bench.folder / "dlq").write_text("a file, where a folder is to be")
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    handler = "agents.handlers.LogAndContinue"
+    bench.start(
+        bench.checking(check, LogAndContinue()), default_production_exception_handler=handler
+    )
+    wait_until(lambda: bench.written() == [("a", 1)])
+    assert len(waiting(bench)) == 1
+
+    (bench.folder / "dlq").unlink()
+    bench.add(("a", 2, "bad"))
+    wait_until(lambda: len(bench.dead_letters()) == 2)
+    bench.stop()
+    assert sorted(each["position"] for each in bench.dead_letters()) == [0, 2]
+    assert waiting(bench) == []
+    assert bench.deaths == []
+    assert [each.waiting for each in bench.outbox.of(DeadLettersFailed)] == [1]
+
+
+def test_a_format_that_spark_does_not_know_is_said_at_the_start(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    with pytest.raises(DeadLettersUnusable, match=r"errors\.dlq\.format='nosuchformat'"):
+        bench.start(bench.checking(check), errors_dlq_format="nosuchformat")

@@ -1,0 +1,182 @@
+"""Dead letters in a Kafka topic, of records as Spark's Kafka source gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+from agents.builder import define
+from agents.deadletters import FOLDER
+from agents.handlers import LogAndContinue
+from agents.kafka_source import KafkaSource, kafka_sources
+from agents.letter_places import DeadLettersUnusable
+from agents.pipeline import Pipeline
+from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
+from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
+from tests.agents.kafka_cluster import TOO_LARGE, KafkaCluster, headers_of, kafka
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+TOPIC = "letters"
+
+
+@pytest.fixture
+def cluster() -> Iterator[KafkaCluster]:
+    with kafka() as made:
+        made.make(TOPIC)
+        yield made
+
+
+def keys(cluster: KafkaCluster | None = None, **more: Any) -> dict[str, Any]:
+    servers = {} if cluster is None else {"errors_dlq_producer_bootstrap_servers": cluster.servers}
+    timeout = {"errors_dlq_producer_message_timeout_ms": 2_000}
+    return {"errors_dlq_topic_name": TOPIC, **servers, **timeout, **more}
+
+
+def parsing(bench: Bench, source: Any = None) -> Pipeline:
+    """Return a pipeline over Kafka's columns with all their defaults."""
+    return (
+        define("flights", kafka_source(bench) if source is None else source)
+        .deserialize(
+            "flight",
+            F.from_json(F.col("value").cast("string"), "delay INT"),
+            on_error=LogAndContinue(),
+        )
+        .write(sink_to(bench.folder / "out"))
+    )
+
+
+def test_a_record_of_kafka_becomes_a_dead_letter_with_its_own_bytes(
+    bench: Bench, cluster: KafkaCluster
+) -> None:
+    good = KafkaRecord(key=b"AA1", value=b'{"delay": 3}', partition=1, offset=7)
+    bad = KafkaRecord(
+        key=b"\xff\x01",
+        value=b'{"delay": "\xfe',
+        partition=2,
+        offset=8,
+        timestamp_ms=1_700_000_000_123,
+        headers=[("trace", b"\x00\xff"), ("empty", None)],
+    )
+    add_records(bench, good, bad)
+    bench.start(parsing(bench), **keys(cluster, errors_dlq_include_messages=True))
+    bench.wait_for_input()
+    bench.stop()
+
+    [message] = cluster.messages(TOPIC)
+    assert (message.key(), message.value()) == (bad.key, bad.value)
+    assert message.timestamp()[1] == bad.timestamp_ms
+    assert message.headers()[:2] == list(bad.headers)  # type: ignore[index]  # there are some
+    headers = headers_of(message)
+    assert headers["__connect.errors.topic"] == "flights"
+    assert headers["__connect.errors.partition"] == "2"
+    assert headers["__connect.errors.offset"] == "8"
+    assert headers["__connect.errors.task.id"] == "2"
+    assert headers["__connect.errors.stage"] == "VALUE_CONVERTER"
+    assert (
+        "BadRecord" in str(headers["__connect.errors.exception.class.name"])
+        or headers["__connect.errors.exception.message"]
+    )
+    assert '"offset":8' in str(headers["__arrester.row"])
+    [told] = bench.outbox.of(RecordsDeadLettered)
+    assert (told.task, told.first_position) == ("2", 8)
+    assert (told.place, told.format) == (f"topic {TOPIC}", "kafka")
+    assert not list((Path(bench.checkpoint) / FOLDER).glob("*"))
+    assert {task.id.key for task in bench.threads[0].tasks()} == {"2"}
+
+
+def test_a_refused_dead_letter_is_counted_and_waits_until_the_broker_takes_it(
+    bench: Bench, cluster: KafkaCluster
+) -> None:
+    bad = KafkaRecord(value=b"nope", partition=0, offset=1)
+    add_records(bench, bad)
+    cluster.refuse(TOO_LARGE)
+    bench.start(
+        parsing(bench),
+        **keys(cluster, production_exception_handler="agents.handlers.LogAndContinue"),
+    )
+    wait_until(lambda: bench.committed() == 0 or bool(bench.deaths))
+    assert bench.deaths == []
+    assert len(list((Path(bench.checkpoint) / FOLDER).glob("*"))) == 1
+    bench.stop()
+
+    bench.start(parsing(bench), **keys(cluster))
+    [message] = cluster.messages(TOPIC)
+    bench.stop()
+    assert message.value() == b"nope"
+    [failed] = bench.outbox.of(DeadLettersFailed)
+    assert (failed.task, failed.failures, failed.waiting) == ("0", 1, 1)
+
+
+class Topics(DataSource):
+    """Has a Kafka source's options: Spark's own connector is not on PyPI."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> str:
+        return "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
+
+    def simpleStreamReader(self, schema: Any) -> Nothing:
+        return Nothing()
+
+
+class Nothing(SimpleDataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+
+def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
+    bench: Bench, cluster: KafkaCluster
+) -> None:
+    bench.spark.dataSource.register(Topics)
+
+    def reading(**options: str) -> Pipeline:
+        reader = bench.spark.readStream.format("topics").options(**options)
+        return parsing(bench, reader.load().where("offset >= 0"))
+
+    servers = {"kafka.bootstrap.servers": cluster.servers}
+    for option in (
+        {"subscribe": f"flights,{TOPIC}"},
+        {"subscribePattern": "let.*"},
+        {"assign": f'{{"{TOPIC}": [0, 1]}}'},
+    ):
+        with pytest.raises(DeadLettersUnusable, match="is a topic that the pipeline reads"):
+            bench.start(reading(**servers, **option), **keys())
+    found = kafka_sources(reading(**servers, subscribe="flights").source)
+    assert found == [
+        KafkaSource(
+            servers=frozenset({cluster.servers}), topics=frozenset({"flights"}), pattern=None
+        )
+    ]
+    # The same name in another cluster is another topic.
+    assert not KafkaSource(
+        servers=frozenset({"elsewhere:9092"}), topics=frozenset({TOPIC}), pattern=None
+    ).reads(TOPIC, frozenset({cluster.servers}))
+
+
+def test_what_is_missing_for_a_topic_is_said_at_the_start(
+    bench: Bench, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_records(bench, KafkaRecord(value=b"{}"))
+    with pytest.raises(DeadLettersUnusable, match=r"errors\.dlq\.producer\.bootstrap\.servers"):
+        bench.start(parsing(bench), **keys())
+    missing = keys(cluster) | {"errors_dlq_topic_name": "missing"}
+    # The mock cluster makes no topics by request: so is a broker that refuses to.
+    with pytest.raises(DeadLettersUnusable, match="'missing' cannot be looked for, or made"):
+        bench.start(parsing(bench), **missing)
+
+    block = "import sys; sys.modules['confluent_kafka'] = None\n"
+    (bench.folder / "sitecustomize.py").write_text(block)
+    environment = bench.spark.sparkContext.environment
+    monkeypatch.setitem(environment, "PYTHONPATH", str(bench.folder))
+    with pytest.raises(DeadLettersUnusable, match="an executor has no confluent-kafka"):
+        bench.start(parsing(bench), **keys(cluster))
