@@ -45,8 +45,10 @@ def entries(
 
 
 def ask_waiting(pipe: Pipeline, stream: str) -> None:
-    """Ask, in one round trip with others, for the oldest entry of a stream and for their number."""
+    """Ask, in one round trip with others, for the oldest and the newest entry of a stream, and for
+    their number: three answers."""
     pipe.xrange(stream, count=1)
+    pipe.xrevrange(stream, count=1)
     pipe.xlen(stream)
 
 

@@ -41,6 +41,8 @@ class Environment:
     command_expiry_seconds: int
     retention_days: int
     replay_days: int
+    overload_seconds: int
+    overload_batches: int
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Environment:
@@ -60,6 +62,8 @@ class Environment:
             command_expiry_seconds=_whole(variables, "ARRESTER_COMMAND_EXPIRY_SECONDS", 900),
             retention_days=_whole(variables, "ARRESTER_RETENTION_DAYS", 30),
             replay_days=_whole(variables, "ARRESTER_REPLAY_DAYS", 30),
+            overload_seconds=_whole(variables, "ARRESTER_OVERLOAD_SECONDS", 30),
+            overload_batches=_whole(variables, "ARRESTER_OVERLOAD_BATCHES", 2000),
         )
 
 

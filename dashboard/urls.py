@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path, register_converter
 
-from dashboard import api_urls, live, probes
+from dashboard import api_urls, live, metrics, probes
 from dashboard.pages import (
     applications,
     commands,
@@ -100,5 +100,6 @@ urlpatterns = [
     path("logout", for_anybody(LogoutView.as_view()), name="logout"),
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),
+    path("metrics", metrics.Metrics.as_view(), name="metrics"),
     path("api/", include(api_urls)),
 ]

@@ -67,6 +67,7 @@ from controlplane.queries.lists import (
     stopped_by_group,
     tasks,
 )
+from controlplane.queries.metrics import Metrics, metrics
 from controlplane.queries.moments import AsOf, as_of, position
 from controlplane.queries.operations import health, lag, lags, quarantine
 from controlplane.queries.standing import (
@@ -84,12 +85,13 @@ from controlplane.queries.summaries import application, applications, overview, 
 __all__ = [
     "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "ApplicationMinute", "AsOf",
     "AuditFilter", "DeadLetterFilter", "FailureFilter", "Feed", "GroupDetail", "GroupFilter",
-    "Health", "Lag", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline", "Quarantined",
-    "Reach", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
-    "applications", "as_of", "audit", "command", "commands", "dead_letters", "event", "examples",
-    "failures", "feed", "group", "group_counts", "group_history", "group_occurrences", "groups",
-    "health", "heard", "held", "instance", "instances", "lag", "lags", "last_hours", "minutes",
-    "minutes_by_application", "neighbours", "open_commands", "overview", "past", "paused",
-    "people", "pipelines", "position", "positions", "quarantine", "quiet_groups", "stages",
-    "stopped_by_group", "task", "task_history", "tasks", "threads",
+    "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline",
+    "Quarantined", "Reach", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected",
+    "application", "applications", "as_of", "audit", "command", "commands", "dead_letters",
+    "event", "examples", "failures", "feed", "group", "group_counts", "group_history",
+    "group_occurrences", "groups", "health", "heard", "held", "instance", "instances", "lag",
+    "lags", "last_hours", "metrics", "minutes", "minutes_by_application", "neighbours",
+    "open_commands", "overview", "past", "paused", "people", "pipelines", "position", "positions",
+    "quarantine", "quiet_groups", "stages", "stopped_by_group", "task", "task_history", "tasks",
+    "threads",
 ]  # fmt: skip

@@ -86,6 +86,10 @@ class Lag(Answer, frozen=True, kw_only=True):
     waiting_seconds: float | None
     #: What is kept aside because it was not understood.
     quarantined: int
+    #: From the newest batch that is folded to the newest that waits, by when Redis took them.
+    fold_seconds: float | None = None
+    #: The agents were asked to count instead of to describe until the fold has caught up.
+    overloaded: bool = False
 
 
 class Summary(Answer, frozen=True, kw_only=True):

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import DatabaseError, InterfaceError
 
-from controlplane import broker, models, presence, store
-from controlplane.domain import keys
+from controlplane import broker, models, overload, presence, store
 from controlplane.domain.errors import NotFound
 from controlplane.queries import cursors
 from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach
@@ -33,40 +32,27 @@ def lag(application: str) -> Lag:
 def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
     now = datetime.now(UTC)
     aside = store.count_kept_aside()
-    waiting = _waiting([each.application for each in streams])
+    loads = _loads([each.application for each in streams])
     return tuple(
         Lag(
             application=each.application,
             sequence=each.sequence,
             generation=each.generation,
-            waiting=None if waiting is None else waiting[each.application][0],
-            waiting_seconds=None
-            if waiting is None
-            else _age(waiting[each.application][1], now=now),
+            waiting=None if load is None else load.waiting,
+            waiting_seconds=None if load is None else load.age(now=now),
             quarantined=aside.get(each.application, 0),
+            fold_seconds=None if load is None else load.behind(each.cursor),
+            overloaded=load is not None and load.overloaded,
         )
-        for each in streams
+        for each, load in zip(streams, loads, strict=True)
     )
 
 
-def _waiting(applications: Sequence[str]) -> dict[str, tuple[int, datetime | None]] | None:
-    """Return how many entries wait and since when, by application; None while Redis is away."""
+def _loads(applications: Sequence[str]) -> Sequence[overload.Load | None]:
     try:
-        with broker.client().pipeline(transaction=False) as pipe:
-            for application in applications:
-                broker.ask_waiting(pipe, keys.events(application))
-            answers = pipe.execute()
+        return overload.loads(applications)
     except broker.RedisError:
-        return None
-    found = {}
-    for application, oldest, count in zip(applications, answers[::2], answers[1::2], strict=True):
-        since = presence.added_at(oldest[0][0].decode()) if oldest else None
-        found[application] = (int(count), since)
-    return found
-
-
-def _age(since: datetime | None, *, now: datetime) -> float:
-    return 0.0 if since is None else max(0.0, (now - since).total_seconds())
+        return [None] * len(applications)
 
 
 def quarantine(

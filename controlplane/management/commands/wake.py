@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from controlplane import actions, broker, presence, tasks
+from controlplane import actions, broker, overload, presence, tasks
 from controlplane.celery import app
 from controlplane.domain import keys
 from controlplane.domain.errors import InvalidValue
@@ -112,8 +112,11 @@ class Waker:
 
     def _look_again(self, name: str) -> None:
         self.positions[name] = broker.last_id(self.redis, name) or "0-0"
+        application = keys.application_of(name)
+        # Here and not in a task: it is wanted most when no worker works.
+        overload.watch(application, now=datetime.now(UTC))
         if self.redis.xlen(name):
-            self._wake(keys.application_of(name))
+            self._wake(application)
 
     def _wake(self, application: str) -> None:
         """Have the application's stream folded, unless that is on its way."""

@@ -1,0 +1,86 @@
+"""How much waits to be folded, and what agents are asked to leave out until less does.
+
+Redis alone says it: when everything else is behind, or away, it is wanted most.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from django.conf import settings
+
+from controlplane import broker, presence
+from controlplane.domain import keys
+
+log = logging.getLogger(__name__)
+#: An overload ends where so much less than its limit waits: it does not come and go.
+CALM = 0.25
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits in the stream of an application."""
+
+    waiting: int
+    oldest: str | None
+    newest: str | None
+    #: The agents are asked to count instead of to describe.
+    overloaded: bool
+
+    def age(self, *, now: datetime) -> float:
+        """Return for how many seconds the oldest batch has waited; 0 when none does."""
+        if self.oldest is None:
+            return 0.0
+        return max(0.0, (now - presence.added_at(self.oldest)).total_seconds())
+
+    def behind(self, cursor: str) -> float:
+        """Return how many seconds of the stream are not folded yet, by a log's cursor."""
+        if self.newest is None or self.oldest is None:
+            return 0.0
+        # Before the first fold, and after Redis was emptied, the cursor says nothing.
+        since = max(presence.added_at(cursor), presence.added_at(self.oldest))
+        return max(0.0, (presence.added_at(self.newest) - since).total_seconds())
+
+
+def loads(applications: Sequence[str]) -> list[Load]:
+    """Return the load of each application, in one round trip; raises RedisError."""
+    with broker.client().pipeline(transaction=False) as pipe:
+        for application in applications:
+            broker.ask_waiting(pipe, keys.events(application))
+            pipe.exists(keys.overload(application))
+        answers = pipe.execute()
+    return [
+        Load(
+            waiting=int(waiting),
+            oldest=oldest[0][0].decode() if oldest else None,
+            newest=newest[0][0].decode() if newest else None,
+            overloaded=bool(exists),
+        )
+        for oldest, newest, waiting, exists in zip(*[iter(answers)] * 4, strict=True)
+    ]
+
+
+def watch(application: str, *, now: datetime) -> bool:
+    """Ask the application's agents to tell less, or no longer; return whether they are asked to.
+
+    What was asked is forgotten after OVERLOAD_SECONDS, unless it is asked again.
+    """
+    (load,) = loads([application])
+    limits = settings.ENVIRONMENT
+    share = CALM if load.overloaded else 1.0
+    too_much = (
+        load.waiting > limits.overload_batches * share
+        or load.age(now=now) > limits.overload_seconds * share
+    )
+    key = keys.overload(application)
+    if too_much:
+        level = keys.OverloadLevel.COUNTS
+        broker.client().set(key, level.value, ex=keys.OVERLOAD_SECONDS)
+    elif load.overloaded:
+        broker.client().delete(key)
+    if too_much is not load.overloaded:
+        word = "are asked to count only" if too_much else "describe again"
+        log.warning("%s: %s batches wait; its agents %s", application, load.waiting, word)
+    return too_much

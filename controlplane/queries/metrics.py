@@ -1,0 +1,65 @@
+"""What `/metrics` tells, in a fixed number of statements however much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from django.db.models import Count
+
+from controlplane import models, rows
+from controlplane.domain.states import (
+    ApplicationStatus,
+    CommandStatus,
+    InstanceStatus,
+    TaskStatus,
+)
+from controlplane.queries import operations
+from controlplane.queries.answers import Answer, Health, Lag
+
+Counted = Mapping[tuple[str, str], int]
+
+
+class Metrics(Answer, frozen=True, kw_only=True):
+    """The state of everything in numbers; what is counted is keyed by application and status."""
+
+    lags: tuple[Lag, ...]
+    health: Health
+    latched: Mapping[str, bool]
+    #: Failed records, ever.
+    failed: Mapping[str, int]
+    tasks: Counted
+    instances: Counted
+    commands: Counted
+    #: By application: instances that have not been heard.
+    lost: Mapping[str, int]
+
+
+def metrics() -> Metrics:
+    """Return what can be measured now."""
+    # First the applications: each of them has a lag by then.
+    known = rows.APPLICATIONS.load("true ORDER BY name", [])
+    names = [each.name for each in known]
+    lost = models.Instance.objects.filter(lost=True).values_list("application")
+    return Metrics(
+        lags=operations.lags(),
+        health=operations.health(),
+        latched={each.name: each.status is ApplicationStatus.LATCHED for each in known},
+        failed={each.name: each.failed for each in known},
+        tasks=_counted(models.Task, names, TaskStatus),
+        instances=_counted(models.Instance, names, InstanceStatus),
+        commands=_counted(models.Command, names, CommandStatus),
+        lost=dict.fromkeys(names, 0) | dict(lost.annotate(number=Count("*"))),
+    )
+
+
+def _counted(
+    model: type[models.Task] | type[models.Instance] | type[models.Command],
+    names: Sequence[str],
+    statuses: Iterable[StrEnum],
+) -> Counted:
+    """Return the number of rows by application and status, also those that are 0."""
+    words = [status.value for status in statuses]
+    found = model._default_manager.values_list("application", "status").annotate(number=Count("*"))
+    counted = {(application, status): number for application, status, number in found}
+    return {(name, word): counted.get((name, word), 0) for name in names for word in words}

@@ -1,0 +1,145 @@
+"""`/metrics`: the state of everything as Prometheus reads it. `docs/metrics.md` lists each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.utils import extend_schema
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+from rest_framework.request import Request
+
+from controlplane import queries
+from dashboard.api import View
+
+Sample = tuple[Sequence[str], float | None]
+
+
+class Metrics(View):
+    """Prometheus's page."""
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> HttpResponse:
+        """Return all metrics as they are now; a viewer's token is enough."""
+        registry = CollectorRegistry()
+        registry.register(Everything(queries.metrics()))
+        return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+class Everything(Collector):
+    """What one answer of `queries.metrics` comes to."""
+
+    def __init__(self, found: queries.Metrics) -> None:
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric with its samples."""
+        found, lags = self._found, self._found.lags
+        health = found.health
+        parts = {
+            "postgres": health.postgres,
+            "redis": health.redis,
+            "wake": health.wake,
+            "worker": health.worker,
+        }
+        yield _gauge(
+            "arrester_up",
+            "1 when a part of the server answers, else 0.",
+            ["part"],
+            (([name], float(reach.up)) for name, reach in parts.items()),
+        )
+        yield _gauge(
+            "arrester_application_latched",
+            "1 while the application is shut down until somebody starts it, else 0.",
+            ["application"],
+            (([name], float(latched)) for name, latched in found.latched.items()),
+        )
+        yield _gauge(
+            "arrester_tasks",
+            "Tasks that ever failed, by status.",
+            ["application", "status"],
+            ((key, number) for key, number in found.tasks.items()),
+        )
+        yield _gauge(
+            "arrester_instances",
+            "Instances that were ever heard of, by status.",
+            ["application", "status"],
+            ((key, number) for key, number in found.instances.items()),
+        )
+        yield _gauge(
+            "arrester_instances_lost",
+            "Instances that have not ended, and have not been heard.",
+            ["application"],
+            (([name], number) for name, number in found.lost.items()),
+        )
+        yield _gauge(
+            "arrester_commands",
+            "Commands that were ever issued, by status.",
+            ["application", "status"],
+            ((key, number) for key, number in found.commands.items()),
+        )
+        yield _counter(
+            "arrester_failed_records",
+            "Records whose fate was decided by a failure.",
+            (([name], number) for name, number in found.failed.items()),
+        )
+        yield _counter(
+            "arrester_events_folded",
+            "Events in the log: its newest position.",
+            (([lag.application], lag.sequence) for lag in lags),
+        )
+        yield _gauge(
+            "arrester_queue_batches",
+            "Batches of events that wait in Redis to be folded.",
+            ["application"],
+            (([lag.application], lag.waiting) for lag in lags),
+        )
+        yield _gauge(
+            "arrester_queue_age_seconds",
+            "For how long the oldest batch that is not folded has waited.",
+            ["application"],
+            (([lag.application], lag.waiting_seconds) for lag in lags),
+        )
+        yield _gauge(
+            "arrester_fold_lag_seconds",
+            "From the newest batch that is folded to the newest that waits.",
+            ["application"],
+            (([lag.application], lag.fold_seconds) for lag in lags),
+        )
+        yield _gauge(
+            "arrester_overloaded",
+            "1 while agents are asked to count failed records instead of describing them, else 0.",
+            ["application"],
+            (([lag.application], float(lag.overloaded)) for lag in lags),
+        )
+        yield _gauge(
+            "arrester_quarantined",
+            "What was not understood and waits to be put back.",
+            ["application"],
+            (([lag.application], lag.quarantined) for lag in lags),
+        )
+
+
+def _gauge(
+    name: str, meaning: str, labels: Sequence[str], samples: Iterable[Sample]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=labels)
+    _fill(family, samples)
+    return family
+
+
+def _counter(name: str, meaning: str, samples: Iterable[Sample]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, meaning, labels=["application"])
+    _fill(family, samples)
+    return family
+
+
+def _fill(family: Any, samples: Iterable[Sample]) -> None:
+    """Add samples; what is not known, while Redis is away, is left out."""
+    for labels, value in samples:
+        if value is not None:
+            family.add_metric(list(labels), value)
