@@ -241,6 +241,8 @@ class Runtime:
                 runs=runs,
                 spooled=self._opened.spool.events,
                 counted_only=self._opened.spool.told_briefly,
+                spool_bytes=self._opened.spool.size_bytes,
+                spool_since=self._opened.spool.oldest(),
             )
         )
 

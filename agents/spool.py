@@ -13,12 +13,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 from agents.brief import told_briefly
 from controlplane.domain import wire
 from controlplane.domain.events import Event, RecordFailed
+from controlplane.domain.ids import milliseconds
 
 log = logging.getLogger("arrester.spool")
 
@@ -202,6 +204,18 @@ class Spool:
     def size_bytes(self) -> int:
         """The size of what waits, packed."""
         return self._bytes
+
+    def oldest(self) -> datetime | None:
+        """When the oldest batch that waits was made, as its id says; None when nothing waits."""
+        try:
+            with self._lock:
+                query = "SELECT id FROM batch ORDER BY number LIMIT 1"
+                row = self._database.execute(query).fetchone()
+        except sqlite3.Error:
+            return None
+        if row is None:
+            return None
+        return datetime.fromtimestamp(milliseconds(UUID(bytes=row[0])) / 1000, UTC)
 
     def is_empty(self) -> bool:
         """Whether nothing waits; False as well when the disk does not say."""

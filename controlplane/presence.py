@@ -10,6 +10,7 @@ import msgspec
 
 from controlplane import broker
 from controlplane.domain import keys
+from controlplane.domain.wire import Heartbeat
 
 #: Three looks missed: nobody can say what was in Redis meanwhile.
 GAP = timedelta(seconds=15)
@@ -41,6 +42,46 @@ def heard(application: str, instances: Collection[UUID]) -> set[UUID]:
     asked = list(instances)
     found = broker.client().mget([keys.heartbeat(application, id) for id in asked])
     return {id for id, beat in zip(asked, found, strict=True) if beat is not None}
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """A heartbeat, and when it came: by the server's clock, from what is left of its life."""
+
+    heard_at: datetime
+    #: None when it was not understood.
+    said: Heartbeat | None
+
+    @property
+    def skew(self) -> timedelta | None:
+        """How far the instance's clock is ahead of ours; negative when it is behind."""
+        return None if self.said is None else self.said.at - self.heard_at
+
+
+def beats(instances: Collection[tuple[str, UUID]]) -> dict[UUID, Beat] | None:
+    """Return the heartbeats that live, in one round trip; None while Redis is away."""
+    asked = list(instances)
+    try:
+        with broker.client().pipeline(transaction=True) as pipe:
+            for application, id in asked:
+                pipe.get(keys.heartbeat(application, id))
+                pipe.pttl(keys.heartbeat(application, id))
+            found = pipe.execute()
+    except broker.RedisError:
+        return None
+    now = datetime.now(UTC)
+    life = timedelta(seconds=keys.LOST_AFTER_SECONDS)
+    return {
+        id: Beat(heard_at=now - life + timedelta(milliseconds=left), said=_said(text))
+        for (_, id), text, left in zip(asked, found[::2], found[1::2], strict=True)
+        if text is not None and left >= 0
+    }
+
+
+def _said(text: bytes) -> Heartbeat | None:
+    try:
+        return msgspec.json.decode(text, type=Heartbeat)
+    except msgspec.DecodeError:
+        return None
 
 
 def is_folded(application: str, *, now: datetime) -> bool:

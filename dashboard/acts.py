@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.urls import reverse
+
 from controlplane.domain.events import (
     CommandIssued,
     ErrorGroupMuted,
@@ -13,6 +15,8 @@ from controlplane.domain.events import (
     StoredEvent,
 )
 from controlplane.domain.groups import PERIODS
+from controlplane.domain.names import task_digest
+from controlplane.domain.stream import task_id
 from dashboard import words
 
 
@@ -58,3 +62,22 @@ def about(stored: StoredEvent) -> str:
     if command is not None and not isinstance(data, CommandIssued):
         return f"command {command}"
     return stored.application
+
+
+def url(stored: StoredEvent) -> str:
+    """Return the page of what an act was done to; empty where it has none."""
+    data, run = stored.event.data, stored.event.run
+    command = getattr(data, "command", None)
+    if command is not None:
+        return reverse("command", args=[command])
+    fingerprint: str | None = getattr(data, "fingerprint", None)
+    if fingerprint:
+        return f"{reverse('error', args=[stored.application, fingerprint])}?tab=notes"
+    key: str | None = getattr(data, "task", None)
+    if run is not None:
+        return reverse("task", args=[task_id(stored.application, run, key).digest])
+    pipeline, checkpoint = getattr(data, "pipeline", None), getattr(data, "checkpoint", None)
+    if pipeline and checkpoint:
+        digest = task_digest(stored.application, pipeline, checkpoint, key)
+        return reverse("task", args=[digest])
+    return reverse("application", args=[stored.application])

@@ -8,14 +8,19 @@ from django.urls import include, path, register_converter
 from dashboard import api_urls, live, metrics, probes
 from dashboard.pages import (
     applications,
+    audit,
     commands,
     confirm,
+    dead_letters,
     errors,
     exports,
     groups,
+    held,
+    instances,
     overview,
     quarantine,
     resuming,
+    settings,
     tasks,
 )
 from dashboard.people import for_anybody
@@ -90,6 +95,18 @@ urlpatterns = [
     path("export/<slug:what>.<slug:form>", exports.export, name="export"),
     path("commands", commands.commands, name="commands"),
     path("commands/<uuid:id>", commands.command, name="command"),
+    path("dead-letters", dead_letters.dead_letters, name="dead-letters"),
+    path(
+        "dead-letters/<str:application>/<int:sequence>",
+        dead_letters.dead_letter,
+        name="dead-letter",
+    ),
+    path("held", held.held, name="held"),
+    path("audit", audit.audit, name="audit"),
+    path("instances", instances.instances, name="instances"),
+    path("settings", settings.settings, name="settings"),
+    path("settings/accounts", settings.create, name="create-account"),
+    path("settings/accounts/<slug:verb>", settings.change, name="change-account"),
     path("quarantine", quarantine.quarantine, name="quarantine"),
     path("live", live.live, name="live"),
     path(

@@ -104,7 +104,7 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
         case TaskResumed() | TaskRestarted():
             return replace(state, status=TaskStatus.RUNNING, position=None, **moved)
         case RecordsHeld():
-            return replace(state, held=event.held)
+            return replace(state, held=event.held, held_from=event.first_position)
         case FailuresCounted() | RetriesCounted() | RecordsDeadLettered() | DeadLettersFailed():
             return state
 

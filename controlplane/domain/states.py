@@ -105,6 +105,8 @@ class TaskState(State, frozen=True, kw_only=True):
     status_sequence: int = 0
     failure_sequence: int = 0
     held: int = 0
+    #: The position of the first of them.
+    held_from: int | None = None
     #: Failed records, recurrences not counted.
     failed: int = 0
     counters: Counters = Counters()

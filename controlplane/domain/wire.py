@@ -72,6 +72,9 @@ class Heartbeat(Data, frozen=True, kw_only=True):
     spooled: Count = 0
     #: Failed records that it has counted instead of described so far.
     counted_only: Count = 0
+    #: How large those events are, packed, and when the oldest of them was made.
+    spool_bytes: Count = 0
+    spool_since: Moment | None = None
     #: How its tasks that do not run stand, as `drift.standing` has it; None: it does not say.
     standing: str | None = None
 

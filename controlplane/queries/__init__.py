@@ -34,6 +34,8 @@ from controlplane.queries.answers import (
     Pipeline,
     Quarantined,
     Reach,
+    Running,
+    Storage,
     Summary,
     TaskDetail,
     TaskFilter,
@@ -69,12 +71,12 @@ from controlplane.queries.lists import (
 )
 from controlplane.queries.metrics import Metrics, metrics
 from controlplane.queries.moments import AsOf, as_of, position
-from controlplane.queries.operations import health, lag, lags, quarantine
+from controlplane.queries.operations import health, lag, lags, quarantine, storage
+from controlplane.queries.running import held, held_in_all, running
 from controlplane.queries.standing import (
     command,
     commands,
     group,
-    held,
     instance,
     instances,
     task,
@@ -86,12 +88,12 @@ __all__ = [
     "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "ApplicationMinute", "AsOf",
     "AuditFilter", "DeadLetterFilter", "FailureFilter", "Feed", "GroupDetail", "GroupFilter",
     "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline",
-    "Quarantined", "Reach", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected",
-    "application", "applications", "as_of", "audit", "command", "commands", "dead_letters",
-    "event", "examples", "failures", "feed", "group", "group_counts", "group_history",
-    "group_occurrences", "groups", "health", "heard", "held", "instance", "instances", "lag",
-    "lags", "last_hours", "metrics", "minutes", "minutes_by_application", "neighbours",
-    "open_commands", "overview", "past", "paused", "people", "pipelines", "position", "positions",
-    "quarantine", "quiet_groups", "stages", "stopped_by_group", "task", "task_history", "tasks",
-    "threads",
+    "Quarantined", "Reach", "Running", "Storage", "Summary", "TaskDetail", "TaskFilter", "accounts",
+    "affected", "application", "applications", "as_of", "audit", "command", "commands",
+    "dead_letters", "event", "examples", "failures", "feed", "group", "group_counts",
+    "group_history", "group_occurrences", "groups", "health", "heard", "held", "held_in_all",
+    "instance", "instances", "lag", "lags", "last_hours", "metrics", "minutes",
+    "minutes_by_application", "neighbours", "open_commands", "overview", "past", "paused", "people",
+    "pipelines", "position", "positions", "quarantine", "quiet_groups", "running", "stages",
+    "stopped_by_group", "storage", "task", "task_history", "tasks", "threads",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from controlplane.domain.states import (
     ApplicationState,
     CommandState,
     GroupState,
+    InstanceState,
     TaskState,
     ThreadState,
 )
@@ -200,6 +201,21 @@ class Account(Answer, frozen=True, kw_only=True):
     last_login: datetime | None
 
 
+class Running(Answer, frozen=True, kw_only=True):
+    """An instance of any application, and what its heartbeat says; None where it has none."""
+
+    state: InstanceState
+    heard_at: datetime | None = None
+    #: How far its clock is ahead of the server's, in seconds.
+    skew_seconds: float | None = None
+    #: Events that it has told and the server has not confirmed: number, bytes, the oldest's time.
+    spooled: int | None = None
+    spool_bytes: int | None = None
+    spool_since: datetime | None = None
+    #: Failed records that it counted instead of describing them.
+    counted_only: int | None = None
+
+
 class Affected(Answer, frozen=True, kw_only=True):
     """The tasks whose records failed for one cause, and how many of each."""
 
@@ -266,6 +282,18 @@ class Health(Answer, frozen=True, kw_only=True):
     def well(self) -> bool:
         """Whether everything is there."""
         return self.postgres.up and self.redis.up and self.wake.up and self.worker.up
+
+
+class Storage(Answer, frozen=True, kw_only=True):
+    """How much is kept: estimates of PostgreSQL, sizes with indexes."""
+
+    events: int
+    event_bytes: int
+    body_bytes: int
+    view_bytes: int
+    #: The first day of the log.
+    oldest: datetime | None
+    command_expiry_seconds: int
 
 
 class Overview(Answer, frozen=True, kw_only=True):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from django.db import DatabaseError, InterfaceError
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
 
-from controlplane import broker, models, overload, presence, store
+from controlplane import broker, models, overload, presence, projections, store
 from controlplane.domain.errors import NotFound
 from controlplane.queries import cursors
-from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach
+from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach, Storage
 
 #: Wake and the workers are seen every 5 s.
 SILENT_AFTER = timedelta(seconds=30)
@@ -95,6 +96,37 @@ def health() -> Health:
         redis=redis,
         wake=_process("wake", seen, now=now),
         worker=_process("worker", seen, now=now),
+    )
+
+
+def storage() -> Storage:
+    """Return how much is kept, as PostgreSQL estimates it: counting would take long."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT split_part(parent.relname, '_', 1), parent.relname,"
+            " sum(greatest(part.reltuples, 0)), sum(pg_total_relation_size(part.oid)),"
+            " min(substring(part.relname from '_(\\d{8})$'))"
+            " FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid"
+            " JOIN pg_class parent ON parent.oid = inhparent"
+            " WHERE parent.relname IN ('event', 'event_body') AND part.relkind = 'r'"
+            " AND pg_relation_size(part.oid) > 0 GROUP BY 1, 2"
+        )
+        logs = {row[1]: row[2:] for row in cursor.fetchall()}
+        tables = [model._meta.db_table for model in projections.VIEWS]
+        cursor.execute(
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
+            " WHERE relname = ANY(%s::text[]) AND relkind = 'r'",
+            [tables],
+        )
+        (views,) = cursor.fetchone()
+    events, event_bytes, oldest = logs.get("event", (0, 0, None))
+    return Storage(
+        events=int(events),
+        event_bytes=int(event_bytes),
+        body_bytes=int(logs.get("event_body", (0, 0, None))[1]),
+        view_bytes=int(views or 0),
+        oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
+        command_expiry_seconds=settings.ENVIRONMENT.command_expiry_seconds,
     )
 
 

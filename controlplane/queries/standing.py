@@ -79,14 +79,6 @@ def task_state(digest: str) -> TaskState:
     return found[0]
 
 
-def held(application: str | None = None) -> tuple[TaskState, ...]:
-    """Return the tasks that hold records, most records first."""
-    where = (
-        "held > 0 AND (%s::text IS NULL OR application = %s) ORDER BY held DESC, digest LIMIT %s"
-    )
-    return tuple(rows.TASKS.load(where, [application, application, cursors.MOST_ROWS]))
-
-
 def group(application: str, fingerprint: str) -> GroupDetail:
     """Return an error group; raise NotFound."""
     found = rows.GROUPS.load("application = %s AND fingerprint = %s", [application, fingerprint])

@@ -14,7 +14,10 @@ from dashboard import acts
 from dashboard.templatetags.arrester import icon
 
 register = template.Library()
+register.filter("act_about", acts.about)
+register.filter("act_url", acts.url)
 register.filter("act_words", acts.words_of)
+_ACCOUNT_WORDS = {"ROLE_CHANGED": "given the role", "PASSWORD_RESET": "given a new password"}
 _WIDTH, _HEIGHT = 4, 20
 
 
@@ -43,6 +46,20 @@ def hours(last: Mapping[tuple[str, str], Sequence[int]], group: GroupState) -> S
         f"{total:,} failed in 24 hours, at most {top:,} in one",
         path,
     )
+
+
+@register.filter
+def account_word(act: str) -> str:
+    """Return what was done with an account, as the end of a sentence."""
+    return _ACCOUNT_WORDS.get(act, act.lower())
+
+
+@register.filter
+def skew(seconds: float) -> str:
+    """Return how far a clock is ahead or behind."""
+    if abs(seconds) < 1:
+        return "within 1 s"
+    return f"{abs(seconds):,.0f} s {'ahead' if seconds > 0 else 'behind'}"
 
 
 @register.filter

@@ -227,7 +227,7 @@ def test_the_grid_shows_stopped_tasks_first(redis: Redis) -> None:
     overview = queries.overview()
     assert [each.id for each in overview.stopped] == [JFK]
     assert [each.state.name for each in overview.applications] == [APPLICATION]
-    assert [each.id for each in queries.held()] == [JFK]
+    assert [each.id for each in queries.held().rows] == [JFK]
 
 
 def test_lag_says_what_waits_and_for_how_long(redis: Redis) -> None:

@@ -1,0 +1,81 @@
+"""Instances of all applications as they are heard, and tasks by what they hold."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from controlplane import presence, rows
+from controlplane.domain.states import InstanceState, TaskState
+from controlplane.queries import cursors
+from controlplane.queries.answers import Page, Running
+from controlplane.queries.standing import LIVES, OVER
+
+_STARTED = "coalesce(started_at, to_timestamp(0))"
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def running(
+    application: str | None = None,
+    *,
+    ended: bool = False,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[Running]:
+    """Return the instances that live, with `ended` the others; those that began last first."""
+    before = cursors.unpack(cursor, tuple[datetime, UUID])
+    where, parameters = cursors.where({"application": application}, f"{_STARTED}, id", before)
+    which = f"NOT {LIVES}" if ended else LIVES
+    found = rows.INSTANCES.load(
+        f"{where} AND {which} ORDER BY {_STARTED} DESC, id DESC LIMIT %s",
+        [*parameters, OVER, cursors.bounded(limit) + 1],
+    )
+    page = cursors.page(
+        found, limit=limit, key=lambda each: (each.started_at or _BEGINNING, each.id)
+    )
+    beats = presence.beats([(each.application, each.id) for each in page.rows]) or {}
+    return Page(
+        rows=tuple(_running(each, beats.get(each.id)) for each in page.rows), next=page.next
+    )
+
+
+def _running(state: InstanceState, beat: presence.Beat | None) -> Running:
+    if beat is None or beat.said is None:
+        return Running(state=state, heard_at=None if beat is None else beat.heard_at)
+    return Running(
+        state=state,
+        heard_at=beat.heard_at,
+        skew_seconds=None if beat.skew is None else beat.skew.total_seconds(),
+        spooled=beat.said.spooled,
+        spool_bytes=beat.said.spool_bytes,
+        spool_since=beat.said.spool_since,
+        counted_only=beat.said.counted_only,
+    )
+
+
+def held(
+    application: str | None = None, *, cursor: str | None = None, limit: int = 50
+) -> Page[TaskState]:
+    """Return the tasks that hold records, most records first."""
+    before = cursors.unpack(cursor, tuple[int, UUID])
+    where, parameters = cursors.where({"application": application}, "held, digest", before)
+    found = rows.TASKS.load(
+        f"held > 0 AND {where} ORDER BY held DESC, digest DESC LIMIT %s",
+        [*parameters, cursors.bounded(limit) + 1],
+    )
+    return cursors.page(found, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
+
+
+def held_in_all(application: str | None = None) -> tuple[int, int]:
+    """Return how many records are held, and by how many tasks."""
+    where, parameters = cursors.where({"application": application}, "digest", None)
+    with connection.cursor() as statement:
+        statement.execute(
+            f"SELECT coalesce(sum(held), 0), count(*) FROM task WHERE held > 0 AND {where}",
+            parameters,
+        )
+        found: tuple[Any, Any] = statement.fetchone()
+    return int(found[0]), int(found[1])

@@ -1,0 +1,30 @@
+"""Who did what: every act of a person, from all logs and of all accounts."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from controlplane import queries
+from dashboard import filters
+from dashboard.people import Person, for_people
+from dashboard.shell import Place, page
+
+
+@for_people
+def audit(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show what people did, newest first, filtered by the URL."""
+    wanted = filters.of_audit(request.GET, now=timezone.now())
+    place = Place(
+        template="dashboard/audit.html",
+        section="audit",
+        title="Audit",
+        url=request.get_full_path(),
+        shows=wanted.application or "",
+    )
+    context = filters.form(request.GET, filters.AUDIT_FIELDS) | {
+        "acts": queries.audit(wanted, cursor=request.GET.get("after")),
+        "people": queries.people(),
+        "kinds": list(queries.ACT_KINDS),
+    }
+    return page(request, who, place, context)

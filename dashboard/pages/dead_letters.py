@@ -1,0 +1,58 @@
+"""Skipped records that were kept at a place: the list, and one entry with what the server holds."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from controlplane import queries
+from controlplane.domain.errors import NotFound
+from controlplane.domain.events import RecordsDeadLettered
+from controlplane.domain.stream import task_id
+from dashboard import filters, record
+from dashboard.people import Person, for_people
+from dashboard.shell import Place, page
+
+
+@for_people
+def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show dead letters, newest first, filtered by the URL."""
+    wanted = filters.of_dead_letters(request.GET, now=timezone.now())
+    place = Place(
+        template="dashboard/dead_letters.html",
+        section="dead-letters",
+        title="Dead letters",
+        url=request.get_full_path(),
+        shows=wanted.application or "",
+    )
+    context = filters.form(request.GET, filters.DEAD_LETTER_FIELDS) | {
+        "letters": queries.dead_letters(wanted, cursor=request.GET.get("after")),
+        "task": queries.task(wanted.task).state if wanted.task else None,
+    }
+    return page(request, who, place, context)
+
+
+@for_people
+def dead_letter(request: HttpRequest, who: Person, application: str, sequence: int) -> HttpResponse:
+    """Show some dead letters: where they are, and those that were told in full."""
+    stored = queries.event(application, sequence)
+    run, data = stored.event.run, stored.event.data
+    if not isinstance(data, RecordsDeadLettered) or run is None:
+        raise NotFound(f"there are no dead letters at {application} @ {sequence}")
+    task = task_id(application, run, data.task)
+    place = Place(
+        template="dashboard/dead_letter.html",
+        section="dead-letters",
+        title="Dead letters",
+        url=request.get_full_path(),
+        shows=application,
+    )
+    told = queries.examples(stored, task.digest)
+    context = {
+        "stored": stored,
+        "letters": data,
+        "task": task,
+        "examples": [(each, record.shown(each)) for each in told],
+        "untold": max(0, data.count - len(told)),
+    }
+    return page(request, who, place, context)

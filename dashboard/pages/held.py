@@ -1,0 +1,30 @@
+"""What tasks hold back, the most first."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+
+from controlplane import queries
+from dashboard import filters
+from dashboard.people import Person, for_people
+from dashboard.shell import Place, page
+
+
+@for_people
+def held(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show the tasks that hold records, filtered by the URL."""
+    application = request.GET.get("application") or None
+    place = Place(
+        template="dashboard/held.html",
+        section="held",
+        title="Held records",
+        url=request.get_full_path(),
+        shows=application or "",
+    )
+    records, tasks = queries.held_in_all(application)
+    context = filters.form(request.GET, ("application",)) | {
+        "tasks": queries.held(application, cursor=request.GET.get("after")),
+        "records": records,
+        "in_all": tasks,
+    }
+    return page(request, who, place, context)

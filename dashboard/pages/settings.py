@@ -1,0 +1,89 @@
+"""Who may do what, which applications may run, and how long things are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from controlplane import actions, queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.roles import Role
+from dashboard.people import Person, for_admins, for_people, note_positions
+from dashboard.shell import Notice, Place, page
+
+
+@for_people
+def settings(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show settings; accounts only to admins."""
+    return _show(request, who)
+
+
+def _show(
+    request: HttpRequest, who: Person, *, notice: Notice | None = None, password: str = ""
+) -> HttpResponse:
+    place = Place(
+        template="dashboard/settings.html",
+        section="settings",
+        title="Settings",
+        url=reverse("settings"),
+    )
+    context = {
+        "accounts": queries.accounts() if who.decides else (),
+        "roles": [role.value for role in Role],
+        "summaries": queries.applications(),
+        "storage": queries.storage(),
+        "password": password,
+        "account": request.POST.get("name", "") if password else "",
+    }
+    answer = page(request, who, place, context, notice=notice)
+    if "HX-Request" in request.headers and request.method == "POST":
+        answer["HX-Trigger"] = "arrester:done"
+    return answer
+
+
+@require_POST
+@for_admins
+def create(request: HttpRequest, who: Person) -> HttpResponse:
+    """Make an account; its password is shown once."""
+    name, role = request.POST.get("name", "").strip(), _role(request)
+    return _done(request, who, lambda: actions.create_account(name, role, actor=who.name))
+
+
+@require_POST
+@for_admins
+def change(request: HttpRequest, who: Person, verb: str) -> HttpResponse:
+    """Change an account: its role, its password, whether it may log in."""
+    name = request.POST.get("name", "")
+    match verb:
+        case "role":
+            role = _role(request)
+            return _done(request, who, lambda: actions.change_role(name, role, actor=who.name))
+        case "password":
+            return _done(request, who, lambda: actions.reset_password(name, actor=who.name))
+        case "deactivate":
+            return _done(request, who, lambda: actions.deactivate_account(name, actor=who.name))
+        case _:
+            return _done(request, who, lambda: actions.activate_account(name, actor=who.name))
+
+
+def _role(request: HttpRequest) -> Role:
+    text = request.POST.get("role", "")
+    if text not in list(Role):
+        raise InvalidValue("role", text[:50], ", ".join(Role))
+    return Role(text)
+
+
+def _done(request: HttpRequest, who: Person, do: Callable[[], str | None]) -> HttpResponse:
+    try:
+        password = do() or ""
+        notice = None
+    except InvalidValue as wrong:
+        password, notice = "", Notice(text=f"{wrong}.", bad=True)
+    if "HX-Request" not in request.headers and not password and notice is None:
+        return redirect("settings")
+    note_positions(request)
+    return _show(request, who, notice=notice, password=password)
