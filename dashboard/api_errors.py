@@ -20,6 +20,7 @@ from controlplane.domain.errors import (
     MalformedBatch,
     NotFound,
     NotVerified,
+    RedisAway,
 )
 
 STATUS_CODES: dict[type[ArresterError], int] = {
@@ -31,6 +32,7 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     InvalidValue: 400,
     MalformedBatch: 400,
     NotFound: 404,
+    RedisAway: 503,
     NotVerified: 409,
 }
 NOT_A_VALUE = "a value that PostgreSQL cannot hold: a NUL, or a number too large"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from dashboard import api, api_groups, api_parts
+from dashboard import api, api_groups, api_lists, api_parts
 
 urlpatterns = [
     path("applications", api.Applications.as_view(), name="api-applications"),
@@ -36,6 +36,10 @@ urlpatterns = [
         api_groups.GroupHistory.as_view(),
         name="api-group-history",
     ),
+    path("audit", api_lists.Audit.as_view(), name="api-audit"),
+    path("dead-letters", api_lists.DeadLetters.as_view(), name="api-dead-letters"),
+    path("held", api_lists.Held.as_view(), name="api-held"),
+    path("instances", api_lists.EveryInstance.as_view(), name="api-every-instance"),
     path("notes", api_groups.Notes.as_view(), name="api-notes"),
     path("resume", api_groups.ResumeMany.as_view(), name="api-resume-many"),
     path("commands", api.Commands.as_view(), name="api-commands"),

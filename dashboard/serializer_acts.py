@@ -9,6 +9,7 @@ from rest_framework import serializers
 from controlplane import queries
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.groups import PERIODS, GroupAct
+from controlplane.domain.states import InstanceStatus
 from dashboard import acts
 from dashboard.serializers import Command, PageQuery, choices
 
@@ -162,3 +163,33 @@ class Resumed(serializers.Serializer[Any]):
     task = serializers.CharField(source="task.digest")
     command = Command(allow_null=True)
     refused = serializers.CharField(help_text="Why the state forbids it; empty where it does not.")
+
+
+class RunningQuery(PageQuery):
+    """Which instances to list."""
+
+    application = serializers.CharField(required=False)
+    ended = serializers.BooleanField(required=False, default=False)
+
+
+class Running(serializers.Serializer[Any]):
+    """An instance, and what its heartbeat says; null where none is heard."""
+
+    id = serializers.UUIDField(source="state.id")
+    application = serializers.CharField(source="state.application")
+    host = serializers.CharField(source="state.host")
+    pid = serializers.IntegerField(source="state.pid")
+    status = serializers.ChoiceField(choices(InstanceStatus), source="state.status.value")
+    lost = serializers.BooleanField(source="state.lost")
+    started_at = serializers.DateTimeField(source="state.started_at", allow_null=True)
+    versions = serializers.DictField(source="state.versions")
+    heard_at = serializers.DateTimeField(allow_null=True)
+    skew_seconds = serializers.FloatField(
+        allow_null=True, help_text="How far its clock is ahead of the server's."
+    )
+    spooled = serializers.IntegerField(allow_null=True, help_text="Events not yet confirmed.")
+    spool_bytes = serializers.IntegerField(allow_null=True)
+    spool_since = serializers.DateTimeField(allow_null=True)
+    counted_only = serializers.IntegerField(
+        allow_null=True, help_text="Failed records counted instead of described."
+    )

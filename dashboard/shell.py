@@ -20,7 +20,12 @@ SECTIONS = (
     ("tasks", "Tasks"),
     ("errors", "Errors"),
     ("commands", "Commands"),
+    ("dead-letters", "Dead letters"),
+    ("held", "Held"),
+    ("instances", "Instances"),
+    ("audit", "Audit"),
     ("quarantine", "Quarantine"),
+    ("settings", "Settings"),
 )
 #: A batch that waits longer than this to be folded is worth a banner.
 BEHIND_SECONDS = 5.0

@@ -22,6 +22,7 @@ from dashboard.pages import (
     resuming,
     settings,
     tasks,
+    testing,
 )
 from dashboard.people import for_anybody
 
@@ -95,6 +96,9 @@ urlpatterns = [
     path("export/<slug:what>.<slug:form>", exports.export, name="export"),
     path("commands", commands.commands, name="commands"),
     path("commands/<uuid:id>", commands.command, name="command"),
+    path("commands/<uuid:id>/cancel", commands.cancel, name="cancel-command"),
+    path("commands/<uuid:id>/note", commands.note, name="note-on-command"),
+    path("test-error", testing.send, name="test-error"),
     path("dead-letters", dead_letters.dead_letters, name="dead-letters"),
     path(
         "dead-letters/<str:application>/<int:sequence>",

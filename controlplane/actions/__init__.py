@@ -38,12 +38,13 @@ from controlplane.actions.groups import (
     note_on_group,
     note_on_task,
 )
+from controlplane.actions.testing import send_test_error
 from controlplane.actions.watching import sighted, watch
 
 __all__ = [
     "MOST_AT_ONCE", "AccountAct", "Resumed", "act_on_group", "activate_account", "cancel_command",
     "change_role", "create_account", "deactivate_account", "issue_command", "note_on_command",
     "note_on_group", "note_on_task", "open_application", "pause_task", "reset_password",
-    "restart_task", "resume_task", "resume_task_at", "resume_tasks", "shut_down_application",
-    "sighted", "skip_record", "start_application", "watch",
+    "restart_task", "resume_task", "resume_task_at", "resume_tasks", "send_test_error",
+    "shut_down_application", "sighted", "skip_record", "start_application", "watch",
 ]  # fmt: skip

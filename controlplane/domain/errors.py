@@ -52,6 +52,10 @@ class GroupRefused(ArresterError):
         self.sequence = sequence
 
 
+class RedisAway(ArresterError):
+    """Redis does not answer, and this cannot wait for it; try again when it is back."""
+
+
 class NotFound(ArresterError):
     """There is no such thing, or not any more; the message names it."""
 

@@ -13,6 +13,7 @@ from controlplane.queries.acts import (
     audit,
     dead_letters,
     examples,
+    notes_on_command,
     people,
 )
 from controlplane.queries.answers import (
@@ -93,7 +94,7 @@ __all__ = [
     "dead_letters", "event", "examples", "failures", "feed", "group", "group_counts",
     "group_history", "group_occurrences", "groups", "health", "heard", "held", "held_in_all",
     "instance", "instances", "lag", "lags", "last_hours", "metrics", "minutes",
-    "minutes_by_application", "neighbours", "open_commands", "overview", "past", "paused", "people",
-    "pipelines", "position", "positions", "quarantine", "quiet_groups", "running", "stages",
-    "stopped_by_group", "storage", "task", "task_history", "tasks", "threads",
+    "minutes_by_application", "neighbours", "notes_on_command", "open_commands", "overview", "past",
+    "paused", "people", "pipelines", "position", "positions", "quarantine", "quiet_groups",
+    "running", "stages", "stopped_by_group", "storage", "task", "task_history", "tasks", "threads",
 ]  # fmt: skip

@@ -99,6 +99,11 @@ def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Ac
     ]
 
 
+def notes_on_command(command: UUID) -> tuple[StoredEvent, ...]:
+    """Return the notes on a command, newest first."""
+    return tuple(store.read_notes_on_command(command, limit=100))
+
+
 def dead_letters(
     wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:

@@ -293,6 +293,8 @@ class Storage(Answer, frozen=True, kw_only=True):
     view_bytes: int
     #: The first day of the log.
     oldest: datetime | None
+    #: How long events are kept.
+    retention_days: int
     command_expiry_seconds: int
 
 

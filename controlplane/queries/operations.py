@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
-from controlplane import broker, models, overload, presence, projections, store
+from controlplane import broker, models, overload, presence, rows, store
 from controlplane.domain.errors import NotFound
 from controlplane.queries import cursors
 from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach, Storage
@@ -112,7 +112,7 @@ def storage() -> Storage:
             " AND pg_relation_size(part.oid) > 0 GROUP BY 1, 2"
         )
         logs = {row[1]: row[2:] for row in cursor.fetchall()}
-        tables = [model._meta.db_table for model in projections.VIEWS]
+        tables = [*(each.table for each in rows.STATES), "minute_count", "hour_count"]
         cursor.execute(
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
             " WHERE relname = ANY(%s::text[]) AND relkind = 'r'",
@@ -126,6 +126,7 @@ def storage() -> Storage:
         body_bytes=int(logs.get("event_body", (0, 0, None))[1]),
         view_bytes=int(views or 0),
         oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
+        retention_days=settings.ENVIRONMENT.retention_days,
         command_expiry_seconds=settings.ENVIRONMENT.command_expiry_seconds,
     )
 

@@ -36,6 +36,7 @@ from controlplane.store.lists import (
     read_acts_on_group,
     read_dead_letters,
     read_examples,
+    read_notes_on_command,
 )
 from controlplane.store.log import (
     Failures,
@@ -71,12 +72,12 @@ from controlplane.store.streams import (
 )
 
 __all__ = [
-    "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Dropped", "Failures", "Kept",
-    "KeptAside", "Stream", "append", "base", "begin_again", "count_by_task", "count_kept_aside",
-    "drop_days", "ensure_partitions", "exclusively", "follow", "keep_aside", "keep_base", "kept",
-    "kept_in_base", "kept_of", "known", "last_before", "lock", "look", "maintaining",
-    "mark_requeued", "move", "nearest", "notify", "open_stream", "position_at", "read",
-    "read_about", "read_acts", "read_acts_on_group", "read_dead_letters", "read_examples",
-    "read_failures", "read_kept_aside", "read_next", "read_one", "remember", "replace_snapshots",
-    "seen", "snapshot_views", "waiting_kept_aside",
+    "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Dropped", "Failures", "Kept", "KeptAside",
+    "Stream", "append", "base", "begin_again", "count_by_task", "count_kept_aside", "drop_days",
+    "ensure_partitions", "exclusively", "follow", "keep_aside", "keep_base", "kept", "kept_in_base",
+    "kept_of", "known", "last_before", "lock", "look", "maintaining", "mark_requeued", "move",
+    "nearest", "notify", "open_stream", "position_at", "read", "read_about", "read_acts",
+    "read_acts_on_group", "read_dead_letters", "read_examples", "read_failures", "read_kept_aside",
+    "read_next", "read_notes_on_command", "read_one", "remember", "replace_snapshots", "seen",
+    "snapshot_views", "waiting_kept_aside",
 ]  # fmt: skip

@@ -88,6 +88,14 @@ def read_acts_on_group(
     )
 
 
+def read_notes_on_command(command: UUID, *, limit: int) -> list[StoredEvent]:
+    """Return the notes on a command, newest first."""
+    return select(
+        "WHERE command = %s AND type = 'NoteAdded' ORDER BY sequence DESC LIMIT %s",
+        [command, limit],
+    )
+
+
 def count_by_task(
     application: str, fingerprint: str, *, limit: int
 ) -> tuple[dict[UUID, int], bool]:

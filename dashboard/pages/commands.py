@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
 
-from controlplane import queries
-from dashboard import steps
-from dashboard.people import Person, for_people
-from dashboard.shell import Place, page
+from controlplane import actions, queries
+from controlplane.domain.decide import why_not_cancelled
+from controlplane.domain.errors import CommandRefused, InvalidValue
+from controlplane.domain.ids import uuid7
+from dashboard import listening, steps
+from dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people, note_positions
+from dashboard.shell import Notice, Place, page
 
 
 @for_people
@@ -35,6 +41,13 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
 @for_people
 def command(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
     """Show one command: its steps, and what each instance answered."""
+    return show(request, who, id)
+
+
+def show(
+    request: HttpRequest, who: Person, id: UUID, *, notice: Notice | None = None, status: int = 200
+) -> HttpResponse:
+    """Answer with the command's page, after an action with what it came to."""
     state = queries.command(id)
     every = (
         *queries.instances(state.application),
@@ -48,9 +61,53 @@ def command(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
         url=reverse("command", args=[id]),
         shows=state.application,
     )
+    late = why_not_cancelled(state)
     context = {
+        "why_not_cancelled": late if who.may_act else NOT_AN_OPERATOR,
+        "cancel_id": uuid5(id, who.name),
+        "expiry_minutes": listening.expiry_minutes(),
+        "notes": queries.notes_on_command(id),
+        "note_id": uuid7(timezone.now()),
         "command": state,
         "steps": steps.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],
     }
-    return page(request, who, place, context)
+    return page(request, who, place, context, notice=notice, status=status)
+
+
+@require_POST
+@for_operators
+def cancel(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
+    """Take a command back that no instance has fetched."""
+    notice, status = None, 200
+    try:
+        reason = request.POST.get("reason", "").strip() or None
+        actions.cancel_command(id, actor=who.name, reason=reason, id=_act(request))
+    except CommandRefused as refused:
+        notice, status = Notice(text=f"Refused: {refused}.", bad=True), 409
+    if "HX-Request" not in request.headers:
+        return redirect("command", id)
+    note_positions(request)
+    answer = show(request, who, id, notice=notice, status=status)
+    answer["HX-Trigger"] = "arrester:done"
+    return answer
+
+
+@require_POST
+@for_operators
+def note(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
+    """Write something down about a command."""
+    text = request.POST.get("text", "").strip()
+    actions.note_on_command(id, actor=who.name, text=text, id=_act(request))
+    if "HX-Request" not in request.headers:
+        return redirect("command", id)
+    note_positions(request)
+    return show(request, who, id)
+
+
+def _act(request: HttpRequest) -> UUID:
+    text = request.POST.get("id", "")
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidValue("id", text, "a UUID, made once per form") from None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from agents.spool import Spool
 from agents.spool_files import open_spool
 from controlplane.domain import wire
 from controlplane.domain.events import Event, FailuresCounted, TaskPaused
+from controlplane.domain.ids import uuid7
 from tests.agents.facts import NOW, batch_id, failed, paused, some_events
 
 GIB = 2**30
@@ -124,6 +126,18 @@ def test_bytes_bound_what_is_sent_at_once_but_never_to_nothing(tmp_path: Path) -
         spool.put(batch_id(number), some_events(number))
     assert len(spool.unsent(most=10, most_bytes=1)) == 1
     spool.close()
+
+
+def test_the_oldest_of_what_waits_is_known_by_its_id(tmp_path: Path) -> None:
+    spool = open_at(tmp_path)
+    assert spool.oldest() is None
+    noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    first, second = uuid7(noon), uuid7(noon + timedelta(minutes=1))
+    for id in (first, second):
+        spool.put(id, [paused(1)])
+    assert spool.oldest() == noon
+    spool.confirm([first])
+    assert spool.oldest() == noon + timedelta(minutes=1)
 
 
 def test_a_full_spool_counts_instead_of_describing(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""REST: dead letters, held records, the audit, and the instances of all applications."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane import queries
+from dashboard import serializer_acts, serializers
+from dashboard.api import PROBLEMS, View, asked, page_of, paged
+
+
+class Audit(View):
+    """Who did what."""
+
+    @extend_schema(
+        parameters=[serializer_acts.AuditQuery],
+        responses={200: page_of(serializer_acts.Act)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List what people did, newest first."""
+        wanted = asked(serializer_acts.AuditQuery, request.query_params)
+        cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
+        page = queries.audit(queries.AuditFilter(**wanted), cursor=cursor, limit=limit)
+        return paged(page, serializer_acts.Act)
+
+
+class DeadLetters(View):
+    """Skipped records that were kept."""
+
+    @extend_schema(
+        parameters=[serializer_acts.DeadLetterQuery],
+        responses={200: page_of(serializer_acts.DeadLetters)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List dead letters, newest first: how many, where they are, who skipped them."""
+        wanted = asked(serializer_acts.DeadLetterQuery, request.query_params)
+        cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
+        page = queries.dead_letters(queries.DeadLetterFilter(**wanted), cursor=cursor, limit=limit)
+        return paged(page, serializer_acts.DeadLetters)
+
+
+class Held(View):
+    """Tasks that hold records."""
+
+    @extend_schema(
+        parameters=[serializers.ApplicationQuery],
+        responses={200: page_of(serializers.Task)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List the tasks that hold records, most records first."""
+        wanted = asked(serializers.ApplicationQuery, request.query_params)
+        page = queries.held(wanted.pop("application", None), **wanted)
+        return paged(page, serializers.Task)
+
+
+class EveryInstance(View):
+    """Instances of all applications."""
+
+    @extend_schema(
+        parameters=[serializer_acts.RunningQuery],
+        responses={200: page_of(serializer_acts.Running)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List instances with what their heartbeats say: clock, spool, counted-only failures."""
+        wanted = asked(serializer_acts.RunningQuery, request.query_params)
+        page = queries.running(wanted.pop("application", None), **wanted)
+        return paged(page, serializer_acts.Running)

@@ -1,0 +1,296 @@
+"""Dead letters, held records, audit, instances, settings, commands taken back, and a test error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import msgspec
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from redis import Redis
+
+from controlplane import actions, broker, ingest, models, queries
+from controlplane.domain import keys, wire
+from controlplane.domain.events import RecordsDeadLettered
+from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.states import CommandStatus
+from controlplane.roles import Role
+from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.story import NA, TYPO, Story
+
+HTMX = {"HX-Request": "true"}
+PAGES = ["dead-letters", "held", "audit", "instances", "settings"]
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    """Ada decides who may do what."""
+    return logged_in(make_user("ada", "admin"))
+
+
+def text(client: Client, url: str, *, status: int = 200) -> str:
+    response = client.get(url)
+    assert response.status_code == status, response.content.decode()[:500]
+    return response.content.decode()
+
+
+def press(client: Client, url: str, **form: object) -> tuple[int, str]:
+    response = client.post(url, {"id": str(uuid4())} | form, headers=HTMX)
+    return response.status_code, response.content.decode()
+
+
+def test_each_page_is_there_for_every_role_and_says_when_it_is_empty(
+    operator: Client, viewer: Client, admin: Client, client: Client, redis: Redis
+) -> None:
+    for name in PAGES:
+        for who in (operator, viewer, admin):
+            assert 'class="empty"' in text(who, reverse(name)) or name == "settings"
+        assert client.get(reverse(name)).status_code == 302
+
+
+def test_dead_letters_show_what_the_server_holds_else_the_place(
+    flights: Story, viewer: Client
+) -> None:
+    flights.skips("EWR", 12)
+    page = text(viewer, reverse("dead-letters"))
+    assert "delays_EWR" in page and "/data/dlq/flights" in page and "a handler" in page
+    (letters,) = queries.dead_letters(queries.DeadLetterFilter()).rows
+    one = text(viewer, reverse("dead-letter", args=["flights", letters.sequence]))
+    assert "Record at 900,000" in one and "11 more are only at the place" in one
+    flights.tell(
+        RecordsDeadLettered(
+            task="LGA",
+            count=3,
+            place="s3://dlq",
+            format="delta",
+            first_position=1,
+            last_position=3,
+            actor="ana",
+            reason="a typo",
+        )
+    )
+    newest = queries.dead_letters(queries.DeadLetterFilter()).rows[0]
+    one = text(viewer, reverse("dead-letter", args=["flights", newest.sequence]))
+    assert "The server holds none of them" in one and "skipped by ana: “a typo”" in one
+    text(viewer, reverse("dead-letter", args=["flights", 1]), status=404)
+    for asked, count in [
+        ("application=flights&pipeline=delays", 2),
+        (f"task={flights.task('EWR').digest}", 1),
+        ("range=15m", 2),
+        ("application=orders", 0),
+    ]:
+        page = text(viewer, f"{reverse('dead-letters')}?{asked}")
+        assert page.count('id="letter-') == count, asked
+
+
+def test_held_records_are_counted_and_lead_to_the_first(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK", held=5)
+    flights.pauses("LGA", held=700, ago=timedelta(hours=2))
+    flights.skips("EWR", 3)
+    page = text(viewer, reverse("held"))
+    assert "705 records are held back, in order, by 2 tasks" in page
+    assert page.index("delays_LGA") < page.index("delays_JFK") and "delays_EWR" not in page
+    assert "151,974" in page and "tab=record" in page
+    assert [each.held for each in queries.held(limit=1).rows] == [700]
+
+
+def test_the_audit_has_each_act_of_a_person_once(
+    flights: Story, operator: Client, admin: Client, viewer: Client
+) -> None:
+    task = flights.pauses("JFK")
+    command = actions.resume_task(task.digest, actor="ana", reason="fixed").id
+    flights.resumes("JFK", command)
+    wish = GroupWish(
+        id=uuid4(), act=GroupAct.RESOLVE, fingerprint=TYPO.fingerprint, actor="ben", reason="gone"
+    )
+    actions.act_on_group("flights", wish)
+    actions.note_on_task(task, actor="ben", text="the vendor was told")
+    actions.create_account("eve", Role.VIEWER, actor="ada")
+    acts = queries.audit(queries.AuditFilter()).rows
+    told = [
+        (act.actor, act.change.act if act.change else act.event.event.type if act.event else "")
+        for act in acts
+    ]
+    assert told == [
+        ("ada", "CREATED"),
+        ("ben", "NoteAdded"),
+        ("ben", "ErrorGroupResolved"),
+        ("ana", "CommandIssued"),
+    ]
+    page = text(viewer, reverse("audit"))
+    assert "Account created" in page and "resume task: fixed" in page and "delays_JFK" in page
+    for asked, count in [
+        ("actor=ben", 2),
+        ("kind=commands", 1),
+        ("kind=accounts", 1),
+        ("application=flights", 3),
+        ("range=15m", 4),
+        ("to=2020-01-01T00:00", 0),
+    ]:
+        assert text(viewer, f"{reverse('audit')}?{asked}").count('id="act-') == count, asked
+    assert viewer.get(f"{reverse('audit')}?kind=secrets").status_code == 400
+    cursor: str | None = None
+    seen: list[queries.Act] = []
+    while True:
+        some = queries.audit(queries.AuditFilter(), cursor=cursor, limit=1)
+        seen += some.rows
+        if some.next is None:
+            break
+        cursor = some.next
+    assert tuple(seen) == acts
+
+
+def test_changes_of_accounts_only_grow(db: None) -> None:
+    actions.create_account("eve", Role.VIEWER, actor="ada")
+    with pytest.raises(DatabaseError), transaction.atomic():
+        models.AccountChange.objects.all().delete()
+
+
+def test_instances_show_clock_spool_and_what_was_only_counted(
+    flights: Story, viewer: Client
+) -> None:
+    now = datetime.now(UTC)
+    beat = wire.Heartbeat(
+        at=now + timedelta(seconds=42),
+        status="RUNNING",
+        spooled=1200,
+        spool_bytes=4096,
+        spool_since=now - timedelta(minutes=9),
+        counted_only=77,
+    )
+    key = keys.heartbeat("flights", flights.instance)
+    broker.client().set(key, msgspec.json.encode(beat), ex=keys.LOST_AFTER_SECONDS)
+    page = text(viewer, reverse("instances"))
+    assert "spark-driver-0" in page and "spark 4.3.0" in page
+    assert "42 s ahead" in page or "41 s ahead" in page
+    assert "1,200 events" in page and "9 min ago" in page and "77" in page
+    flights.stops()
+    assert 'class="empty"' in text(viewer, reverse("instances"))
+    assert "spark-driver-0" in text(viewer, f"{reverse('instances')}?show=ended")
+    (row,) = viewer.get("/api/instances?ended=1").json()["results"]
+    assert (row["host"], row["status"]) == ("spark-driver-0", "NOT_RUNNING")
+
+
+def test_an_admin_makes_accounts_and_nobody_else(
+    admin: Client, operator: Client, viewer: Client
+) -> None:
+    create = reverse("create-account")
+    assert press(operator, create, name="eve", role="admin")[0] == 403
+    assert press(viewer, create, name="eve", role="admin")[0] == 403
+    assert "For admins" in text(operator, reverse("settings"))
+    status, page = press(admin, create, name="eve", role="operator")
+    assert status == 200 and "Password of eve" in page
+    password = page.partition('<pre id="password" tabindex="0">')[2].partition("</pre>")[0]
+    eve = Client()
+    assert eve.login(username="eve", password=password)
+    assert "Send a test error" in text(eve, reverse("settings"))
+    assert "no other account has" in press(admin, create, name="eve", role="viewer")[1]
+    assert "is not allowed" in press(admin, create, name="a b", role="viewer")[1]
+    assert press(admin, create, name="kim", role="king")[0] == 400
+
+
+def test_an_admin_changes_others_and_not_oneself(admin: Client, operator: Client) -> None:
+    def change(verb: str, name: str, **form: object) -> tuple[int, str]:
+        return press(admin, reverse("change-account", args=[verb]), name=name, **form)
+
+    assert change("role", "ana", role="viewer")[0] == 200
+    assert set(User.objects.get(username="ana").groups.values_list("name", flat=True)) == {"viewer"}
+    assert press(operator, reverse("test-error"))[0] == 403
+    assert change("deactivate", "ana")[0] == 200
+    assert operator.get(reverse("overview")).status_code == 302
+    assert change("activate", "ana")[0] == 200
+    assert "Password of ana" in change("password", "ana")[1]
+    assert "the account of somebody else" in change("deactivate", "ada")[1]
+    assert "the account of somebody else" in change("role", "ada", role="viewer")[1]
+    assert change("deactivate", "nobody")[0] == 404
+    said = [each.act for each in models.AccountChange.objects.order_by("id")]
+    assert said == ["ROLE_CHANGED", "DEACTIVATED", "ACTIVATED", "PASSWORD_RESET"]
+
+
+def test_a_command_is_taken_back_on_its_page(
+    flights: Story, operator: Client, viewer: Client
+) -> None:
+    command = actions.resume_task(flights.pauses("JFK").digest, actor="ana").id
+    url, cancel = reverse("command", args=[command]), reverse("cancel-command", args=[command])
+    assert "this needs the role operator" in text(viewer, url)
+    assert press(viewer, cancel)[0] == 403
+    status, page = press(operator, reverse("note-on-command", args=[command]), text="by mistake")
+    assert status == 200 and "by mistake" in page
+    id = str(uuid4())
+    assert [press(operator, cancel, id=id)[0] for _ in range(2)] == [200, 200]
+    assert queries.command(command).status is CommandStatus.CANCELLED
+    assert 'id="cancel"' not in text(operator, url)
+    second = actions.resume_task(flights.task("JFK").digest, actor="ana").id
+    flights.fetches(second)
+    assert "it is DELIVERED" in text(operator, reverse("command", args=[second]))
+    assert press(operator, reverse("cancel-command", args=[second]))[0] == 409
+
+
+def test_a_test_error_takes_the_road_of_agents(
+    operator: Client, viewer: Client, redis: Redis
+) -> None:
+    assert "Send a test error" in text(operator, reverse("overview"))
+    assert "Send a test error" not in text(viewer, reverse("overview"))
+    response = operator.post(reverse("test-error"))
+    assert response.headers["Location"] == "/errors?application=test&sent=1"
+    assert "on its way" in text(operator, response.headers["Location"])
+    ingest.drain("test")
+    assert "TestError" in text(operator, "/errors?application=test&sent=1")
+    (group,) = queries.groups().rows
+    assert group.message.startswith("This is a test error")
+    with redis_away():
+        assert operator.post(reverse("test-error")).status_code == 503
+
+
+@contextmanager
+def redis_away() -> Iterator[None]:
+    there = settings.REDIS_URL
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    try:
+        yield
+    finally:
+        settings.REDIS_URL = there
+
+
+def test_lists_take_as_many_queries_for_many_rows(flights: Story, operator: Client) -> None:
+    def used(name: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            text(operator, reverse(name))
+        return len(captured)
+
+    def more(number: int) -> None:
+        flights.pauses(f"gate-{number}", held=number + 1)
+        flights.skips(f"desk-{number}", 2)
+        actions.note_on_task(flights.task(f"gate-{number}"), actor="ana", text="hm")
+
+    more(0)
+    few = [used(name) for name in PAGES]
+    for number in range(1, 8):
+        more(number)
+    assert [used(name) for name in PAGES] == few
+
+
+def test_rest_has_the_same_lists(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK", held=4)
+    flights.skips("EWR", 3)
+    actions.note_on_task(flights.task("JFK"), actor="ana", text="hm")
+    (letters,) = viewer.get("/api/dead-letters?application=flights").json()["results"]
+    assert (letters["count"], letters["key"]) == (3, "EWR")
+    (task,) = viewer.get("/api/held").json()["results"]
+    assert (task["name"], task["held"]) == ("delays_JFK", 4)
+    (act,) = viewer.get("/api/audit?actor=ana").json()["results"]
+    assert (act["kind"], act["what"], act["about"]) == ("NoteAdded", "hm", "delays_JFK")
+    assert viewer.get("/api/audit?kind=secrets").status_code == 400
+    (instance,) = viewer.get("/api/instances").json()["results"]
+    assert instance["host"] == "spark-driver-0"
+    assert NA.fingerprint in {
+        each["fingerprint"] for each in viewer.get("/api/errors").json()["results"]
+    }
