@@ -145,6 +145,8 @@ SPECTACULAR_SETTINGS = {
         "ApplicationStatus": "controlplane.domain.states.ApplicationStatus",
         "CommandKind": "controlplane.domain.events.CommandKind",
         "CommandStatus": "controlplane.domain.states.CommandStatus",
+        "GroupStatus": "controlplane.domain.states.GroupStatus",
+        "InstanceStatus": "controlplane.domain.states.InstanceStatus",
         "TaskStatus": "controlplane.domain.states.TaskStatus",
     },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -53,6 +54,7 @@ class View(APIView):
     permission_classes = (HasRole,)
 
 
+@cache
 def page_of(row: type[fields.Serializer[Any]]) -> fields.Serializer[Any]:
     """Return the schema of a page of rows."""
     return inline_serializer(
