@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from agents.by_hand import counts, wished
 from agents.config import AgentConfig
 from agents.handlers import Handler
 from agents.lifecycle import Ending
@@ -18,7 +19,7 @@ from agents.signals import ending_the_block
 from agents.uncaught import uncaught_handler
 from controlplane.domain.events import ResumeHow
 from controlplane.domain.names import TaskId
-from controlplane.domain.states import Counters, InstanceStatus, TaskState, TaskStatus
+from controlplane.domain.states import InstanceStatus, TaskState, TaskStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from agents.builder import PipelineBuilder
     from agents.pipeline import Pipeline, Trigger
     from agents.thread import PipelineThread
-
-COUNTED = [name for name in Counters.__struct_fields__ if name != "last_failure_timestamp"]
 
 
 class Agent:
@@ -84,7 +83,7 @@ class Agent:
         value: str | Column | None = None,
         on_error: Handler | None = None,
     ) -> PipelineBuilder:
-        """Begin a guarded pipeline over a streaming `source`.
+        """Begin a guarded pipeline over `source`, a stream or a static DataFrame.
 
         `task` gives the unit that pauses on its own, `position` a sortable integer that is unique
         within the task; for a Kafka source they default to `partition` and `offset`.
@@ -124,6 +123,21 @@ class Agent:
             ),
             lambda thread: thread.start(checkpoint, trigger=trigger),
         )
+
+    def run_pipeline(self, pipeline: Pipeline, checkpoint: str) -> PipelineThread:
+        """Start one run of `pipeline` over a static source; what `pipeline.run(checkpoint)` calls.
+
+        Raises as `start_pipeline`.
+        """
+        return self.start_pipeline(pipeline, checkpoint)
+
+    def remove_thread(self, pipeline: str) -> bool:
+        """End a pipeline's thread at a micro-batch boundary, and let none take its place.
+
+        True when one ran; False for none, or when the instance is not RUNNING (KIP-663). The others
+        go on, also when it was the last.
+        """
+        return self._runtime.remove(pipeline)
 
     # ── life and end ─────────────────────────────────────────────────────────────────────────
 
@@ -173,8 +187,14 @@ class Agent:
 
     @property
     def state(self) -> InstanceStatus:
-        """The instance's state: CREATED, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING."""
+        """The instance's state: CREATED, RUNNING, PENDING_SHUTDOWN then NOT_RUNNING, or
+        PENDING_ERROR then ERROR when an uncaught exception shut the application down."""
         return self._runtime.instance.status
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the instance is RUNNING: then pipelines can be started in it."""
+        return self.state is InstanceStatus.RUNNING
 
     @property
     def exception(self) -> BaseException | None:
@@ -183,7 +203,8 @@ class Agent:
 
     @property
     def stopped_by_command(self) -> bool:
-        """Whether an operator shut the application down: do not start it again by yourself."""
+        """Whether the application was shut down, by an operator or by a failure of another of its
+        instances: do not start it again by yourself."""
         return self._runtime.ending is Ending.SHUT_DOWN
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────
@@ -205,14 +226,14 @@ class Agent:
 
         Held records run first, in order. Waits for the micro-batch that is at work.
         """
-        return self._resume(task, ResumeHow.RETRY, actor, reason)
+        return self._wished(task, ResumeHow.RETRY, actor=actor, reason=reason)
 
     def skip(self, task: TaskState | TaskId, *, reason: str, actor: str | None = None) -> bool:
         """Let a PAUSED task go on past the record that failed; True only from PAUSED.
 
         The record becomes a dead letter, where those are on, with `reason` and `actor` beside it.
         """
-        return self._resume(task, ResumeHow.SKIP, actor, reason)
+        return self._wished(task, ResumeHow.SKIP, actor=actor, reason=reason)
 
     def restart(
         self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
@@ -222,41 +243,52 @@ class Agent:
         Tasks die alone with `errors.failure.scope=task`. What it holds runs first, in order, and
         its tolerance counts from 0.
         """
-        return self._resume(task, ResumeHow.RESTART, actor, reason)
+        return self._wished(task, ResumeHow.RESTART, actor=actor, reason=reason)
 
-    def _resume(
+    def resume_at(
         self,
         task: TaskState | TaskId,
-        how: ResumeHow,
+        position: int,
+        *,
+        reason: str,
+        actor: str | None = None,
+    ) -> bool:
+        """Let a PAUSED task go on at `position`; True only from PAUSED.
+
+        The position is not before the record that failed, and not beyond the one after the last
+        held record: else nothing happens, and the answer is False. What it holds before that
+        becomes dead letters, where those are on, with `reason` and `actor` beside them.
+        """
+        return self._wished(task, ResumeHow.AT, target=position, actor=actor, reason=reason)
+
+    def pause(
+        self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
+    ) -> bool:
+        """Hold a RUNNING task until somebody resumes it; True only from RUNNING.
+
+        It stays paused in later runs and instances. A global task cannot be paused.
+        """
+        return self._wished(task, None, actor=actor, reason=reason)
+
+    def _wished(
+        self,
+        task: TaskState | TaskId,
+        how: ResumeHow | None,
+        *,
+        target: int | None = None,
         actor: str | None,
         reason: str | None,
     ) -> bool:
-        # With PySpark, which importing this package alone must not need.
-        from agents.journal import Superseded
-
-        id = task.id if isinstance(task, TaskState) else task
-        for thread in self._runtime.running():
-            if (thread.pipeline_name, thread.checkpoint_id) == (id.pipeline, id.checkpoint):
-                try:
-                    return thread.resume(id.key, how=how, actor=actor, reason=reason).applied
-                except Superseded:
-                    return False
-        return False
+        return wished(self._runtime.running(), task, how, target=target, actor=actor, reason=reason)
 
     def metrics(self) -> dict[str, int]:
         """Return counts: of all tasks under their KIP-298 names, then of the agent itself.
 
         `last-failure-timestamp` is in milliseconds since 1970, 0 while there was none.
         """
-        counters = [state.counters for state in self.tasks()]
-        totals = {
-            name.replace("_", "-"): sum(getattr(each, name) for each in counters)
-            for name in COUNTED
-        }
-        latest = [each.last_failure_timestamp for each in counters if each.last_failure_timestamp]
-        totals["last-failure-timestamp"] = int(max(latest).timestamp() * 1000) if latest else 0
-        totals["tasks-paused"] = len(self.paused_tasks())
-        return totals | self._runtime.metrics()
+        tasks = self.tasks()
+        paused = sum(state.status is TaskStatus.PAUSED for state in tasks)
+        return counts(tasks) | {"tasks-paused": paused} | self._runtime.metrics()
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:

@@ -28,9 +28,12 @@ EXPIRED = "expired before it was fetched"
 EXPIRED_HERE = "expired while it waited for its turn"
 #: Commands for tasks that no thread here runs (yet); more are other instances' for sure.
 UNCLAIMED = 1000
-_HOW = {
+#: None: the task is to hold.
+_HOW: dict[CommandKind, ResumeHow | None] = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
     CommandKind.SKIP_RECORD: ResumeHow.SKIP,
+    CommandKind.RESUME_AT: ResumeHow.AT,
+    CommandKind.PAUSE_TASK: None,
     CommandKind.RESTART_TASK: ResumeHow.RESTART,
 }
 
@@ -167,6 +170,7 @@ class Commands:
                 command.task,
                 how=_HOW[command.kind],
                 position=command.position,
+                target=command.target,
                 command=command.command,
                 actor=command.actor,
                 reason=command.reason,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
+from pyspark.sql import DataFrame
+
 from agents.checkpoint import checkpoint_id, last_committed, last_planned, storage
 from agents.claim import claim
 from agents.config import AgentConfig
@@ -16,12 +18,15 @@ from agents.journal import Superseded
 from agents.outbox import Outbox
 from agents.pipeline import Pipeline
 from agents.processor import Processor
+from agents.query import progress_of
 from agents.release import Release
 from agents.resume import Resumer
 from agents.shipping import ship
 from agents.telling import Teller
+from controlplane.domain import drift
 from controlplane.domain.events import ThreadDied
 from controlplane.domain.ids import uuid7
+from controlplane.domain.states import TaskState
 
 _log = logging.getLogger("arrester.thread")
 
@@ -48,6 +53,7 @@ class Engine:
         if self._place is not None:
             self._place.prepare()
         self.files = storage(spark, checkpoint)
+        self.progress = progress_of(pipeline, self.files)
         self._config = config
         self._outbox = outbox
         self.journal, self.run = claim(
@@ -66,7 +72,9 @@ class Engine:
             log=config.errors.log.enable,
             log_records=config.errors.log.include_messages,
         )
-        self.release = Release(self.journal, self.files, outbox)
+        self.release = Release(self.journal, self.files, outbox, progress=self.progress)
+        #: The weight of the tasks, and the entry that it is true for.
+        self._weighed: tuple[int, int] | None = None
         #: A micro-batch that Spark has planned and not committed comes before held records.
         self.awaited_batch: int | None = None
 
@@ -97,9 +105,61 @@ class Engine:
 
     def look_at_progress(self) -> None:
         """Take up where the query stands, which is about to start."""
-        self.processor.last_batch = last_committed(self.files)
-        planned = last_planned(self.files)
+        self.processor.last_batch = last_committed(self.progress)
+        planned = last_planned(self.progress)
         self.awaited_batch = planned if planned > self.processor.last_batch else None
+
+    def process(self, frame: DataFrame, batch: int) -> None:
+        """Run a micro-batch."""
+        self.processor.process(frame, batch)
+        self.awaited_batch = None
+
+    def give_up(self) -> None:
+        """End an evaluation that is at work, without the lock; nothing is decided yet."""
+        try:
+            self.processor.give_up()
+        except Exception:
+            _log.debug("the evaluation of %s ended while it was given up", self.pipeline.name)
+
+    def drain(self) -> bool:
+        """Run some held records; return whether there may be more."""
+        return self.awaited_batch is None and self.processor.drain()
+
+    def put_ready(self) -> bool:
+        """Put what may be told, and compact; return whether nothing is left to tell."""
+        waits = self.release.put_ready()
+        self.release.compact()
+        return not waits
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether some task holds rows."""
+        return any(each.held for each in list(self.journal.ledger.tasks.values()))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether held rows run, or are about to."""
+        ledger = self.journal.ledger
+        return ledger.open_chunk is not None or ledger.drainable() is not None
+
+    def tasks(self) -> list[TaskState]:
+        """Return the tasks that ever failed or changed state."""
+        return [each.state for each in list(self.journal.ledger.tasks.values())]
+
+    def standing(self) -> int | None:
+        """Return the weight of the tasks that do not run; None while something is untold."""
+        number = self.journal.ledger.number
+        if self.release.waits:
+            return None
+        if self._weighed is None or self._weighed[0] != number:
+            self._weighed = (number, drift.weight(self.tasks()))
+        return self._weighed[1]
+
+    def report(self) -> None:
+        """Tell how all tasks stand, behind everything that was told before."""
+        at = now()
+        for part in drift.report(self.tasks()):
+            self._outbox.put(uuid7(at), [self.teller.event(part, at)])
 
     def end(self, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
         """Make the end of the run durable and tell it; a newer run's journal is left alone."""

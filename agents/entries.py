@@ -27,6 +27,8 @@ class Kind(StrEnum):
     DRAINED = "drained"
     #: A resume was accepted.
     RESUME = "resume"
+    #: A person paused a task by hand.
+    PAUSE = "pause"
     #: A command was refused: a redelivery gets the same answer.
     REFUSED = "refused"
     #: Dead letters could not be written to their place, or not at once.

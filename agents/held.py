@@ -104,6 +104,32 @@ class Shelf:
         """Return the chunk of the next held record alone: all rows at its position."""
         return self.next_chunk(ledger, key, limit=1)
 
+    def records_before(self, ledger: Ledger, key: str | None, position: int) -> Chunk:
+        """Return the chunk of a task's next held records up to, not including, `position`.
+
+        Raises BeyondHeld when it is more than one after the last of them: nobody knows yet what
+        will come before it.
+        """
+        task = ledger.task(key)
+        start = task.cursor or Cursor(entry=0)
+        waiting = self._rows(self._folders(ledger, key), key, start) if task.held else None
+        place = (F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
+        order = (F.col(ENTRY), F.col(POSITION).asc_nulls_first())
+        if waiting is None:
+            raise BeyondHeld(f"task {key!r} holds no records to go on at")
+        first = waiting.where(F.col(POSITION) >= position).select(*place).orderBy(*order).first()
+        if first is not None:
+            end = Cursor(entry=first["entry"], position=first["position"])
+            taken = waiting.where(~_is_from(end)).count()
+            return Chunk(task=key, start=start, end=end, taken=taken)
+        last = waiting.agg(F.max(F.struct(*place)).alias("place")).first()
+        place_of_last = None if last is None else last["place"]
+        if place_of_last is None or position > (place_of_last["position"] or 0) + 1:
+            held = None if place_of_last is None else place_of_last["position"]
+            raise BeyondHeld(f"the last record that task {key!r} holds is at position {held}")
+        end = _after(place_of_last["entry"], place_of_last["position"])
+        return Chunk(task=key, start=start, end=end, taken=task.held)
+
     def rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
         """Return the rows of a chunk as the source gave them, in order, with their entry."""
         names = self._folders(ledger, chunk.task, through=chunk.end.entry)
@@ -153,6 +179,10 @@ class Shelf:
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{ASIDE_FOLDER}/{name}"
+
+
+class BeyondHeld(ArresterError):
+    """A task cannot go on at a position that it does not hold; give one that it does."""
 
 
 class HeldRowsMissing(ArresterError):

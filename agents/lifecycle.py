@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -9,10 +10,21 @@ from enum import StrEnum
 from typing import get_args
 from uuid import UUID
 
-from controlplane.domain.events import Event, EventData, InstanceEvent
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.events import (
+    Event,
+    EventData,
+    InstanceEvent,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
+)
 from controlplane.domain.evolve import At, evolve_instance
 from controlplane.domain.ids import uuid7
+from controlplane.domain.lifecycle import Move, move_instance
 from controlplane.domain.states import InstanceState, InstanceStatus
+
+_log = logging.getLogger("arrester.agent")
 
 Tell = Callable[[UUID, Sequence[Event]], None]
 
@@ -24,12 +36,14 @@ class Ending(StrEnum):
 
     #: `stop()`, the end of the `with` block, or a signal.
     STOPPED = "STOPPED"
-    #: An operator shut the application down, and it is latched: do not start again by yourself.
+    #: An operator, or a failure of another instance, shut the application down, and it is
+    #: latched: do not start again by yourself.
     SHUT_DOWN = "SHUT_DOWN"
-    #: A failure ended a thread and with it the instance; `Agent.exception` has it.
+    #: A failure ended a thread and with it the instance, or the whole application;
+    #: `Agent.exception` has it.
     FAILED = "FAILED"
-    #: No pipeline is left: each query ended by itself, or by SHUTDOWN_THREAD, or a newer run took
-    #: its checkpoint over.
+    #: No pipeline has anything to do: each query ended by itself, or by SHUTDOWN_THREAD, or a
+    #: newer run took its checkpoint over, or a static source is done and the rest is held.
     FINISHED = "FINISHED"
 
 
@@ -51,15 +65,49 @@ class Instance:
         return self.state.status
 
     def say(self, *data: EventData, caused_by: UUID | None = None) -> None:
-        """Tell what happened, in one batch, and move the state by it; from any thread."""
+        """Tell what happened, in one batch, and move the state by it; from any thread.
+
+        What would move the state too late is not told; what nobody may ask for raises IllegalMove.
+        """
         now = self._now()
         with self._lock:
-            for each in data:
-                if isinstance(each, _INSTANCE):
-                    at = At(sequence=self.state.sequence + 1, occurred_at=now, instance=self.id)
-                    self.state = evolve_instance(self.state, each, at)
+            told = [each for each in data if self._takes(each, now)]
             events = [
                 Event(occurred_at=now, instance=self.id, caused_by=caused_by, data=each)
-                for each in data
+                for each in told
             ]
-            self._tell(uuid7(now), events)
+            if events:
+                self._tell(uuid7(now), events)
+
+    def _takes(self, data: EventData, now: datetime) -> bool:
+        """Move the state by an event of the instance; whether there was nothing against it."""
+        if not isinstance(data, _INSTANCE):
+            return True
+        at = At(sequence=self.state.sequence + 1, occurred_at=now, instance=self.id)
+        moved = evolve_instance(self.state, data, at)
+        match move_instance(self.status, asked_for(data)):
+            case Move.DONE:
+                self.state = moved
+                return True
+            case Move.REFUSED:
+                _log.debug("%s comes too late: the instance is %s", data, self.status)
+                return False
+            case Move.ILLEGAL:
+                raise IllegalMove(f"{self.status} cannot become {asked_for(data)}")
+
+
+class IllegalMove(ArresterError):
+    """A state was asked for that cannot follow: a mistake in the agent; please report it."""
+
+
+def asked_for(data: EventData) -> InstanceStatus:
+    """Return the state that an event of an agent asks for."""
+    match data:
+        case InstanceStarted():
+            return InstanceStatus.RUNNING
+        case InstanceStopping():
+            return InstanceStatus.PENDING_ERROR if data.error else InstanceStatus.PENDING_SHUTDOWN
+        case InstanceStopped():
+            return InstanceStatus.ERROR if data.error else InstanceStatus.NOT_RUNNING
+        case _:
+            raise IllegalMove(f"an agent does not say {type(data).__name__}")

@@ -72,11 +72,13 @@ class Link:
             log.warning("whether %s is open is not known; it runs", self._application)
         return any(answers)
 
-    def start_sending(self, *, heartbeat: Callable[[], bytes]) -> None:
-        """Begin to send what the spool has and gets."""
+    def start_sending(
+        self, *, heartbeat: Callable[[], bytes], report: Callable[[str], None] = lambda id: None
+    ) -> None:
+        """Begin to send what the spool has and gets; `report` is asked for by the server."""
         if self._transport is None:
             return
-        self._sender = Sender(self.spool, self._transport, heartbeat=heartbeat)
+        self._sender = Sender(self.spool, self._transport, heartbeat=heartbeat, report=report)
         self._sender.start()
 
     def start_listening(
@@ -93,18 +95,21 @@ class Link:
         )
         self._poller.start()
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """Send what can be sent within some seconds and let go of everything.
 
-        What stays in the spool is carried on by the application's next instance on this host.
+        Return whether Redis has all of it. What stays in the spool is carried on by the
+        application's next instance on this host.
         """
+        sent = False
         if self._poller is not None:
             self._poller.stop()
-        if self._sender is not None and self._sender.stop(flush_seconds=FLUSH_SECONDS):
+        if self._sender is not None and (sent := self._sender.stop(flush_seconds=FLUSH_SECONDS)):
             self._fall_silent()
         if self._transport is not None:
             self._transport.close()
         self._own.close()
+        return sent
 
     def metrics(self) -> dict[str, int]:
         """Return counts of what went the road and of what did not."""

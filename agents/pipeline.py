@@ -27,7 +27,11 @@ class Runner(Protocol):
     def start_pipeline(
         self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None
     ) -> object:
-        """Start one run of `pipeline` at `checkpoint`."""
+        """Start one run of `pipeline`, over a stream, at `checkpoint`."""
+        ...
+
+    def run_pipeline(self, pipeline: Pipeline, checkpoint: str) -> object:
+        """Start one run of `pipeline`, over a static source, at `checkpoint`."""
         ...
 
 
@@ -57,6 +61,27 @@ class Pipeline:
 
         `trigger` has the arguments of `DataStreamWriter.trigger`: `{"availableNow": True}`.
         """
+        if not self.source.isStreaming:
+            raise PipelineInvalid(
+                f"pipeline {self.name} has a static source: run(checkpoint=…) takes it once through"
+            )
+        return self._runner().start_pipeline(self, checkpoint, trigger=trigger)
+
+    def run(self, checkpoint: str) -> object:
+        """Start the pipeline over a static source, once through, with its state at `checkpoint`.
+
+        All of it is one micro-batch, decided as a stream's is. When it is done, tasks that hold
+        records wait for people; `agent.await_termination()` returns then. The same checkpoint again
+        obeys what was decided if the pass was not finished, and else gives the sink nothing of the
+        source a second time: it runs what is held. New input is a new checkpoint.
+        """
+        if self.source.isStreaming:
+            raise PipelineInvalid(
+                f"pipeline {self.name} has a stream as its source: start(checkpoint=…) runs it"
+            )
+        return self._runner().run_pipeline(self, checkpoint)
+
+    def _runner(self) -> Runner:
         if self.runner is None:
             raise PipelineInvalid(f"pipeline {self.name} was not made by agent.pipeline()")
-        return self.runner.start_pipeline(self, checkpoint, trigger=trigger)
+        return self.runner

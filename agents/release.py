@@ -22,9 +22,13 @@ class Release:
     be replayed, and decided about further.
     """
 
-    def __init__(self, journal: Journal, files: Storage, outbox: Outbox) -> None:
+    def __init__(
+        self, journal: Journal, files: Storage, outbox: Outbox, *, progress: Storage
+    ) -> None:
         self._journal = journal
         self._files = files
+        #: Where it stands which micro-batches are planned and committed.
+        self._progress = progress
         self._outbox = outbox
         #: The last entry put.
         self._through = 0
@@ -33,15 +37,20 @@ class Release:
         #: How often the outbox refused; what it did not take is tried again.
         self.failures = 0
 
+    @property
+    def waits(self) -> bool:
+        """Whether an entry is not put yet."""
+        kept = self._journal.kept
+        return bool(kept) and kept[-1].number > self._through
+
     def put_ready(self) -> bool:
         """Put all entries that may be; return whether one still waits."""
-        kept = self._journal.kept
-        if not kept or kept[-1].number <= self._through:
+        if not self.waits:
             return False
-        for entry in kept:
+        for entry in self._journal.kept:
             if entry.number <= self._through:
                 continue
-            if entry.batch is not None and not is_committed(self._files, entry.batch):
+            if entry.batch is not None and not is_committed(self._progress, entry.batch):
                 return True
             if not self._put(entry.number):
                 return True
@@ -57,7 +66,7 @@ class Release:
         """Now and then, delete what is told, confirmed and not needed for a replay."""
         if not self._journal.compaction_due:
             return
-        committed = last_committed(self._files)
+        committed = last_committed(self._progress)
         self._journal.compact(
             is_settled=self._is_settled,
             is_needed=lambda aside: is_needed(self._journal.ledger, aside, committed=committed),

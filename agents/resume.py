@@ -12,14 +12,14 @@ from pyspark.sql import functions as F
 from agents.deadletters import LetterBox
 from agents.entries import Chunk, DeadLetters, Entry, Kind
 from agents.failed import stage_of
-from agents.held import Shelf
+from agents.held import BeyondHeld, Shelf
 from agents.journal import Journal
 from agents.ledger import Blame, TaskLedger
 from agents.letter_frames import Said
 from agents.pipeline import Pipeline
 from agents.telling import Teller
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
-from controlplane.domain.decide import restart_refusal
+from controlplane.domain.decide import pause_refusal, restart_refusal
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     CommandApplied,
@@ -27,6 +27,7 @@ from controlplane.domain.events import (
     EventData,
     RecordsHeld,
     ResumeHow,
+    TaskPaused,
     TaskRestarted,
     TaskResumed,
 )
@@ -38,9 +39,12 @@ class Wish:
     """What an operator, or the author's own code, wants of a task."""
 
     key: str | None
-    how: ResumeHow
+    #: None wishes that it holds: a pause by hand.
+    how: ResumeHow | None
     #: The position that the task is held at, as the one who wishes saw it; None: wherever.
     position: int | None = None
+    #: With AT: where the task shall go on.
+    target: int | None = None
     command: UUID | None = None
     actor: str | None = None
     reason: str | None = None
@@ -56,7 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumer:
-    """Accepts or refuses resumes of one run's tasks. Its caller holds the pipeline's lock."""
+    """Accepts or refuses wishes for one run's tasks. Its caller holds the pipeline's lock."""
 
     pipeline: Pipeline
     journal: Journal
@@ -71,29 +75,33 @@ class Resumer:
 
     def resume(self, wish: Wish, at: datetime) -> Outcome:
         """Apply `wish`, or refuse it with the state untouched; a command twice is answered once."""
-        if wish.how not in (ResumeHow.RETRY, ResumeHow.SKIP, ResumeHow.RESTART):
-            raise InvalidValue("how", wish.how, "RETRY, SKIP or RESTART")
+        if (wish.how is ResumeHow.AT) != (wish.target is not None):
+            raise InvalidValue("target", wish.target, "a position, with AT and with nothing else")
         if wish.command is not None and (before := self.answered(wish.command)) is not None:
             return before
         self.journal.check_owned()
         task = self.journal.ledger.task(wish.key)
         refusal = _refusal(task, wish)
         if refusal is None:
-            return self._accept(task, wish, at)
+            try:
+                return self._accept(task, wish, at)
+            except BeyondHeld as exc:
+                refusal = f"{task.state.id.printed} cannot go on at {wish.target}: {exc}"
         if wish.command is not None:
             refused = CommandRefused(command=wish.command, reason=refusal)
             self._append(Kind.REFUSED, at, wish, [refused])
         return Outcome(applied=False, reason=refusal)
 
     def _accept(self, task: TaskLedger, wish: Wish, at: datetime) -> Outcome:
+        if wish.how is None:
+            return self._pause(wish, at)
         skipped: Chunk | None = None
         letters: DeadLetters | None = None
         told: list[EventData] = []
-        if wish.how is ResumeHow.SKIP and task.blame is not None:
-            skipped, letters, told = self._skip(task, task.blame, wish, at)
-        done = "restarted" if wish.how is ResumeHow.RESTART else "resumed"
-        word = f"{done} {'past' if skipped else 'from'} position {task.state.position}"
-        resumed = _moved(task, wish)
+        if (chunk := self._left_out(task, wish)) is not None:
+            skipped, letters, told = self._skip(task, chunk, wish, at)
+        word = _word(task, wish, chunk)
+        resumed = _moved(task, wish, chunk)
         answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
         self._append(
             Kind.RESUME, at, wish, [*told, resumed, *answer], chunk=skipped, letters=letters
@@ -102,12 +110,28 @@ class Resumer:
             self.letters.deliver(letters)
         return Outcome(applied=True, reason=word)
 
-    def _skip(
-        self, task: TaskLedger, blame: Blame, wish: Wish, at: datetime
-    ) -> tuple[Chunk, DeadLetters | None, list[EventData]]:
-        """Take the failed record out of the held rows, as a dead letter where those are on."""
+    def _pause(self, wish: Wish, at: datetime) -> Outcome:
+        word = "paused: what comes is held"
+        paused = TaskPaused(task=wish.key, position=None, actor=wish.actor, reason=wish.reason)
+        answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
+        self._append(Kind.PAUSE, at, wish, [paused, *answer])
+        return Outcome(applied=True, reason=word)
+
+    def _left_out(self, task: TaskLedger, wish: Wish) -> Chunk | None:
+        """Return the held records that the wish gives up, None for none of them."""
         ledger = self.journal.ledger
-        chunk = self.shelf.first_record(ledger, wish.key)
+        if wish.how is ResumeHow.SKIP and task.blame is not None:
+            return self.shelf.first_record(ledger, wish.key)
+        if wish.target is None:
+            return None
+        chunk = self.shelf.records_before(ledger, wish.key, wish.target)
+        return chunk if chunk.taken else None
+
+    def _skip(
+        self, task: TaskLedger, chunk: Chunk, wish: Wish, at: datetime
+    ) -> tuple[Chunk, DeadLetters | None, list[EventData]]:
+        """Take records out of the held rows, as dead letters where those are on."""
+        ledger, blame = self.journal.ledger, task.blame
         letters: DeadLetters | None = None
         told: list[EventData] = []
         if self.letters is not None:
@@ -118,17 +142,21 @@ class Resumer:
                 at=at,
                 reason=wish.reason,
                 actor=wish.actor,
-                condition=blame.failure.condition,
+                condition=_condition(blame, wish),
             )
             letters, lettered = self.letters.put(rows, (), said)
             told.extend(lettered)
         told.append(RecordsHeld(task=wish.key, held=task.held - chunk.taken))
         return chunk, letters, told
 
-    def _with_error(self, rows: DataFrame, blame: Blame) -> DataFrame:
-        """Put the failure that the task was paused for beside its record."""
+    def _with_error(self, rows: DataFrame, blame: Blame | None) -> DataFrame:
+        """Put the failure that the task was paused for beside its record alone."""
+        if blame is None:
+            no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
+            return rows.select(ROW, TASK, POSITION, F.lit(None).cast("int").alias(FATE), no_error)
         failure = blame.failure
         stages = [stage_of(self.pipeline, n) for n in range(len(self.pipeline.steps) + 2)]
+        failed = F.col(POSITION).eqNullSafe(F.lit(blame.position))
         number = stages.index(failure.stage) if failure.stage in stages else None
         stack = None if blame.body is None else blame.body.stack
         error = F.struct(
@@ -145,8 +173,8 @@ class Resumer:
             ROW,
             TASK,
             POSITION,
-            F.lit(number).cast("int").alias(FATE),
-            error.cast(ERROR_TYPE).alias(ERROR),
+            F.when(failed, F.lit(number).cast("int")).alias(FATE),
+            F.when(failed, error.cast(ERROR_TYPE)).alias(ERROR),
         )
 
     def _append(
@@ -171,18 +199,41 @@ class Resumer:
         self.journal.append(entry)
 
 
-def _moved(task: TaskLedger, wish: Wish) -> TaskResumed | TaskRestarted:
+def _word(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> str:
+    """Return what was done, for people."""
+    if wish.target is not None:
+        count = 0 if left_out is None else left_out.taken
+        return f"resumed at position {wish.target}, {count} records left out"
+    done = "restarted" if wish.how is ResumeHow.RESTART else "resumed"
+    return f"{done} {'past' if left_out else 'from'} position {task.state.position}"
+
+
+def _condition(blame: Blame | None, wish: Wish) -> str | None:
+    """Return the error condition of what is left out, where it is the failed record alone."""
+    return None if blame is None or wish.target is not None else blame.failure.condition
+
+
+def _moved(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> TaskResumed | TaskRestarted:
     position = task.state.position
     if wish.how is ResumeHow.RESTART:
         return TaskRestarted(task=wish.key, position=position, actor=wish.actor, reason=wish.reason)
+    assert wish.how is not None
+    at = wish.target is not None
     return TaskResumed(
-        task=wish.key, how=wish.how, position=position, actor=wish.actor, reason=wish.reason
+        task=wish.key,
+        how=wish.how,
+        position=wish.target if at else position,
+        actor=wish.actor,
+        reason=wish.reason,
+        skipped=left_out.taken if at and left_out is not None else 0,
     )
 
 
 def _refusal(task: TaskLedger, wish: Wish) -> str | None:
     """Return why the state forbids the wish, or None."""
     state = task.state
+    if wish.how is None:
+        return pause_refusal(state)
     if wish.how is ResumeHow.RESTART:
         forbidden = restart_refusal(state)
         if forbidden is not None:
@@ -191,6 +242,11 @@ def _refusal(task: TaskLedger, wish: Wish) -> str | None:
         return f"only a PAUSED task can resume; {state.id.printed} is {state.status}"
     if wish.position is not None and wish.position != state.position:
         return f"{state.id.printed} is held at position {state.position}, not {wish.position}"
+    behind = wish.target is not None and state.position is not None
+    if behind and (wish.target or 0) < (state.position or 0):
+        return (
+            f"{state.id.printed} is held at position {state.position}; {wish.target} is before it"
+        )
     if wish.how is ResumeHow.SKIP and task.blame is None:
         return f"{state.id.printed} was not paused by a failed record; there is none to skip"
     return None

@@ -12,19 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 from uuid import UUID
-
-import msgspec
 
 from agents.commands import Commands
 from agents.config import AgentConfig
+from agents.ending import GRACE_SECONDS, stop_all
 from agents.lifecycle import Ending, Instance
 from agents.link import FLUSH_SECONDS, Link
 from agents.outbox import Outbox
+from agents.pulse import heartbeat
 from agents.threads import Death, Thread
 from agents.uncaught import Ask, Line, Uncaught
-from controlplane.domain import wire
 from controlplane.domain.errors import ApplicationLatched, InvalidValue
 from controlplane.domain.events import (
     CommandApplied,
@@ -34,18 +33,15 @@ from controlplane.domain.events import (
     InstanceStarted,
     InstanceStopped,
     InstanceStopping,
-    Run,
 )
 from controlplane.domain.ids import uuid7
-from controlplane.domain.states import ThreadStatus
+from controlplane.domain.states import InstanceStatus, ThreadStatus
 
 log = logging.getLogger("arrester.agent")
 
 T = TypeVar("T", bound=Thread)
 
 WATCH_SECONDS = 0.2
-#: What a thread's stop may take beyond its timeout, for the hard way.
-GRACE_SECONDS = 10.0
 
 
 class Runtime:
@@ -59,6 +55,7 @@ class Runtime:
         self.ending: Ending | None = None
         self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
         self.threads: tuple[Thread, ...] = ()
+        self._lines: tuple[Line[Any], ...] = ()
         self._versions = versions
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -95,7 +92,7 @@ class Runtime:
             if self._link.is_latched():
                 self._stay_away(started)
             self.instance.say(started)
-            self._link.start_sending(heartbeat=self._heartbeat)
+            self._link.start_sending(heartbeat=self._heartbeat, report=self._report)
             self._link.start_listening(take=self._commands.take, on_latched=self._latched)
             atexit.register(self.end, Ending.STOPPED, "the process ends")
 
@@ -106,7 +103,32 @@ class Runtime:
     ) -> T:
         """Start, with `launch`, the thread that `make` returns; what goes wrong is raised here."""
         self.open()
-        return self._launch(Line(make=make, launch=launch))
+        line = Line(make=make, launch=launch)
+        thread = self._launch(line)
+        with self._lock:
+            self._lines = (*self._lines, line)
+        return thread
+
+    def remove(self, pipeline: str) -> bool:
+        """End the pipeline's thread for good, within error.shutdown.timeout.ms; False for none.
+
+        Only a RUNNING instance has threads to remove.
+        """
+        with self._lock:
+            found = [
+                line
+                for line in self._lines
+                if line.thread is not None and line.thread.pipeline_name == pipeline
+            ]
+            waiting = [line for line in found if not line.removed]
+            if self.instance.status is not InstanceStatus.RUNNING or not waiting:
+                return False
+            for line in waiting:
+                line.removed = True
+        running = [line.thread for line in waiting if line.thread in self.running()]
+        for thread in running:
+            thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
+        return bool(running)
 
     def _launch(self, line: Line[T]) -> T:
         """Start the line's next thread, in the place of the one before."""
@@ -161,26 +183,33 @@ class Runtime:
         reason: str,
         *,
         failure: Failure | None = None,
+        error: bool = False,
         caused_by: UUID | None = None,
     ) -> None:
         """Stop all threads within error.shutdown.timeout.ms and end the instance; wait for it.
 
-        The first call decides how it ended; further ones only wait.
+        The first call decides how it ended; further ones only wait. With `error` it ends in ERROR:
+        an uncaught exception shuts the whole application down.
         """
         with self._lock:
             first, self.ending = self.ending is None, self.ending or ending
         self._uncaught.stop()
         if self._link is None:
-            self._over.set()
+            self._end_unopened(reason)
         elif not first:
             self.await_over()
         else:
             log.info("%s ends: %s", self.config.application, reason)
             try:
-                self.instance.say(InstanceStopping(reason=reason), caused_by=caused_by)
-                self._say_ended(reason, failure, caused_by, graceful=self._stop_threads())
+                self.instance.say(InstanceStopping(reason=reason, error=error), caused_by=caused_by)
+                seconds = self.config.shutdown_timeout_seconds
+                graceful = stop_all(self.running(), timeout_seconds=seconds)
+                stopped = InstanceStopped(reason=reason, failure=failure, error=error)
+                self._say_ended(stopped, caused_by, graceful=graceful)
                 self._commands.stop()
-                self._link.close()
+                sent = self._link.close()
+                if error and caused_by is None and not sent:
+                    self._say_not_told()
             finally:
                 self._over.set()
                 atexit.unregister(self.end)
@@ -191,13 +220,14 @@ class Runtime:
         reason: str,
         *,
         failure: Failure | None = None,
+        error: bool = False,
         caused_by: UUID | None = None,
     ) -> None:
         """Begin to end in a thread of its own: a caller may be what has to end, or interrupted."""
         threading.Thread(
             target=self.end,
             args=(ending, reason),
-            kwargs={"failure": failure, "caused_by": caused_by},
+            kwargs={"failure": failure, "error": error, "caused_by": caused_by},
             name="arrester-end",
             daemon=True,
         ).start()
@@ -214,7 +244,23 @@ class Runtime:
         return self._link
 
     def _tell(self, batch_id: UUID, events: Sequence[Event]) -> None:
-        self._opened.spool.put(batch_id, events)
+        # One that was never opened has nothing to tell and nobody to tell it to.
+        if self._link is not None:
+            self._link.spool.put(batch_id, events)
+
+    def _end_unopened(self, reason: str) -> None:
+        self.instance.say(InstanceStopping(reason=reason), InstanceStopped(reason=reason))
+        self._over.set()
+
+    def _say_not_told(self) -> None:
+        why = (
+            "there is no server to tell them (REDIS_URL is not set)"
+            if self.config.redis_url is None
+            else "Redis could not be reached; the application's next agent on this host tells it"
+        )
+        log.error(
+            "%s: the other instances were not told to shut down: %s", self.config.application, why
+        )
 
     def _stay_away(self, started: InstanceStarted) -> NoReturn:
         """Say why nothing runs here, and do not run."""
@@ -223,44 +269,37 @@ class Runtime:
             "start it from the dashboard, then run again"
         )
         self.ending = Ending.SHUT_DOWN
-        self.instance.say(started, InstanceStopped(reason=reason))
+        stopping = InstanceStopping(reason=reason)
+        self.instance.say(started, stopping, InstanceStopped(reason=reason))
         self._opened.start_sending(heartbeat=self._heartbeat)
         self._opened.close()
         self._over.set()
         raise ApplicationLatched(reason)
 
     def _heartbeat(self) -> bytes:
-        runs = tuple(
-            Run(pipeline=each.pipeline_name, checkpoint=each.checkpoint_id, epoch=each.epoch)
-            for each in self.running()
-        )
-        return msgspec.json.encode(
-            wire.Heartbeat(
-                at=_now(),
-                status=self.instance.status.value,
-                runs=runs,
-                spooled=self._opened.spool.events,
-                counted_only=self._opened.spool.told_briefly,
-                spool_bytes=self._opened.spool.size_bytes,
-                spool_since=self._opened.spool.oldest(),
-            )
-        )
+        return heartbeat(self.instance.status, self.running(), self._opened.spool, at=_now())
+
+    def _report(self, id: str) -> None:
+        log.warning("the server sees tasks otherwise; this instance reports how they stand")
+        for each in self.running():
+            each.report()
 
     def _nothing_left(self) -> bool:
-        idle = not self.running() and not self._uncaught.replacing
+        at_work = [each for each in self.running() if not each.at_rest]
+        idle = not at_work and not self._uncaught.replacing
         return bool(self.threads) and idle and self.ending is None
 
     def _obey(self, command: CommandIssued) -> None:
         with self._lock:
             self._shutdowns.append(command)
         reason = f"shut down by {command.actor}: {command.reason}"
-        self.end_soon(Ending.SHUT_DOWN, reason, caused_by=command.command)
+        self.end_soon(Ending.SHUT_DOWN, reason, error=command.error, caused_by=command.command)
 
     def _latched(self) -> None:
         self.end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
 
     def _say_ended(
-        self, reason: str, failure: Failure | None, caused_by: UUID | None, *, graceful: bool
+        self, stopped: InstanceStopped, caused_by: UUID | None, *, graceful: bool
     ) -> None:
         """Tell the end, and answer the commands that wished it."""
         detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
@@ -269,31 +308,7 @@ class Runtime:
                 CommandApplied(command=command.command, detail=detail)
                 for command in self._shutdowns
             ]
-            stopped = InstanceStopped(reason=reason, failure=failure)
             self.instance.say(stopped, *answers, caused_by=caused_by)
-
-    def _stop_threads(self) -> bool:
-        """Stop all threads at once; return whether each ended at a micro-batch boundary."""
-        seconds = self.config.shutdown_timeout_seconds
-        graceful: list[bool] = []
-
-        def stop(thread: Thread) -> None:
-            try:
-                graceful.append(thread.stop(timeout_seconds=seconds))
-            except Exception:  # the instance ends all the same
-                log.exception("%s did not stop in order", thread.pipeline_name)
-
-        stopping = self.running()
-        helpers = [threading.Thread(target=stop, args=(each,), daemon=True) for each in stopping]
-        for helper, thread in zip(helpers, stopping, strict=True):
-            try:
-                helper.start()
-            except RuntimeError:  # Python 3.12 starts no threads once it is about to exit
-                stop(thread)
-        for helper in helpers:
-            if helper.ident is not None:
-                helper.join(seconds + GRACE_SECONDS)
-        return len(graceful) == len(stopping) and all(graceful)
 
 
 def _now() -> datetime:

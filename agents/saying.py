@@ -11,6 +11,7 @@ _log = logging.getLogger("arrester.failures")
 _SENTENCES: dict[Saying, str] = {
     Saying.FAILURE_REPORTED: "%s",
     Saying.RETRYING: "%s: tried again",
+    Saying.SOURCE_RETRYING: "%s; tried again from the checkpoint",
     Saying.FATAL_NOT_ASKED: "%s will hit every record: FAIL, no handler is asked",
     Saying.RETRY_REFUSED: "%s: RETRY was answered, which is not valid (any more): FAIL",
     Saying.HANDLER_BROKEN: "%s: the handler raised, or its answer is none: FAIL",

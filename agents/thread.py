@@ -1,4 +1,4 @@
-"""One run of a pipeline: the streaming query, the held records that run beside it, and its end."""
+"""One run of a pipeline: its query, the held records that run beside it, and its end."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from collections.abc import Callable
 from uuid import UUID
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
 
 from agents.config import AgentConfig
 from agents.death import ThreadDeath
 from agents.engine import Engine, now
 from agents.guard import require_classic
+from agents.halt import BatchEnded, Halt
 from agents.journal import Superseded
 from agents.outbox import Outbox
 from agents.pipeline import Pipeline, Trigger
+from agents.query import start_query
 from agents.resume import Outcome, Wish
-from controlplane.domain.errors import ArresterError, InvalidValue
+from agents.run_view import RunView
+from agents.sourcing import SourceRetries
+from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import ResumeHow
-from controlplane.domain.states import TaskState, TaskStatus, ThreadStatus
+from controlplane.domain.lifecycle import Move, move_thread
+from controlplane.domain.policy import StageKind
+from controlplane.domain.states import ThreadStatus
 
 _log = logging.getLogger("arrester.thread")
 
@@ -35,15 +40,7 @@ _STOP_TICK_SECONDS = 0.2
 _BREATH_SECONDS = 0.01
 
 
-class BatchEnded(Exception):
-    """What Spark sees of an end: one short line. The agent keeps the real exception."""
-
-
-class StopRequested(ArresterError):
-    """The run is to end at a boundary; its micro-batch stays undecided and is replayed."""
-
-
-class PipelineThread:
+class PipelineThread(RunView):
     """One run of a pipeline in this process. Methods may be called from any Python thread.
 
     One lock goes round micro-batches, chunks of held records and resumes; `query.stop()` is never
@@ -61,49 +58,57 @@ class PipelineThread:
         on_death: Callable[[ThreadDeath], None],
     ) -> None:
         require_classic(pipeline.source.sparkSession)
-        self.pipeline = pipeline
-        self.state = ThreadStatus.DEAD
+        super().__init__(pipeline)
         self._application = application
         self._instance = instance
         self._outbox = outbox
         self._config = config
         self._on_death = on_death
+        #: None: it has not begun.
+        self._state: ThreadStatus | None = None
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
+        self._halt = Halt(pipeline.name)
         self._ended = threading.Event()
-        #: Set by whatever went wrong first.
-        self._raised: BaseException | None = None
+        self._retries = SourceRetries(config.errors.policy(StageKind.SOURCE), pipeline.name)
+        #: The pass over a static source is done; what is left waits for people.
+        self._passed = False
+        #: Whether the server asked how the tasks stand.
+        self._report_asked = False
         #: When the checkpoint was last known to be ours.
         self._owned_at = time.monotonic()
         self._loop = threading.Thread(
             target=self._look_after, name=f"arrester-{pipeline.name}", daemon=True
         )
 
-    @property
-    def pipeline_name(self) -> str:
-        """The pipeline's name."""
-        return self.pipeline.name
+    # ── what it is ───────────────────────────────────────────────────────────────────────────
 
     @property
-    def checkpoint_id(self) -> str:
-        """The id in the checkpoint's metadata; known once the run has started."""
-        return self._engine.journal.ledger.checkpoint
+    def state(self) -> ThreadStatus:
+        """RUNNING from its start to its end, DEAD for ever after."""
+        return self._state or ThreadStatus.DEAD
 
     @property
-    def is_global(self) -> bool:
-        """Whether the pipeline has one task only, the global one."""
-        return self.pipeline.task is None
+    def is_running(self) -> bool:
+        """Whether the run is RUNNING."""
+        return self.state is ThreadStatus.RUNNING
 
     @property
-    def epoch(self) -> int:
-        """The number of this run at its checkpoint."""
-        return self._engine.run.epoch
+    def at_rest(self) -> bool:
+        """Whether nothing will happen by itself: a static source is done, the rest is held."""
+        return self._passed and not self._engine.has_work
+
+    def report(self) -> None:
+        """Tell soon how its tasks stand; the server sees them otherwise."""
+        self._report_asked = True
+
+    # ── start and stop ───────────────────────────────────────────────────────────────────────
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> None:
-        """Claim the checkpoint and start the streaming query.
+        """Claim the checkpoint and start the query, or the pass over a static source.
 
         What goes wrong is raised here, and not told to `on_death`.
         """
+        self._trigger = trigger
         self._engine = Engine(
             self.pipeline,
             checkpoint,
@@ -112,21 +117,20 @@ class PipelineThread:
             outbox=self._outbox,
             config=self._config,
         )
+        self._state = ThreadStatus.RUNNING
         try:
-            self._engine.prepare(check=self._check_stop, wait=self._wait)
-            self.state = ThreadStatus.RUNNING
-            self._query = self._started_query(self._engine.files.root, trigger)
+            self._engine.prepare(check=self._halt.check, wait=self._halt.wait)
+            self._start_query()
         except BaseException as exc:
             self._write_end(exc)
             raise
         self._loop.start()
 
-    def _started_query(self, checkpoint: str, trigger: Trigger | None) -> StreamingQuery:
-        writer = self.pipeline.source.writeStream.foreachBatch(self._on_batch)
-        writer = writer.option("checkpointLocation", checkpoint)
-        if trigger:
-            writer = writer.trigger(**trigger)
-        return writer.start()
+    def _start_query(self) -> None:
+        engine = self._engine
+        self._query = start_query(
+            self.pipeline, engine.files.root, engine.progress, self._on_batch, self._trigger
+        )
 
     def stop(self, *, timeout_seconds: float) -> bool:
         """End the run at the next boundary; True when it has ended within the time.
@@ -135,14 +139,14 @@ class PipelineThread:
         sink is at work may finish. When the time is over its Spark jobs are cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
-        self._stopping.set()
+        self._halt.ask()
         if not self._loop.is_alive():
             return True
         # Half the time for the sink, half for Spark.
         while not self._lock.acquire(timeout=_STOP_TICK_SECONDS):
             if time.monotonic() > deadline - timeout_seconds / 2:
                 break
-            self._give_up()
+            self._engine.give_up()
         else:
             self._lock.release()
         stopper = threading.Thread(target=self._stop_query, name="arrester-stop", daemon=True)
@@ -151,48 +155,46 @@ class PipelineThread:
             return True
         return self._ended.wait(max(0.0, deadline - time.monotonic()))
 
-    def _give_up(self) -> None:
-        try:
-            self._engine.processor.give_up()
-        except Exception:
-            _log.debug("the evaluation of %s ended while it was given up", self.pipeline.name)
-
     def _stop_query(self) -> None:
         try:
             self._query.stop()
         except Exception:
             _log.debug("the query of %s ended while it was stopped", self.pipeline.name)
 
-    def tasks(self) -> list[TaskState]:
-        """Return the tasks that ever failed or changed state here; all others are RUNNING."""
-        return [each.state for each in list(self._engine.journal.ledger.tasks.values())]
-
-    def paused_tasks(self) -> list[TaskState]:
-        """Return the PAUSED tasks."""
-        return [each for each in self.tasks() if each.status is TaskStatus.PAUSED]
+    # ── wishes ───────────────────────────────────────────────────────────────────────────────
 
     def resume(
         self,
         key: str | None,
         *,
-        how: ResumeHow,
+        how: ResumeHow | None,
         position: int | None = None,
+        target: int | None = None,
         command: UUID | None = None,
         actor: str | None = None,
         reason: str | None = None,
     ) -> Outcome:
-        """Resume a PAUSED task after the micro-batch at work; its held records run first.
+        """Do what is wished of a task, after the micro-batch at work.
 
-        `how` is RETRY (from the failed record) or SKIP (past it: it becomes a dead letter with
-        `actor` and `reason`). `position`, where it is given, must be the one the task is held at.
+        `how` is RETRY (a PAUSED task goes on at the failed record), SKIP (past it: it becomes a
+        dead letter with `actor` and `reason`), AT (at `target`: what it holds before that becomes
+        dead letters), RESTART (a DEAD task goes on at the failed record), or None: a RUNNING task
+        is paused by hand. What is held runs first. `position`, where it is given, must be the one
+        the task is held at.
 
         Raises Superseded when a newer run owns the checkpoint: the answer is that one's.
         """
         wish = Wish(
-            key=key, how=how, position=position, command=command, actor=actor, reason=reason
+            key=key,
+            how=how,
+            position=position,
+            target=target,
+            command=command,
+            actor=actor,
+            reason=reason,
         )
         with self._lock:
-            if self.state is not ThreadStatus.RUNNING or self._stopping.is_set():
+            if not self.is_running or self._halt.asked:
                 return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
             try:
                 # Rows of a chunk that is not known to be written are not to be skipped twice.
@@ -201,59 +203,66 @@ class PipelineThread:
             except InvalidValue:
                 raise
             except Superseded as exc:
-                self._note(exc)
+                self._halt.note(exc)
                 raise
             except BaseException as exc:
-                self._note(exc)
+                self._halt.note(exc)
                 return Outcome(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
 
-    def is_applied(self, command: UUID) -> Outcome | None:
-        """Return what was answered to a command, by this run or one before it; None: never seen.
-
-        One look into a dictionary, without the lock: a micro-batch may hold that for long.
-        """
-        return self._engine.resumer.answered(command)
+    # ── the loop ─────────────────────────────────────────────────────────────────────────────
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Be the function that Spark calls; whatever happens, only a short exception leaves it."""
         try:
             with self._lock:
-                self._check_stop()
-                self._engine.processor.process(frame, batch)
-                self._engine.awaited_batch = None
+                self._halt.check()
+                self._engine.process(frame, batch)
+                self._retries.went_well()
                 return
         except BaseException as exc:  # SystemExit would hang the query for ever
-            self._note(exc)
+            self._halt.note(exc)
         raise BatchEnded(f"pipeline {self.pipeline.name} has ended; see its agent") from None
 
-    def _check_stop(self) -> None:
-        if self._stopping.is_set() or self._raised is not None:
-            raise StopRequested(f"{self.pipeline.name} is to end")
-
-    def _wait(self, wait_ms: int) -> None:
-        """Wait before another attempt; a stop ends it at once, and then nothing is decided."""
-        self._stopping.wait(min(wait_ms / 1000, threading.TIMEOUT_MAX))
-        self._check_stop()
-
-    def _note(self, exc: BaseException) -> None:
-        # An interrupted job after a stop request is the stop, not a failure of its own.
-        if self._raised is None and not self._stopping.is_set():
-            self._raised = exc
-
     def _look_after(self) -> None:
-        """Run held records, put events, and end the run when its query has ended."""
+        """Stay with the query until it has ended, and with what begins in its place."""
+        self._until_ended()
+        while self._begins_again():
+            self._until_ended()
+        self._end(self._halt.raised)
+
+    def _until_ended(self) -> None:
+        """Run held records and put events; return when the query, and all of its work, is over."""
         try:
-            while self._raised is None and self._query.isActive:
+            while self._halt.raised is None and self._query.isActive:
                 worked = self._tick()
                 pause = _BREATH_SECONDS if worked else _TICK_SECONDS
-                if self._stopping.wait(pause):
+                if self._halt.pause(pause):
                     self._query.awaitTermination()
-            if self._raised is None and not self._stopping.is_set():
+            if self._halt.raised is None and not self._halt.asked:
                 self._finish()
         except BaseException as exc:
-            self._note(exc)
+            self._halt.note(exc)
         self._stop_query()
-        self._end(self._raised)
+
+    def _begins_again(self) -> bool:
+        """Whether the source failed and may be tried again; then the query has been restarted."""
+        failed = self._halt.raised
+        wait_ms = None if failed is None else self._retries.wait_ms(failed, at=now())
+        if wait_ms is None:
+            return False
+        self._halt.forgive()
+        if self._halt.pause(wait_ms / 1_000):
+            return False
+        try:
+            with self._lock:
+                self._engine.look_at_progress()
+            self._start_query()
+        except BaseException as exc:
+            self._halt.note(exc)
+        if self._halt.asked:
+            # Whoever asked may have stopped the query before this one.
+            self._stop_query()
+        return True
 
     def _tick(self) -> bool:
         """Do a little of what waits; return whether there may be more."""
@@ -261,10 +270,10 @@ class PipelineThread:
             return False
         try:
             self._look_who_owns()
-            engine = self._engine
-            worked = engine.awaited_batch is None and engine.processor.drain()
-            engine.release.put_ready()
-            engine.release.compact()
+            worked = self._engine.drain()
+            if self._engine.put_ready() and self._report_asked:
+                self._report_asked = False
+                self._engine.report()
             return worked
         finally:
             self._lock.release()
@@ -281,7 +290,12 @@ class PipelineThread:
         if exception is not None:
             raise exception
         while self._tick():
-            self._check_stop()
+            self._halt.check()
+        self._passed = not self.pipeline.source.isStreaming
+        while self._passed and self._engine.holds_rows and not self._halt.pause(_TICK_SECONDS):
+            self._tick()
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────
 
     def _end(self, exc: BaseException | None) -> None:
         """Make the end durable, tell it, and answer for it once."""
@@ -292,6 +306,7 @@ class PipelineThread:
 
     def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:
-            death = self._engine.end(exc, stopped=self._stopping.is_set())
-            self.state = ThreadStatus.DEAD
+            death = self._engine.end(exc, stopped=self._halt.asked)
+            if self._state is not None and move_thread(self._state, ThreadStatus.DEAD) is Move.DONE:
+                self._state = ThreadStatus.DEAD
             return death

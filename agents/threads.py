@@ -32,8 +32,9 @@ class Controls(Protocol):
         self,
         key: str | None,
         *,
-        how: ResumeHow,
+        how: ResumeHow | None,
         position: int | None = None,
+        target: int | None = None,
         command: UUID | None = None,
         actor: str | None = None,
         reason: str | None = None,
@@ -75,6 +76,19 @@ class Thread(Controls, Protocol):
         """Whether the pipeline has one task only, the global one."""
         ...
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing will happen by itself any more: what is left waits for people."""
+        ...
+
     def stop(self, *, timeout_seconds: float) -> bool: ...
+
+    def standing(self) -> int | None:
+        """Return the weight of its tasks that do not run; None while something is untold."""
+        ...
+
+    def report(self) -> None:
+        """Tell soon how its tasks stand."""
+        ...
 
     def tasks(self) -> list[TaskState]: ...

@@ -15,9 +15,15 @@ from agents.outbox import Outbox
 from agents.saying import say
 from agents.threads import Death, Thread
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import Event, Failure, Run, ThreadReplaced
+from controlplane.domain.events import (
+    ApplicationShutdownRequested,
+    Event,
+    Failure,
+    Run,
+    ThreadReplaced,
+)
 from controlplane.domain.ids import uuid7
-from controlplane.domain.uncaught import Replacements, UncaughtAnswer, uncaught
+from controlplane.domain.uncaught import TO_ERROR, Replacements, UncaughtAnswer, uncaught
 
 _log = logging.getLogger("arrester.agent")
 
@@ -30,16 +36,12 @@ _ALLOWED = (
     "an UncaughtAnswer, a function of an exception that returns one, an object with "
     "handle(exception), or a dotted path to one of these"
 )
-_ALONE = (
-    "SHUTDOWN_APPLICATION is not available yet: the other instances would not be told; "
-    "answer SHUTDOWN_CLIENT, or shut the application down from the dashboard"
-)
 
 
 class End(Protocol):
     """Begins to end the instance."""
 
-    def __call__(self, reason: str, *, failure: Failure | None) -> None: ...
+    def __call__(self, reason: str, *, failure: Failure | None, error: bool) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class Line(Generic[T]):
     make: Callable[[Outbox, Callable[[Death], None]], T]
     launch: Callable[[T], None]
     thread: T | None = None
+    #: Somebody ended it: no thread takes a dead one's place.
+    removed: bool = False
     replacements: Replacements = field(default_factory=Replacements)
 
 
@@ -112,16 +116,26 @@ class Uncaught:
             say(saying, f"{self._application}: {reason}", exception=exception)
         if result.raises:
             self.raised = exception
-        if result.replace_after_ms is not None:
+        if result.replace_after_ms is not None and not line.removed:
             self._replace_soon(line, reason, wait_ms=result.replace_after_ms)
+        if result.shuts_application:
+            self._ask_all_to_end(line, reason, failure)
         if result.instance_path:
-            self._end(reason, failure=failure)
+            self._end(reason, failure=failure, error=result.instance_path == TO_ERROR)
+
+    def _ask_all_to_end(self, line: Line[Any], reason: str, failure: Failure | None) -> None:
+        """Tell the server that all instances of the application shall end."""
+        now = datetime.now(UTC)
+        data = ApplicationShutdownRequested(reason=reason, failure=failure)
+        run = None if line.thread is None else _run(line.thread)
+        event = Event(occurred_at=now, instance=self._instance.id, run=run, data=data)
+        self._tell(uuid7(now), [event])
 
     def _replace_soon(self, line: Line[Any], reason: str, *, wait_ms: int) -> None:
         """Tell of the replacement and start it after its wait, unless the instance ends."""
         dead = line.thread
         assert dead is not None
-        run = Run(pipeline=dead.pipeline_name, checkpoint=dead.checkpoint_id, epoch=dead.epoch)
+        run = _run(dead)
         number = len(line.replacements.at_ms)
         data = ThreadReplaced(reason=reason, wait_ms=wait_ms, replacement=number)
         now = datetime.now(UTC)
@@ -135,7 +149,7 @@ class Uncaught:
 
     def _replace(self, line: Line[Any], wait_ms: int) -> None:
         try:
-            if not self._stopping.wait(wait_ms / 1_000):
+            if not self._stopping.wait(wait_ms / 1_000) and not line.removed:
                 self._launch(line)
         except Exception as exc:  # whatever keeps it from starting is the handler's to answer
             if not self._stopping.is_set():
@@ -143,6 +157,10 @@ class Uncaught:
         finally:
             with self._lock:
                 self.replacing -= 1
+
+
+def _run(thread: Thread) -> Run:
+    return Run(pipeline=thread.pipeline_name, checkpoint=thread.checkpoint_id, epoch=thread.epoch)
 
 
 def uncaught_handler(given: object) -> Ask | None:
@@ -153,8 +171,6 @@ def uncaught_handler(given: object) -> Ask | None:
         found = given if isinstance(given, UncaughtAnswer) else loaded(given)
     except (ImportError, AttributeError, TypeError, ValueError) as exc:
         raise InvalidValue("on_uncaught", given, _ALLOWED) from exc
-    if found is UncaughtAnswer.SHUTDOWN_APPLICATION:
-        raise InvalidValue("on_uncaught", given, f"another answer: {_ALONE}")
     if isinstance(found, UncaughtAnswer):
         return lambda exception: found
     ask = getattr(found, "handle", found)
@@ -172,7 +188,4 @@ def asked(ask: Ask | None, exception: BaseException) -> object:
     except BaseException:  # the author's code; it runs in a thread that has to end in order
         _log.exception("the uncaught exception handler raised")
         return False
-    if answer is UncaughtAnswer.SHUTDOWN_APPLICATION:
-        _log.error("%s", _ALONE)
-        return UncaughtAnswer.SHUTDOWN_CLIENT
     return False if answer is None else answer

@@ -67,7 +67,8 @@ def sentence(data: EventData) -> str:
         case DeadLettersFailed():
             return f"{data.failures:,} times, {data.waiting:,} still to be written to {data.place}"
         case TaskPaused(failure=None):
-            return f"by hand, at {at(data.position)}"
+            where = "" if data.position is None else f", at {at(data.position)}"
+            return f"by hand{where}{_by(data.actor, data.reason)}"
         case TaskPaused(failure=Failure() as failure) | TaskDied(failure=failure):
             return f"at {at(data.position)}: {cause(failure)}"
         case RecordsHeld():

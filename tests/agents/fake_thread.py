@@ -17,6 +17,7 @@ from controlplane.domain.events import (
     Failure,
     ResumeHow,
     Run,
+    TaskPaused,
     TaskResumed,
     ThreadDied,
     ThreadStarted,
@@ -55,7 +56,7 @@ class FakeThread:
     instance: UUID = INSTANCE
     paused: set[str | None] = field(default_factory=lambda: {"JFK"})
     journal: dict[UUID, Outcome] = field(default_factory=dict)
-    resumes: list[tuple[str | None, ResumeHow, int | None]] = field(default_factory=list)
+    resumes: list[tuple[str | None, ResumeHow | None, int | None]] = field(default_factory=list)
     #: What `resume` raises, if anything.
     broken: Exception | None = None
     #: Whether a refusal is neither written down nor told, as when the thread is ending.
@@ -66,6 +67,10 @@ class FakeThread:
     busy_seconds: float = 0.0
     alive: bool = False
     is_global: bool = False
+    at_rest: bool = False
+    #: What it says its tasks weigh, and how often it was asked to report them.
+    weight: int | None = 0
+    reports: int = 0
     applying: threading.Event = field(default_factory=threading.Event)
     may_apply: threading.Event = field(default_factory=threading.Event)
 
@@ -101,8 +106,9 @@ class FakeThread:
         self,
         key: str | None,
         *,
-        how: ResumeHow,
+        how: ResumeHow | None,
         position: int | None = None,
+        target: int | None = None,
         command: UUID | None = None,
         actor: str | None = None,
         reason: str | None = None,
@@ -111,17 +117,35 @@ class FakeThread:
         assert self.may_apply.wait(10)
         if self.broken is not None:
             raise self.broken
-        self.resumes.append((key, how, position))
+        self.resumes.append((key, how, position if target is None else target))
+        if how is None:
+            return self._answered(command, self._paused_by_hand(key, command))
         applied = key in self.paused
         outcome = Outcome(applied, "resumed" if applied else f"{key} is RUNNING")
         if applied:
             self.paused.remove(key)
             self._tell(TaskResumed(task=key, how=how), command)
+        return self._answered(command, outcome)
+
+    def _paused_by_hand(self, key: str | None, command: UUID | None) -> Outcome:
+        if key in self.paused:
+            return Outcome(False, f"{key} is PAUSED")
+        self.paused.add(key)
+        self._tell(TaskPaused(task=key, position=None), command)
+        return Outcome(True, "paused")
+
+    def _answered(self, command: UUID | None, outcome: Outcome) -> Outcome:
         if command is not None and not self.forgetful:
             self.journal[command] = outcome
             answer: EventData = CommandRefused(command=command, reason=outcome.reason)
-            self._tell(CommandApplied(command=command) if applied else answer, command)
+            self._tell(CommandApplied(command=command) if outcome.applied else answer, command)
         return outcome
+
+    def standing(self) -> int | None:
+        return self.weight
+
+    def report(self) -> None:
+        self.reports += 1
 
     def is_applied(self, command: UUID) -> Outcome | None:
         return self.journal.get(command)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from agents.config import AgentConfig
-from agents.lifecycle import Ending
+from agents.lifecycle import Ending, IllegalMove
 from agents.outbox import Outbox
 from agents.runtime import Runtime
 from agents.spool_files import open_spool
 from agents.threads import Death
 from controlplane.domain import wire
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import Event, InstanceStopped
+from controlplane.domain.events import Event, InstanceFound, InstanceStopped, InstanceStopping
 from controlplane.domain.states import InstanceStatus
 from tests.agents.facts import NOW, failure
 from tests.agents.fake_thread import FakeDeath, FakeThread
@@ -140,7 +140,35 @@ def test_many_may_end_it_and_all_wait_for_the_end(runtime: Runtime, tmp_path: Pa
 
 def test_an_agent_that_never_ran_leaves_nothing(runtime: Runtime, tmp_path: Path) -> None:
     runtime.end(Ending.STOPPED, "enough")
+    runtime.end(Ending.STOPPED, "enough")
     assert list(tmp_path.iterdir()) == []
+    assert runtime.instance.status is InstanceStatus.NOT_RUNNING
+
+
+def test_a_thread_that_is_at_rest_is_not_waited_for(runtime: Runtime) -> None:
+    thread = begin(runtime)
+    assert runtime.await_ending(0.5) is None
+    thread.at_rest = True
+    assert runtime.await_ending(5) is Ending.FINISHED
+    assert thread.alive
+    runtime.end(Ending.STOPPED, "enough")
+
+
+def test_states_move_by_the_table_and_by_nothing_else(runtime: Runtime) -> None:
+    instance = runtime.instance
+    with pytest.raises(IllegalMove, match="CREATED cannot become NOT_RUNNING"):
+        instance.say(InstanceStopped(reason="too early"))
+    begin(runtime)
+    with pytest.raises(IllegalMove, match="RUNNING cannot become ERROR"):
+        instance.say(InstanceStopped(reason="too early", error=True))
+    with pytest.raises(IllegalMove, match="does not say InstanceFound"):
+        instance.say(InstanceFound())
+    runtime.end(Ending.STOPPED, "enough")
+    before = instance.state
+    instance.say(InstanceStopping(reason="late"))
+    assert instance.state == before
+    with pytest.raises(IllegalMove, match="NOT_RUNNING cannot become PENDING_ERROR"):
+        instance.say(InstanceStopping(reason="late", error=True))
 
 
 def test_a_process_that_just_exits_still_ends_its_instance(tmp_path: Path) -> None:

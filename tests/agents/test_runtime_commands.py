@@ -373,8 +373,8 @@ def test_a_latched_application_does_not_start(runtime: Runtime, operator: Operat
         begin(runtime)
     assert runtime.ending is Ending.SHUT_DOWN
     operator._folding.take()
-    started, stopped = operator._folding.events
-    assert started.type == "InstanceStarted"
+    started, stopping, stopped = operator._folding.events
+    assert (started.type, stopping.type) == ("InstanceStarted", "InstanceStopping")
     assert isinstance(stopped.data, InstanceStopped)
     assert "LATCHED" in stopped.data.reason
 

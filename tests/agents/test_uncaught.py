@@ -17,7 +17,12 @@ from agents.runtime import Runtime
 from agents.threads import Death
 from agents.uncaught import Line, uncaught_handler
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import ThreadReplaced
+from controlplane.domain.events import (
+    ApplicationShutdownRequested,
+    InstanceStopped,
+    InstanceStopping,
+    ThreadReplaced,
+)
 from controlplane.domain.states import InstanceStatus
 from controlplane.domain.uncaught import Replacements
 from tests.agents.facts import failure
@@ -226,15 +231,41 @@ def test_superseded_and_finished_threads_ask_nobody(tmp_path: Path) -> None:
     instance.end()
 
 
-def test_shutting_the_application_down_is_refused_until_it_can_tell_the_others(
+def test_shutdown_application_ends_in_error_and_says_that_nobody_else_was_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(InvalidValue, match="SHUTDOWN_APPLICATION is not available yet"):
-        uncaught_handler(UncaughtAnswer.SHUTDOWN_APPLICATION)
-    instance = Instance(tmp_path, Handler(UncaughtAnswer.SHUTDOWN_APPLICATION))
+    instance = Instance(tmp_path, UncaughtAnswer.SHUTDOWN_APPLICATION)
+    other = instance.begin(name="other")
     instance.begin().die(broken())
     assert instance.runtime.await_ending(5) is Ending.FAILED
-    assert "the other instances would not be told" in caplog.text
+    assert instance.runtime.instance.status is InstanceStatus.ERROR
+    assert not other.alive
+    assert "the other instances were not told to shut down: there is no server" in caplog.text
+    events = told(tmp_path)
+    [asked] = [each for each in events if isinstance(each.data, ApplicationShutdownRequested)]
+    assert asked.data == ApplicationShutdownRequested(reason="it broke", failure=failure())
+    assert asked.run is not None
+    stopping, stopped = [each.data for each in events if each.type.startswith("InstanceStop")]
+    assert stopping == InstanceStopping(reason="it broke", error=True)
+    assert stopped == InstanceStopped(reason="it broke", failure=failure(), error=True)
+
+
+def test_a_removed_thread_has_no_successor_and_the_others_go_on(tmp_path: Path) -> None:
+    instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
+    other, gone = instance.begin(name="other"), instance.begin()
+    dying = instance.begin(name="dying")
+    dying.die(broken())
+    assert instance.runtime.remove("delays")
+    assert not instance.runtime.remove("dying")
+    assert not instance.runtime.remove("nowhere")
+    assert not instance.runtime.remove("delays")
+    wait_for(lambda: instance.runtime._uncaught.replacing == 0)
+    assert (other.alive, gone.alive, len(instance.made)) == (True, False, 3)
+    assert instance.runtime.remove("other")
+    assert instance.runtime.instance.status is InstanceStatus.RUNNING
+    assert instance.runtime.await_ending(5) is Ending.FINISHED
+    instance.end()
+    assert not instance.runtime.remove("other")
 
 
 @pytest.mark.parametrize("given", ["nowhere.handler", "REPLACE_THREAD", 3, object()])

@@ -27,6 +27,9 @@ class TaskPaused(Data, frozen=True, kw_only=True, tag=True):
     task: str | None
     position: Position | None
     failure: Failure | None = None
+    #: Of the person who paused it by hand.
+    actor: str | None = None
+    reason: str | None = None
 
 
 class RecordsHeld(Data, frozen=True, kw_only=True, tag=True):

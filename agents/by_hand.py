@@ -1,0 +1,47 @@
+"""What the author's own code asks of tasks, and the counts of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agents.threads import Thread
+from controlplane.domain.events import ResumeHow
+from controlplane.domain.names import TaskId
+from controlplane.domain.states import Counters, TaskState
+
+COUNTED = [name for name in Counters.__struct_fields__ if name != "last_failure_timestamp"]
+
+
+def wished(
+    threads: Sequence[Thread],
+    task: TaskState | TaskId,
+    how: ResumeHow | None,
+    *,
+    target: int | None = None,
+    actor: str | None = None,
+    reason: str | None = None,
+) -> bool:
+    """Do it in the thread that runs the task; False where none does, or its state forbids it."""
+    # With PySpark, which importing this package alone must not need.
+    from agents.journal import Superseded
+
+    id = task.id if isinstance(task, TaskState) else task
+    for thread in threads:
+        if (thread.pipeline_name, thread.checkpoint_id) == (id.pipeline, id.checkpoint):
+            try:
+                done = thread.resume(id.key, how=how, target=target, actor=actor, reason=reason)
+            except Superseded:
+                return False
+            return done.applied
+    return False
+
+
+def counts(tasks: Sequence[TaskState]) -> dict[str, int]:
+    """Return the counts of all tasks under their KIP-298 names."""
+    counters = [state.counters for state in tasks]
+    totals = {
+        name.replace("_", "-"): sum(getattr(each, name) for each in counters) for name in COUNTED
+    }
+    latest = [each.last_failure_timestamp for each in counters if each.last_failure_timestamp]
+    totals["last-failure-timestamp"] = int(max(latest).timestamp() * 1000) if latest else 0
+    return totals

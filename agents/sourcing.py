@@ -1,0 +1,117 @@
+"""A source that fails blames no record: it is tried again from the checkpoint, within budgets."""
+
+from __future__ import annotations
+
+import builtins
+import random
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from pyspark.errors.exceptions.captured import CapturedException
+
+from agents.processor import RecordFatal
+from agents.saying import say
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import describe
+from controlplane.domain.errors import ArresterError
+from controlplane.domain.levels import Saying
+from controlplane.domain.policy import Policy, StageKind
+from controlplane.domain.respond import FailedAttempt, TaskRun, respond
+from controlplane.domain.retry import Attempts, RetryAfter
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+_JAVA_CLASS = re.compile(r"((?:\w+\.)+\w+)(?::|$)")
+_PYTHON_CLASS = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
+_TRACE = "Traceback (most recent call last)"
+_LINKS = 20
+
+
+class SourceRetries:
+    """The attempts at a run's source since a micro-batch last went well."""
+
+    def __init__(self, policy: Policy, pipeline: str) -> None:
+        self._policy = policy
+        self._pipeline = pipeline
+        self._made = 0
+        self._started_ms = 0
+
+    def went_well(self) -> None:
+        """Begin to count anew: a micro-batch is done."""
+        self._made = 0
+
+    def wait_ms(self, exc: BaseException, *, at: datetime) -> int | None:
+        """Return the wait before the query is started again, None when the run ends by `exc`."""
+        if isinstance(exc, ArresterError | RecordFatal) or not isinstance(exc, Exception):
+            return None
+        now_ms = int(at.timestamp() * 1_000)
+        if not self._made:
+            self._started_ms = now_ms
+        self._made += 1
+        attempts = Attempts(made=self._made, started_ms=self._started_ms, now_ms=now_ms)
+        failure = FailedAttempt(
+            stage=StageKind.SOURCE, cause=cause_of(exc), attempts=attempts, position=None
+        )
+        fate = respond(failure, self._policy, TaskRun(), chance=random.randrange)
+        if not isinstance(fate, RetryAfter):
+            return None
+        first = str(exc).partition("\n")[0]
+        what = f"the source of {self._pipeline} failed (attempt {self._made}): {first}"
+        say(Saying.SOURCE_RETRYING, what)
+        return fate.wait_ms
+
+
+def cause_of(exc: BaseException) -> Cause:
+    """Return what is known of an exception of a query, the innermost cause first.
+
+    Of an exception that ended a query Spark hands on no more than texts: the class in front of a
+    message, the condition in brackets, the last line of a Python trace.
+    """
+    chain = list(_chain(exc))[::-1]
+    names = dict.fromkeys(name for link in chain for name in _names(link))
+    conditions = [found for link in chain if (found := _condition(link)) is not None]
+    return Cause(names=tuple(names), condition=conditions[0] if conditions else None)
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = exc
+    for _ in range(_LINKS):
+        if link is None:
+            return
+        yield link
+        inner = link._cause if isinstance(link, CapturedException) else None
+        link = inner or link.__cause__
+
+
+def _names(exc: BaseException) -> Iterator[str]:
+    if isinstance(exc, CapturedException):
+        text = (exc._desc or "").strip()
+        if _TRACE in text:
+            yield from _of_trace(text)
+        if exc._origin is not None:
+            yield str(exc._origin.getClass().getName())
+        elif found := _JAVA_CLASS.match(text):
+            yield found[1]
+    yield from describe(exc).names
+
+
+def _of_trace(text: str) -> Iterator[str]:
+    """Yield the class that the last trace in `text` ends with, and its bases where it is known."""
+    for line in reversed(text.rpartition(_TRACE)[2].splitlines()):
+        found = None if line.startswith((" ", "SQLSTATE")) else _PYTHON_CLASS.match(line)
+        if found is None:
+            continue
+        kind = getattr(builtins, found[1], None)
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            yield from (f"builtins.{base.__name__}" for base in kind.__mro__ if base is not object)
+        else:
+            yield found[1]
+        return
+
+
+def _condition(exc: BaseException) -> str | None:
+    known = describe(exc).condition
+    if known is not None or not isinstance(exc, CapturedException):
+        return known
+    found = _CONDITION.search((exc._desc or "").partition("\n")[0])
+    return None if found is None else found[1]

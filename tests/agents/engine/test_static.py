@@ -1,0 +1,167 @@
+"""The same pipeline over a static DataFrame: decided as a stream is, once through, then at rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from agents import Agent, Ending
+from agents.builder import define
+from agents.checkpoint import CheckpointUnusable
+from agents.entries import Kind
+from agents.handlers import LogAndContinue, LogAndPause
+from agents.journal import Journal
+from agents.pipeline import Pipeline, PipelineInvalid
+from agents.thread import PipelineThread
+from controlplane.domain.events import RecordFailed, ResumeHow, ThreadStarted
+from controlplane.domain.states import TaskStatus
+from tests.agents.engine.bench import SCHEMA, Bench, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+ROWS = [("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"), ("b", 0, "skip"), ("b", 1, "x")]
+
+
+def checking(bench: Bench, *, runner: Agent | None = None, repaired: str = "") -> Pipeline:
+    """Return a pipeline over all that was added, that pauses at `bad` and leaves out `skip`."""
+
+    def skip(row: Row) -> Row:
+        if row["value"] == "skip":
+            raise ValueError("skip")
+        return row
+
+    def check(row: Row) -> Row:
+        import os
+
+        if row["value"] == "bad" and not os.path.exists(repaired):
+            raise ValueError("bad")
+        return row
+
+    source = bench.spark.read.schema(SCHEMA).json(str(bench.folder / "in"))
+    return (
+        define("lines", source, task="task", position="position", value="value", runner=runner)
+        .process("skip", skip, on_error=LogAndContinue())
+        .process("check", check, on_error=LogAndPause())
+        .write(sink_to(bench.folder / "out"))
+    )
+
+
+def started(bench: Bench, pipeline: Pipeline, **more: Any) -> PipelineThread:
+    thread = bench.start(pipeline, **more)
+    wait_until(lambda: thread.at_rest or not thread.is_running, what="rest")
+    return thread
+
+
+def test_it_goes_once_through_and_what_is_held_waits_for_people(bench: Bench) -> None:
+    bench.add(*ROWS)
+    thread = started(bench, checking(bench, repaired=str(bench.folder / "repaired")))
+
+    assert sorted(bench.written()) == [("a", 0), ("b", 1)]
+    assert [task.position for task in thread.paused_tasks()] == [1]
+    assert {letter["task"] for letter in bench.dead_letters()} == {"b"}
+    assert len(bench.outbox.of(RecordFailed)) == 2
+    assert thread.is_running
+
+    (bench.folder / "repaired").touch()
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: bool(bench.deaths))
+    assert bench.deaths[0].finished
+    assert bench.positions("a") == [0, 1, 2]
+
+
+def test_a_rerun_takes_nothing_of_the_source_again_and_goes_on_with_what_is_held(
+    bench: Bench,
+) -> None:
+    bench.add(*ROWS)
+    started(bench, checking(bench))
+    bench.stop()
+    before = bench.written()
+
+    again = started(bench, checking(bench))
+    assert (bench.written(), [task.position for task in again.paused_tasks()]) == (before, [1])
+    bench.stop()
+
+    (bench.folder / "repaired").touch()
+    repaired = checking(bench, repaired=str(bench.folder / "repaired"))
+    thread = started(bench, repaired, instance=uuid4())
+    wait_until(lambda: not thread.is_running)
+    assert bench.deaths[-1].finished
+    assert bench.positions("a") == [0, 1, 2]
+    assert len(bench.written()) == len(before) + 2
+
+    last = started(bench, repaired)
+    wait_until(lambda: not last.is_running)
+    assert len(bench.written()) == len(before) + 2
+
+
+def test_a_rerun_after_a_crash_obeys_what_was_decided(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.add(*ROWS)
+    append = Journal.append
+
+    class Killed(BaseException):
+        pass
+
+    def dying(self: Journal, entry: Any) -> Any:
+        made = append(self, entry)
+        if entry.kind is Kind.BATCH:
+            raise Killed
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", dying)
+        thread = bench.start(checking(bench))
+        wait_until(lambda: not thread.is_running)
+    assert bench.written() == []
+
+    (bench.folder / "repaired").touch()
+    same = checking(bench, repaired=str(bench.folder / "repaired"))
+    again = started(bench, same, instance=thread._instance)
+    assert sorted(bench.written()) == [("a", 0), ("b", 1)]
+    assert [task.status for task in again.paused_tasks()] == [TaskStatus.PAUSED]
+    assert len(bench.outbox.of(RecordFailed)) == 2
+
+
+def test_an_agent_waits_for_the_pass_and_not_for_people(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    bench.add(*ROWS)
+    with Agent(bench.spark, application="tests") as agent:
+        checking(bench, runner=agent).run(bench.checkpoint)
+        assert agent.await_termination(60) is Ending.FINISHED
+        [task] = agent.paused_tasks()
+        assert agent.is_running
+        assert not agent.resume_at(task, 0, reason="before it")
+        assert not agent.resume_at(task, 9, reason="beyond")
+        assert agent.resume_at(task, 2, reason="a bad row", actor="ana")
+        assert agent.await_termination(60) is Ending.FINISHED
+        wait_until(lambda: not agent._runtime.running())
+    assert bench.positions("a") == [0, 2]
+
+
+def test_each_kind_of_source_has_its_own_start_and_checkpoint(bench: Bench) -> None:
+    bench.add(("b", 1, "x"))
+    static, stream = checking(bench), bench.checking(lambda row: row)
+    with pytest.raises(PipelineInvalid, match="a static source: run"):
+        static.start(bench.checkpoint)
+    with pytest.raises(PipelineInvalid, match="a stream as its source: start"):
+        stream.run(bench.checkpoint)
+    done = started(bench, static)
+    wait_until(lambda: not done.is_running)
+    with pytest.raises(CheckpointUnusable, match="checkpoint of a static source"):
+        bench.start(stream)
+    bench.threads.pop()
+    other = str(bench.folder / "other")
+    (Path(other) / "offsets").mkdir(parents=True)
+    bench.checkpoint = other
+    with pytest.raises(CheckpointUnusable, match="checkpoint of a stream"):
+        bench.start(static)
+    bench.threads.pop()
+    assert len(bench.outbox.of(ThreadStarted)) == 1

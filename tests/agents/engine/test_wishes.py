@@ -1,0 +1,122 @@
+"""A task is paused by hand, and goes on at a position, on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from agents.builder import define
+from agents.handlers import LogAndFail, LogAndPause
+from agents.thread import PipelineThread
+from controlplane.domain.events import ResumeHow, TaskPaused, TaskResumed
+from controlplane.domain.states import TaskStatus
+from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+def failing_on(word: str) -> Any:
+    def check(row: Row) -> Row:
+        if row["value"] == word:
+            raise ValueError(word)
+        return row
+
+    return check
+
+
+def skipped(bench: Bench) -> int:
+    [state] = server_state(bench.outbox.events).tasks.values()
+    return state.counters.records_skipped
+
+
+def paused(bench: Bench) -> PipelineThread:
+    """Return a run whose task `a` holds the records 2 to 6, of which 2 is bad."""
+    bench.add(("a", 0, "x"), ("a", 2, "bad"), ("a", 3, "x"), ("b", 0, "x"))
+    bench.add(("a", 5, "x"), ("a", 6, "x"))
+    thread = bench.start(bench.checking(failing_on("bad"), LogAndPause()))
+    bench.wait_for_input()
+    wait_until(lambda: bool(thread.paused_tasks()))
+    return thread
+
+
+def test_what_lies_before_the_position_is_a_dead_letter_with_the_reason(bench: Bench) -> None:
+    thread = paused(bench)
+    answer = thread.resume(
+        "a", how=ResumeHow.AT, target=4, command=uuid4(), actor="ana", reason="a bad hour"
+    )
+    assert answer.applied
+    assert answer.reason == "resumed at position 4, 2 records left out"
+    wait_until(lambda: bench.positions("a") == [0, 5, 6])
+    letters = {row["position"]: row for row in bench.dead_letters()}
+    assert sorted(letters) == [2, 3]
+    assert {(row["reason"], row["actor"]) for row in letters.values()} == {("a bad hour", "ana")}
+    assert [letters[position]["exception_class"] for position in (2, 3)] == ["ValueError", None]
+    [resumed] = bench.outbox.of(TaskResumed)
+    assert (resumed.how, resumed.position, resumed.skipped) == (ResumeHow.AT, 4, 2)
+    assert skipped(bench) == 2
+
+
+def test_it_goes_no_further_than_one_after_the_last_held_record(bench: Bench) -> None:
+    thread = paused(bench)
+
+    def at(target: int) -> str:
+        outcome = thread.resume("a", how=ResumeHow.AT, target=target, reason="x")
+        assert not outcome.applied
+        return outcome.reason
+
+    assert "the last record that task 'a' holds is at position 6" in at(8)
+    assert "is held at position 2; 1 is before it" in at(1)
+    before = thread.paused_tasks()
+    assert thread.resume("a", how=ResumeHow.AT, target=7, reason="x").applied
+    assert [task.status for task in before] == [TaskStatus.PAUSED]
+    bench.add(("a", 7, "x"))
+    wait_until(lambda: bench.positions("a") == [0, 7])
+    assert sorted(row["position"] for row in bench.dead_letters()) == [2, 3, 5, 6]
+
+
+def test_a_pause_by_hand_holds_what_comes_and_outlives_the_instance(bench: Bench) -> None:
+    bench.add(("a", 0, "x"), ("b", 0, "x"))
+    thread = bench.start(bench.checking(failing_on("bad")))
+    bench.wait_for_input()
+    assert thread.resume("a", how=None, actor="ana", reason="an audit").applied
+    bench.add(("a", 1, "x"), ("b", 1, "x"))
+    bench.wait_for_input()
+    assert (bench.positions("a"), bench.positions("b")) == ([0], [0, 1])
+    assert not thread.resume("a", how=None).applied
+    assert not thread.resume("a", how=ResumeHow.SKIP, reason="x").applied
+    bench.stop()
+
+    again = bench.start(bench.checking(failing_on("bad")), instance=uuid4())
+    bench.add(("a", 2, "x"))
+    bench.wait_for_input()
+    assert [task.id.key for task in again.paused_tasks()] == ["a"]
+    assert bench.positions("a") == [0]
+    assert again.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: bench.positions("a") == [0, 1, 2])
+    [told] = bench.outbox.of(TaskPaused)
+    assert (told.failure, told.actor, told.reason) == (None, "ana", "an audit")
+
+
+def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    whole = define("whole", bench.source(), position="position")
+    thread = bench.start(whole.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+    refused = thread.resume(None, how=None)
+    assert not refused.applied
+    assert "global task" in refused.reason
+    bench.stop()
+
+    bench.checkpoint = str(bench.folder / "other")
+    bench.add(("b", 0, "bad"), ("b", 1, "x"))
+    alone = bench.checking(failing_on("bad"), LogAndFail())
+    scope: dict[str, Any] = {"errors_failure_scope": "task"}
+    thread = bench.start(alone, **scope)
+    wait_until(lambda: any(task.status is TaskStatus.DEAD for task in thread.tasks()))
+    refused = thread.resume("b", how=None)
+    assert refused.reason == "only a RUNNING task can be paused; lines_b is DEAD"
+    assert [task.status for task in thread.tasks()] == [TaskStatus.DEAD]
