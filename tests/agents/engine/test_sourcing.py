@@ -44,7 +44,7 @@ class FlakyReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:
         return {"n": 0}
 
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # Spark's older form
         self._fail("offsets")
         return {"n": 3}
 
