@@ -62,7 +62,9 @@ def ending_entry(
         failed = exc.failed
         blame = ledger.task(failed.task).blame
         died = TaskDied(task=failed.task, position=failed.position, failure=failure_of(failed))
-        told = [teller.failed(failed, Response.FAIL, at, blame), teller.event(died, at)]
+        if exc.outage is not None:
+            told.append(teller.outage(exc.outage, at))
+        told += [teller.failed(failed, Response.FAIL, at, blame), teller.event(died, at)]
     ended = ThreadDied(reason=death.reason, failure=death.failure)
     return Entry(
         kind=Kind.STOPPED if exc is None else Kind.DIED,

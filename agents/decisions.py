@@ -15,10 +15,12 @@ from agents.entries import Cursor
 from agents.failed import FailedRecord, bring
 from agents.fates import Fates, described
 from agents.held import cut_of, place
+from agents.outage import Outage, outage_in
 from agents.saying import say
 from agents.worker.columns import ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
+from controlplane.domain.outage import OutagePolicy
 
 #: How many failed records are brought to the driver at a time when a handler must be asked.
 _PAGE = 200
@@ -53,6 +55,8 @@ class Decision:
     cuts: Mapping[str, Cursor] = field(default_factory=dict)
     #: The first record that was answered FAIL; then nothing else is decided.
     fatal: FailedRecord | None = None
+    #: So many failed alike that it is not the records.
+    outage: Outage | None = None
     paused: Sequence[FailedRecord] = ()
     #: The records that tasks died of, alone (errors.failure.scope=task); also among the cuts.
     died: Sequence[FailedRecord] = ()
@@ -87,6 +91,7 @@ class Judge:
     fates: Fates
     again: Again
     examples_limit: int
+    outage: OutagePolicy = field(default_factory=OutagePolicy)
 
     def decide(self, frame: DataFrame, blamed: Sequence[Coordinates]) -> Decision:
         """Return the decision about the failed records in `frame`.
@@ -95,19 +100,29 @@ class Judge:
         nobody counts them twice.
         """
         failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE))
-        steps = [row[FATE] for row in failed.select(FATE).distinct().collect()]
-        if any(self.fates.stages[number].asks for number in steps):
-            asked = self._ask_each(failed)
-        else:
-            cuts, dead, fatal = Counting(failed=failed, fates=self.fates).decide()
-            asked = _Asked(cuts=cuts, dead=dead, fatal=fatal)
+        outage = outage_in(frame, failed, self.fates.pipeline, self.outage)
+        if outage is not None:
+            say(Saying.OUTAGE, str(outage))
+            if outage.response is Response.FAIL:
+                return Decision(fatal=outage.example, outage=outage)
+        asked = self._asked(failed if outage is None else _before(failed, outage.cuts))
         for each in asked.cured:
             failed = failed.where(~each.is_at())
+        if outage is not None:
+            asked.cuts = {**outage.cuts, **asked.cuts}
         decision = Decision(fatal=asked.fatal)
         if asked.fatal is None:
-            decision = self._described(failed, asked, blamed)
+            decision = replace(self._described(failed, asked, blamed), outage=outage)
         _say(decision)
         return decision
+
+    def _asked(self, failed: DataFrame) -> _Asked:
+        """Return what the handlers say of failed records, or their declarations."""
+        steps = [row[FATE] for row in failed.select(FATE).distinct().collect()]
+        if any(self.fates.stages[number].asks for number in steps):
+            return self._ask_each(failed)
+        cuts, dead, fatal = Counting(failed=failed, fates=self.fates).decide()
+        return _Asked(cuts=cuts, dead=dead, fatal=fatal)
 
     def _ask_each(self, failed: DataFrame) -> _Asked:
         """Ask the handlers record by record, in (task, position) order, page by page."""
@@ -192,6 +207,12 @@ class Judge:
             rest=_counted(ranked.where(F.col(_RANK) == 1), cause),
             cured=asked.cured,
         )
+
+
+def _before(failed: DataFrame, cuts: Mapping[str, Cursor]) -> DataFrame:
+    """Return the failed records that are not held by these cuts."""
+    cut = cut_of(cuts)
+    return failed.where(cut.isNull() | (place() < cut))
 
 
 def _counted(failed: DataFrame, cause: Sequence[Column]) -> list[Rest]:

@@ -25,6 +25,7 @@ from agents.ledger import Ledger, TaskLedger
 from agents.letter_frames import Said
 from agents.letter_places import Place
 from agents.microbatch import Evaluated, evaluate
+from agents.outage import Outage
 from agents.pipeline import Pipeline
 from agents.policies import stage_policies
 from agents.telling import Teller
@@ -39,13 +40,15 @@ Clock = Callable[[], datetime]
 class RecordFatal(ArresterError):
     """A failed record was answered FAIL: the run ends, nothing of its micro-batch is decided."""
 
-    def __init__(self, failed: FailedRecord) -> None:
+    def __init__(self, failed: FailedRecord, outage: Outage | None = None) -> None:
         problem = failed.problem
+        first = "" if outage is None else f"{outage}; the first is that "
         super().__init__(
-            f"{failed.stage} failed at task {failed.task!r}, position {failed.position}: "
+            f"{first}{failed.stage} failed at task {failed.task!r}, position {failed.position}: "
             f"{problem.exception_class}: {problem.message}"
         )
         self.failed = failed
+        self.outage = outage
 
 
 class SinkFailed(ArresterError):
@@ -99,6 +102,7 @@ class Processor:
             fates=fates,
             again=Again(fates=fates, policy=self._policy, wait=wait),
             examples_limit=config.errors.examples_limit,
+            outage=config.errors.outage,
         )
         self._letters: LetterBox | None = None
         if place is not None:
@@ -210,7 +214,7 @@ class Processor:
             return Decision()
         decision = self._judge.decide(evaluated.frame, blamed)
         if decision.fatal is not None:
-            raise RecordFatal(decision.fatal)
+            raise RecordFatal(decision.fatal, decision.outage)
         return decision
 
     def _dead_before(self) -> list[Coordinates]:

@@ -15,6 +15,7 @@ _SENTENCES: dict[Saying, str] = {
     Saying.FATAL_NOT_ASKED: "%s will hit every record: FAIL, no handler is asked",
     Saying.RETRY_REFUSED: "%s: RETRY was answered, which is not valid (any more): FAIL",
     Saying.HANDLER_BROKEN: "%s: the handler raised, or its answer is none: FAIL",
+    Saying.OUTAGE: "%s",
     Saying.RECORD_SKIPPED: "%s left out",
     Saying.TASK_PAUSED: "%s: its task is PAUSED",
     Saying.PAUSE_REFUSED: "%s: PAUSE was answered where nothing can be held: FAIL",

@@ -14,6 +14,7 @@ from agents.decisions import Decision, Rest
 from agents.diagnose import Problem
 from agents.failed import FailedRecord, is_native, stage_of
 from agents.ledger import Blame
+from agents.outage import Outage
 from agents.payload import body
 from agents.pipeline import Pipeline
 from agents.saying import say
@@ -23,6 +24,7 @@ from controlplane.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    OutageFound,
     RecordFailed,
     Response,
     Run,
@@ -69,7 +71,8 @@ class Teller:
     def decided(self, decision: Decision, at: datetime, blame_of: BlameOf) -> list[Event]:
         """Return the events of a decision that lets the run go on."""
         blames = _Blames(blame_of)
-        told = [
+        told = [] if decision.outage is None else [self.outage(decision.outage, at)]
+        told += [
             self.failed(each, Response.CONTINUE, at, blames.taken(each))
             for each in decision.examples
         ]
@@ -95,6 +98,17 @@ class Teller:
                 )
                 told.append(self.event(died, at))
         return told
+
+    def outage(self, outage: Outage, at: datetime) -> Event:
+        """Return OutageFound."""
+        found = OutageFound(
+            failure=failure_of(outage.example),
+            failed=outage.failed,
+            records=outage.records,
+            response=outage.response,
+            estimated=outage.estimated,
+        )
+        return self.event(found, at)
 
     def failed(
         self, each: FailedRecord, response: Response, at: datetime, blame: Blame | None

@@ -20,6 +20,7 @@ from controlplane.domain.events import (
     Failure,
     FailuresCounted,
     NoteAdded,
+    OutageFound,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -60,6 +61,10 @@ def sentence(data: EventData) -> str:
             return f"{about}{data.count:,} more, {span} → {data.response}: {cause(failure)}"
         case RetriesCounted():
             return f"{data.retries:,} retries that helped"
+        case OutageFound():
+            about = "about " if data.estimated else ""
+            shares = f"{about}{data.failed:,} of {data.records:,} records"
+            return f"{shares} → {data.response}: {cause(data.failure)}"
         case ThreadReplaced():
             return f"in {data.wait_ms / 1000:g} s: {data.reason}"
         case RecordsDeadLettered():

@@ -34,6 +34,7 @@ from controlplane.domain.events import (
     InstanceStopped,
     InstanceStopping,
     NoteAdded,
+    OutageFound,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -219,6 +220,13 @@ thread_events = st.one_of(
     st.builds(ThreadStarted),
     st.builds(ThreadDied, reason=_texts, failure=st.none() | _failures),
     st.builds(ThreadReplaced, reason=_texts, wait_ms=_counts, replacement=_counts),
+    st.builds(
+        OutageFound,
+        failure=st.just(FAILURE),
+        failed=_counts,
+        records=_counts,
+        response=st.sampled_from([Response.PAUSE, Response.FAIL]),
+    ),
 )
 instance_events = st.one_of(
     st.builds(InstanceStarted, host=_texts, pid=_counts, versions=_versions),

@@ -15,6 +15,7 @@ from controlplane.domain.setting_keys import (
     flag,
     handler,
     names,
+    share,
     text,
     text_or_nothing,
     whole,
@@ -87,6 +88,19 @@ FAILURE_SCOPE = Key(
     allowed="thread or task",
     parse=choice(*Scope),
 )
+OUTAGE_SHARE: Key[float | None] = Key(
+    name="errors.outage.share",
+    default=None,
+    allowed="a number above 0 and at most 1",
+    parse=share,
+)
+OUTAGE_MINIMUM = _count("errors.outage.minimum", 100, 1, 2**31 - 1)
+OUTAGE_RESPONSE = Key(
+    name="errors.outage.response",
+    default="pause",
+    allowed="pause or fail",
+    parse=choice("pause", "fail"),
+)
 DECISIONS = Key(
     name="errors.decisions",
     default="failures",
@@ -140,6 +154,7 @@ _ALL = (
     *(RETRIES_LIMIT, RETRY_TIMEOUT, RETRY_DELAY_MAX),
     *(TOLERANCE, TOLERANCE_LIMIT, RATE_LIMIT, RATE_DURATION),
     *(RETRIABLE_CLASSES, FATAL_CLASSES, SELF_HEALING_CLASSES, FAILURE_SCOPE, DECISIONS),
+    *(OUTAGE_SHARE, OUTAGE_MINIMUM, OUTAGE_RESPONSE),
     *(LOG_ENABLE, LOG_INCLUDE_CONFIGS, LOG_INCLUDE_MESSAGES),
     *(DLQ_ENABLE, DLQ_FORMAT, DLQ_PATH, DLQ_TOPIC, DLQ_PARTITIONS, DLQ_REPLICATION),
     *(DLQ_HEADERS, DLQ_CONVERTER, DLQ_INCLUDE_CONFIGS, DLQ_INCLUDE_MESSAGES),

@@ -14,6 +14,8 @@ import msgspec
 from controlplane.domain import error_keys as keys
 from controlplane.domain.classify import DEFAULT_TABLE, Kind, Table
 from controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from controlplane.domain.events import Response
+from controlplane.domain.outage import OutagePolicy
 from controlplane.domain.policy import Policy, Scope, StageKind
 from controlplane.domain.retry import UNLIMITED, RetryPolicy
 from controlplane.domain.setting_keys import Key
@@ -56,6 +58,8 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     table: Table
     #: errors.failure.scope
     scope: Scope
+    #: errors.outage.*
+    outage: OutagePolicy
     #: errors.decisions=always: also a micro-batch without failures leaves its decisions.
     always_decisions: bool
     log: LogSettings
@@ -82,6 +86,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             tolerance=_tolerance(reader),
             table=_table(reader),
             scope=Scope(reader.key(keys.FAILURE_SCOPE)),
+            outage=_outage(reader),
             always_decisions=reader.key(keys.DECISIONS) == "always",
             log=_log(reader),
             dead_letters=_dead_letters(reader),
@@ -189,6 +194,14 @@ def _table(reader: _Reader) -> Table:
     retriable = DEFAULT_TABLE.extended(Kind.RETRIABLE, reader.key(keys.RETRIABLE_CLASSES))
     fatal = retriable.extended(Kind.FATAL, reader.key(keys.FATAL_CLASSES))
     return fatal.extended(Kind.SELF_HEALING, reader.key(keys.SELF_HEALING_CLASSES))
+
+
+def _outage(reader: _Reader) -> OutagePolicy:
+    return OutagePolicy(
+        share=reader.key(keys.OUTAGE_SHARE),
+        minimum=reader.key(keys.OUTAGE_MINIMUM),
+        response=Response(reader.key(keys.OUTAGE_RESPONSE).upper()),
+    )
 
 
 def _log(reader: _Reader) -> LogSettings:

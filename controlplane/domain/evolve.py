@@ -28,6 +28,7 @@ from controlplane.domain.events import (
     InstanceStarted,
     InstanceStopped,
     InstanceStopping,
+    OutageFound,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -183,6 +184,9 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
     """Return the pipeline's current run after `event`; an older run changes nothing."""
     if at.epoch < state.epoch:
         return state
+    if isinstance(event, OutageFound):
+        # What follows from it is told by itself, of tasks or of the run.
+        return replace(state, sequence=at.sequence)
     state = replace(
         state,
         sequence=at.sequence,

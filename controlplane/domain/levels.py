@@ -30,6 +30,8 @@ class Saying(StrEnum):
     RETRY_REFUSED = "RETRY_REFUSED"
     #: The handler raised, or answered what is no answer.
     HANDLER_BROKEN = "HANDLER_BROKEN"
+    #: Too many records failed alike to be bad records.
+    OUTAGE = "OUTAGE"
     RECORD_SKIPPED = "RECORD_SKIPPED"
     OUTPUT_SKIPPED = "OUTPUT_SKIPPED"
     TASK_PAUSED = "TASK_PAUSED"
@@ -54,6 +56,7 @@ LEVELS: dict[Saying, Level] = {
     Saying.FATAL_NOT_ASKED: Level.DEBUG,
     Saying.RETRY_REFUSED: Level.WARN,
     Saying.HANDLER_BROKEN: Level.ERROR,
+    Saying.OUTAGE: Level.ERROR,
     Saying.RECORD_SKIPPED: Level.WARN,
     # The seed of KIP-210 says so of its handler's CONTINUE; the ERROR line is errors.log.enable's.
     Saying.OUTPUT_SKIPPED: Level.DEBUG,

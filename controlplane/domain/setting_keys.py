@@ -54,6 +54,16 @@ def whole(least: int, most: int = 2**62) -> Callable[[object], int]:
     return parse
 
 
+def share(value: object) -> float:
+    """Read a part of one: above 0, at most 1; also as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(value)
+    number = float(value)
+    if not 0 < number <= 1:
+        raise ValueError(value)
+    return number
+
+
 def any_whole(value: object) -> int:
     """Read a whole number; every negative one means unlimited."""
     return max(-1, whole(-(2**63), 2**63 - 1)(value))

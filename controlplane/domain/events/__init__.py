@@ -72,6 +72,7 @@ from controlplane.domain.events.tasks import (
     TaskResumed,
 )
 from controlplane.domain.events.threads import (
+    OutageFound,
     ThreadDied,
     ThreadEvent,
     ThreadReplaced,
@@ -114,6 +115,7 @@ __all__ = [
     "InstanceStopping",
     "Moment",
     "NoteAdded",
+    "OutageFound",
     "Position",
     "RecordEvent",
     "RecordFailed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.events.base import Count, Data, Failure
+from controlplane.domain.events.base import Count, Data, Failure, Response
 
 
 class ThreadStarted(Data, frozen=True, kw_only=True, tag=True):
@@ -27,4 +27,18 @@ class ThreadReplaced(Data, frozen=True, kw_only=True, tag=True):
     replacement: Count
 
 
-ThreadEvent = ThreadStarted | ThreadDied | ThreadReplaced
+class OutageFound(Data, frozen=True, kw_only=True, tag=True):
+    """Too many records of a micro-batch failed alike to be bad records (errors.outage.*)."""
+
+    #: The first of them.
+    failure: Failure
+    failed: Count
+    #: In the micro-batch, failed or not.
+    records: Count
+    #: PAUSE: each task is held at its first such record. FAIL: the run ends.
+    response: Response
+    #: `failed` is an estimate from a sample.
+    estimated: bool = False
+
+
+ThreadEvent = ThreadStarted | ThreadDied | ThreadReplaced | OutageFound

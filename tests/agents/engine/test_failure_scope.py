@@ -125,7 +125,7 @@ def test_fatal_failures_of_native_steps_kill_each_task_that_has_one(bench: Bench
     bench.add(("c", 0, "4"))
     number = F.lit(8) / F.col("value").cast("int")
     builder = bench.define().deserialize("number", number, on_error=LogAndContinue())
-    keys = ALONE | {"errors_fatal_classes": "CAST_INVALID_INPUT"}
+    keys: dict[str, Any] = ALONE | {"errors_fatal_classes": "CAST_INVALID_INPUT"}
     thread = bench.start(builder.write(sink_to(bench.folder / "out")), **keys)
     bench.wait_for_input()
 
