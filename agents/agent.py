@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
@@ -82,11 +82,15 @@ class Agent:
         key: str | Column | None = None,
         value: str | Column | None = None,
         on_error: Handler | None = None,
+        redact: Sequence[str] = (),
+        show: Sequence[str] | None = None,
     ) -> PipelineBuilder:
         """Begin a guarded pipeline over `source`, a stream or a static DataFrame.
 
         `task` gives the unit that pauses on its own, `position` a sortable integer that is unique
-        within the task; for a Kafka source they default to `partition` and `offset`.
+        within the task; for a Kafka source they default to `partition` and `offset`. Fields that
+        `redact` names, besides the configuration's, do not leave the driver; where `show` is given,
+        only those that it names do.
         """
         from agents.builder import define
 
@@ -98,6 +102,8 @@ class Agent:
             key=key,
             value=value,
             on_error=on_error,
+            redact=redact,
+            show=show,
             runner=self,
         )
 

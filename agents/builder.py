@@ -11,7 +11,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from agents.defined import check_columns, first_line, parsed_schema, require_arrow, rowless
+from agents.defined import (
+    check_columns,
+    first_line,
+    names_and_paths,
+    parsed_schema,
+    require_arrow,
+    rowless,
+)
 from agents.guard import failfast, require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
@@ -41,6 +48,8 @@ class PipelineBuilder:
     shape: DataFrame
     steps: tuple[Step, ...] = ()
     runner: Runner | None = None
+    redact: Sequence[str] = ()
+    show: Sequence[str] | None = None
 
     def deserialize(
         self,
@@ -168,6 +177,8 @@ class PipelineBuilder:
             columns=tuple(self.shape.columns),
             sink=sink,
             runner=self.runner,
+            redact=self.redact,
+            show=self.show,
         )
 
     def _check_step(self, name: Any, on_error: Handler | None) -> None:
@@ -203,6 +214,8 @@ def define(
     key: str | Column | None = None,
     value: str | Column | None = None,
     on_error: Handler | None = None,
+    redact: Sequence[str] = (),
+    show: Sequence[str] | None = None,
     runner: Runner | None = None,
 ) -> PipelineBuilder:
     """Begin a pipeline over `source`, a streaming DataFrame.
@@ -242,6 +255,8 @@ def define(
         on_error=on_error,
         shape=shape,
         runner=runner,
+        redact=names_and_paths("redact", redact),
+        show=None if show is None else names_and_paths("show", show),
     )
 
 

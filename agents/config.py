@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agents.handlers import Handler, check_handler
+from agents.secrets import without_secrets
 from controlplane.domain import error_keys as keys
 from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.errors import InvalidConfiguration, InvalidValue
@@ -29,7 +30,6 @@ _HANDLERS = {
 #: Settings that this agent does not carry out: it says so, where it would else say nothing.
 _NOT_CARRIED_OUT = (
     keys.DECISIONS,
-    keys.LOG_INCLUDE_CONFIGS,
     keys.HELD_RECORDS_LIMIT,
     keys.HELD_BYTES_LIMIT,
 )
@@ -48,6 +48,8 @@ class AgentConfig:
     errors: ErrorSettings
     #: {deserialization,processing,production}.exception.handler, imported.
     handlers: Mapping[StageKind, Handler]
+    #: `errors=` as it was given, as texts, without what looks secret.
+    shown: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -66,6 +68,7 @@ class AgentConfig:
             spool_folder=reader.spool_folder(environment.get("ARRESTER_SPOOL", "").strip()),
             errors=settings,
             handlers=reader.handlers(errors),
+            shown=without_secrets(errors),
         )
         if reader.faults:
             raise InvalidConfiguration(reader.faults)

@@ -16,6 +16,7 @@ from agents.failed import FailedRecord, bring
 from agents.fates import Fates, described
 from agents.held import cut_of, place
 from agents.outage import Outage, outage_in
+from agents.payload import Redaction
 from agents.saying import say
 from agents.worker.columns import ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
 from controlplane.domain.events import Response
@@ -92,6 +93,7 @@ class Judge:
     again: Again
     examples_limit: int
     outage: OutagePolicy = field(default_factory=OutagePolicy)
+    redaction: Redaction = field(default_factory=Redaction)
 
     def decide(self, frame: DataFrame, blamed: Sequence[Coordinates]) -> Decision:
         """Return the decision about the failed records in `frame`.
@@ -104,7 +106,7 @@ class Judge:
         if outage is not None:
             say(Saying.OUTAGE, str(outage))
             if outage.response is Response.FAIL:
-                return Decision(fatal=outage.example, outage=outage)
+                return self._redacted(Decision(fatal=outage.example, outage=outage))
         asked = self._asked(failed if outage is None else _before(failed, outage.cuts))
         for each in asked.cured:
             failed = failed.where(~each.is_at())
@@ -114,7 +116,24 @@ class Judge:
         if asked.fatal is None:
             decision = replace(self._described(failed, asked, blamed), outage=outage)
         _say(decision)
-        return decision
+        return self._redacted(decision)
+
+    def _redacted(self, decision: Decision) -> Decision:
+        """Take the values of redacted fields out of messages and traces; handlers saw them."""
+        fatal, outage = decision.fatal, decision.outage
+        return replace(
+            decision,
+            fatal=None if fatal is None else self._told(fatal),
+            outage=None if outage is None else replace(outage, example=self._told(outage.example)),
+            paused=[self._told(each) for each in decision.paused],
+            died=[self._told(each) for each in decision.died],
+            examples=[self._told(each) for each in decision.examples],
+        )
+
+    def _told(self, each: FailedRecord) -> FailedRecord:
+        problem = each.problem
+        message, stack = self.redaction.texts(each.row.asDict(), problem.message, problem.stack)
+        return replace(each, problem=replace(problem, message=message or "", stack=stack))
 
     def _asked(self, failed: DataFrame) -> _Asked:
         """Return what the handlers say of failed records, or their declarations."""

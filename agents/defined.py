@@ -15,6 +15,7 @@ from pyspark.sql.pandas.utils import (
 from agents.pipeline import PipelineInvalid
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
+from controlplane.domain.setting_keys import names
 
 
 def check_columns(kind: str, columns: Sequence[str]) -> None:
@@ -25,6 +26,14 @@ def check_columns(kind: str, columns: Sequence[str]) -> None:
         if column.startswith(PREFIX):
             raise InvalidValue(kind, column, f"columns that do not begin with {PREFIX}")
         seen.add(column.lower())
+
+
+def names_and_paths(kind: str, given: Sequence[str]) -> tuple[str, ...]:
+    """Return what `redact` and `show` are given: names of fields and JSON paths."""
+    try:
+        return names(given)
+    except (ValueError, TypeError):
+        raise InvalidValue(kind, given, "names and JSON paths") from None
 
 
 def rowless(source: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from agents.death import ThreadDeath, death_of, ending_entry, superseded
 from agents.journal import Superseded
 from agents.outbox import Outbox
 from agents.pipeline import Pipeline
+from agents.policies import redaction_of
 from agents.processor import Processor
 from agents.query import progress_of
 from agents.release import Release
@@ -68,9 +69,10 @@ class Engine:
             pipeline=pipeline,
             instance=instance,
             run=self.run,
-            redact=config.errors.redact,
+            redaction=redaction_of(pipeline, config),
             log=config.errors.log.enable,
             log_records=config.errors.log.include_messages,
+            log_configs=config.errors.log.include_configs,
         )
         self.release = Release(self.journal, self.files, outbox, progress=self.progress)
         #: The weight of the tasks, and the entry that it is true for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agents.diagnose import Problem
 from agents.failed import FailedRecord
-from agents.handlers import ErrorContext, Record, RecordError, ask
+from agents.handlers import ErrorContext, Record, RecordError, Stage, ask
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
 from agents.saying import say
@@ -33,6 +33,8 @@ from controlplane.domain.respond import (
 from controlplane.domain.retry import Attempts, RetryAfter, Undecided
 from controlplane.domain.tolerance import Counted, count
 
+#: What a row of a Kafka source has.
+KAFKA_COORDINATES = {"topic", "partition", "offset"}
 #: Said once per decision, not per record.
 _QUIET = (Saying.RECORD_SKIPPED, Saying.TASK_PAUSED, Saying.TASK_KILLED)
 _TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
@@ -56,6 +58,9 @@ class Fates:
     clock: Callable[[], datetime]
     #: errors.failure.scope: what FAIL takes down.
     scope: Scope = Scope.THREAD
+    #: The pipeline's stages, and the agent's settings, as handlers are shown them.
+    described: Sequence[Stage] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
 
     def now_ms(self) -> int:
@@ -114,7 +119,9 @@ class Fates:
     def _asked(self, failed: FailedRecord, attempts: Attempts) -> object:
         handler = self.stages[failed.number].handler
         assert handler is not None
-        problem = failed.problem
+        problem, row = failed.problem, failed.row.asDict(recursive=True)
+        from_kafka = row if row.keys() >= KAFKA_COORDINATES else {}
+        headers = from_kafka.get("headers") or ()
         context = ErrorContext(
             application=self.application,
             pipeline=self.pipeline.name,
@@ -122,15 +129,30 @@ class Fates:
             task=failed.task,
             position=failed.position,
             attempt=attempts.made,
+            at=self.clock(),
+            took_ms=attempts.now_ms - attempts.started_ms if attempts.started_ms else None,
+            topic=from_kafka.get("topic"),
+            partition=from_kafka.get("partition"),
+            offset=from_kafka.get("offset"),
+            timestamp=from_kafka.get("timestamp"),
+            headers=tuple((each["key"], each["value"]) for each in headers),
+            stages=self.described,
+            index=failed.number,
+            settings=self.settings,
         )
-        row = failed.row.asDict(recursive=True)
         error = RecordError(
             problem.exception_class,
             problem.message,
             condition=problem.condition,
             stack=problem.stack,
         )
-        record = Record(key=failed.key, value=failed.value, row=row)
+        record = Record(
+            key=failed.key,
+            value=failed.value,
+            row=row,
+            raw_key=from_kafka.get("key"),
+            raw_value=from_kafka.get("value"),
+        )
         return ask(handler, context, record, error)
 
     def of_alike(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from controlplane.domain.errors import ArresterError, InvalidValue
@@ -48,8 +49,23 @@ class RecordError(ArresterError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A stage of a pipeline: what it is called, of what class it is and how it was configured."""
+
+    #: `source`, `deserialize`, `process:<name>` or `produce`.
+    name: str
+    kind: str
+    #: What was given to it, as texts; what looks secret by its name is not there.
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorContext:
-    """Where a record failed."""
+    """Where, when and how a record failed (the contexts of KIP-298 and KIP-1033).
+
+    `topic`, `partition`, `offset`, `timestamp` and `headers` are of a record from Kafka, and None
+    (no headers) for any other.
+    """
 
     application: str
     pipeline: str
@@ -61,6 +77,25 @@ class ErrorContext:
     position: int | None
     #: How many times the operation was tried.
     attempt: int = 1
+    #: When it is decided.
+    at: datetime | None = None
+    #: From the first failure on, where the driver tried it again; executors do not tell.
+    took_ms: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp: datetime | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    #: All of the pipeline, in order; `stages[index]` is the one that failed.
+    stages: Sequence[Stage] = ()
+    index: int = 0
+    #: The agent's settings as they were given; what looks secret by its name is not there.
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Name the record, and nothing of what is in it."""
+        where = f"task {self.task!r}, position {self.position}"
+        return f"{self.application}/{self.pipeline}: {self.stage} at {where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +105,9 @@ class Record:
     key: str | None
     value: Any
     row: Mapping[str, Any]
+    #: The bytes of a record from Kafka, untouched.
+    raw_key: bytes | None = None
+    raw_value: bytes | None = None
 
 
 class Handler(Protocol):

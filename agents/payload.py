@@ -5,47 +5,78 @@ from __future__ import annotations
 import base64
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import Row
 
+from agents.redactor import Redactor
 from controlplane.domain.events import Body
 
 #: A body's record above this size in bytes is cut, and says so.
 RECORD_BYTES = 16 * 1024
 _CUT_MARK = "…[cut]"
-_NOT_SHOWN = "…[not shown: unreadable JSON that names a redacted field]"
-#: How a text that is JSON begins; a byte order mark may come first.
-_JSON = re.compile(r"[\s\ufeff]*[{\[]")
-_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 def body(
-    row: Mapping[str, Any], *, stack: str | None, redact: Sequence[str], shown: str | None
+    row: Mapping[str, Any],
+    *,
+    stack: str | None,
+    redact: Sequence[str],
+    shown: str | None,
+    only: Sequence[str] | None = None,
 ) -> Body:
-    """Return the body of a failed record.
+    """Return the body of a failed record, as `Redaction` lets it leave."""
+    return Redaction(drop=redact, only=only, key=shown).body(row, stack=stack)
 
-    Dropped are fields whose name contains, in any case, one of the names in `redact`, at any
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What of a record may leave the driver.
+
+    Dropped are fields whose name contains, in any case, one of the names in `drop`, at any
     depth and inside texts that are JSON, and fields at a path in it (`$.card.number`). A text that
-    begins as JSON, cannot be read and names such a field is not shown at all. `shown` is the
-    top-level column that the author declared as the record's key: it stays.
+    begins as JSON, cannot be read and names such a field is not shown at all. With `only`, a field
+    leaves just when its name is in it, or its path, or that of what it is inside of. `key` is
+    the top-level column that the author declared as the record's key: it stays, unless `only`
+    does not name it.
     """
-    redactor = _Redactor(redact)
-    kept: dict[str, Any] = {}
-    for name, value in row.items():
-        if name == shown or not redactor.drops(name, name):
-            kept[name] = redactor.clean(jsonable(value), name)
-    record, size = _cut(_sound(kept))
-    return Body(
-        record=record,
-        redacted=tuple(_sound(redactor.dropped)),
-        cut_from=size,
-        stack=_sound(stack),
-    )
+
+    drop: Sequence[str] = ()
+    only: Sequence[str] | None = None
+    key: str | None = None
+
+    def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:
+        """Return the body of a failed record; the values of dropped fields are not in its stack."""
+        redactor = Redactor(self.drop, self.only)
+        kept = redactor.row({name: jsonable(value) for name, value in row.items()}, self.key)
+        record, size = _cut(_sound(kept))
+        return Body(
+            record=record,
+            redacted=tuple(_sound(redactor.dropped)),
+            cut_from=size,
+            stack=_sound(None if stack is None else redactor.hidden(stack)),
+        )
+
+    def texts(self, row: Mapping[str, Any], *texts: str | None) -> list[str | None]:
+        """Return texts about a record without the values of its dropped fields.
+
+        They are found where they stand as they are: not parts of them, nor what was made of them,
+        nor values of fewer than four characters.
+        """
+        redactor = Redactor(self.drop, self.only)
+        redactor.row({name: jsonable(value) for name, value in row.items()}, self.key)
+        return [None if text is None else redactor.hidden(text) for text in texts]
+
+    @property
+    def shows_key(self) -> bool:
+        """Whether the record's key leaves beside it."""
+        return self.only is None or (
+            self.key is not None and Redactor((), self.only).names(self.key)
+        )
 
 
 def jsonable(value: Any) -> Any:
@@ -82,59 +113,6 @@ def _sound(value: Any) -> Any:
     if isinstance(value, list):
         return [_sound(item) for item in value]
     return value
-
-
-class _Redactor:
-    """Drops what may not leave the driver and remembers the paths, never the values."""
-
-    def __init__(self, rules: Sequence[str]) -> None:
-        self._paths = {rule.removeprefix("$.").lower() for rule in rules if "." in rule}
-        self._names = [rule.lower() for rule in rules if "." not in rule]
-        #: What a text may not contain that is JSON for others and unreadable for us.
-        self._words = [*self._names, *(path.rpartition(".")[2] for path in self._paths)]
-        self.dropped: list[str] = []
-
-    def drops(self, name: str, path: str) -> bool:
-        low = name.lower()
-        if path.lower() not in self._paths and not any(part in low for part in self._names):
-            return False
-        self.dropped.append(path)
-        return True
-
-    def clean(self, value: Any, path: str) -> Any:
-        if isinstance(value, dict):
-            return {
-                name: self.clean(item, f"{path}.{name}")
-                for name, item in value.items()
-                if not self.drops(name, f"{path}.{name}")
-            }
-        if isinstance(value, list):
-            return [self.clean(item, path) for item in value]
-        if isinstance(value, str) and _JSON.match(value):
-            return self._clean_text(value, path)
-        return value
-
-    def _clean_text(self, text: str, path: str) -> str:
-        before = len(self.dropped)
-        try:
-            cleaned = self.clean(json.loads(text, object_pairs_hook=_once), path)
-            unchanged = len(self.dropped) == before
-            return text if unchanged else json.dumps(cleaned, ensure_ascii=False)
-        except (ValueError, RecursionError):
-            del self.dropped[before:]
-        low = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).lower()
-        if not any(word in low for word in self._words):
-            return text
-        self.dropped.append(path)
-        return _NOT_SHOWN
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a name that is there twice: its first value would be seen by readers only."""
-    named = dict(pairs)
-    if len(named) < len(pairs):
-        raise ValueError("a name is there twice")
-    return named
 
 
 def _cut(record: dict[str, Any]) -> tuple[dict[str, Any], int | None]:

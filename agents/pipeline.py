@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,6 +55,10 @@ class Pipeline:
     columns: tuple[str, ...]
     sink: Sink
     runner: Runner | None = None
+    #: Names and paths that do not leave the driver, besides those of the configuration.
+    redact: Sequence[str] = ()
+    #: Only these do, where they are given.
+    show: Sequence[str] | None = None
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> object:
         """Start the pipeline as a streaming query with its state at `checkpoint`.

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from agents.config import AgentConfig
 from agents.failed import produce_number
 from agents.handlers import Handler, constant_answer
+from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.steps import Columns, Deserialize
 from agents.worker.columns import SOURCE
@@ -41,6 +42,15 @@ class StagePolicy:
         if self.native and by_class and by_class != {self.answer}:
             return True
         return self.handler is not None and self.answer is None
+
+
+def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
+    """Return what of a record may leave: what the configuration drops, and the author more."""
+    show = config.errors.show
+    if pipeline.show is not None:
+        show = (*(show or ()), *pipeline.show)
+    drop = (*config.errors.redact, *pipeline.redact)
+    return Redaction(drop=drop, only=show, key=pipeline.key_name)
 
 
 def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:

@@ -27,7 +27,8 @@ from agents.letter_places import Place
 from agents.microbatch import Evaluated, evaluate
 from agents.outage import Outage
 from agents.pipeline import Pipeline
-from agents.policies import stage_policies
+from agents.policies import redaction_of, stage_policies
+from agents.stages import stages_of
 from agents.telling import Teller
 from agents.worker.columns import ENTRY, FATE, ORDINAL, ROW, SOURCE
 from controlplane.domain.errors import ArresterError
@@ -97,12 +98,15 @@ class Processor:
             stages=stage_policies(pipeline, config),
             clock=clock,
             scope=config.errors.scope,
+            described=stages_of(pipeline),
+            settings=config.shown,
         )
         self._judge = Judge(
             fates=fates,
             again=Again(fates=fates, policy=self._policy, wait=wait),
             examples_limit=config.errors.examples_limit,
             outage=config.errors.outage,
+            redaction=redaction_of(pipeline, config),
         )
         self._letters: LetterBox | None = None
         if place is not None:

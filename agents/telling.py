@@ -15,9 +15,10 @@ from agents.diagnose import Problem
 from agents.failed import FailedRecord, is_native, stage_of
 from agents.ledger import Blame
 from agents.outage import Outage
-from agents.payload import body
+from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.saying import say
+from agents.stages import stages_of
 from controlplane.domain.events import (
     Body,
     Event,
@@ -45,10 +46,12 @@ class Teller:
     pipeline: Pipeline
     instance: UUID
     run: Run
-    redact: Sequence[str]
+    redaction: Redaction
     #: errors.log.enable, and whether a log line shows the record itself.
     log: bool = False
     log_records: bool = False
+    #: errors.log.include.configs: whether it shows the class and configuration of the stage.
+    log_configs: bool = False
 
     def event(
         self,
@@ -119,7 +122,7 @@ class Teller:
             position=each.position,
             failure=failure_of(each),
             response=response,
-            key=each.key,
+            key=each.key if self.redaction.shows_key else None,
             recurrence=_is_same(blame, each),
             logged=self.log,
         )
@@ -134,15 +137,16 @@ class Teller:
         cause = f"{data.failure.exception_class}: {first_line(data.failure.message)}"
         line = f"{self.pipeline.name}: {data.failure.stage} failed at task {data.task!r}, {where}"
         attempts = f" (attempt {data.failure.attempts})" if data.failure.attempts > 1 else ""
-        say(Saying.FAILURE_REPORTED, f"{line}{attempts}: {cause}: {data.response}{record}")
+        config = self._configuration(data.failure.stage) if self.log_configs else ""
+        said = f"{line}{attempts}: {cause}: {data.response}{record}{config}"
+        say(Saying.FAILURE_REPORTED, said)
+
+    def _configuration(self, stage: str) -> str:
+        found = [each for each in stages_of(self.pipeline) if each.name == stage]
+        return "".join(f" [{each.kind} {dict(each.config)}]" for each in found)
 
     def _body(self, each: FailedRecord) -> Body:
-        return body(
-            each.row.asDict(),
-            stack=each.problem.stack,
-            redact=self.redact,
-            shown=self.pipeline.key_name,
-        )
+        return self.redaction.body(each.row.asDict(), stack=each.problem.stack)
 
     def _counted(self, decision: Decision) -> list[FailuresCounted]:
         """Return exact counts for what is not told in full.

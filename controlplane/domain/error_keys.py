@@ -140,6 +140,18 @@ REDACT: Key[tuple[str, ...]] = Key(
     allowed="names and JSON paths, as a list or separated by commas",
     parse=names,
 )
+REDACT_DEFAULT = Key(
+    name="errors.redact.default",
+    default="allow",
+    allowed="allow or deny",
+    parse=choice("allow", "deny"),
+)
+REDACT_SHOW: Key[tuple[str, ...]] = Key(
+    name="errors.redact.show",
+    default=(),
+    allowed="names and JSON paths, as a list or separated by commas",
+    parse=names,
+)
 EXAMPLES_LIMIT = _count("errors.examples.limit", 100, 1, 10_000)
 HELD_RECORDS_LIMIT = _limit("held.records.limit")
 HELD_BYTES_LIMIT = _limit("held.bytes.limit")
@@ -158,7 +170,8 @@ _ALL = (
     *(LOG_ENABLE, LOG_INCLUDE_CONFIGS, LOG_INCLUDE_MESSAGES),
     *(DLQ_ENABLE, DLQ_FORMAT, DLQ_PATH, DLQ_TOPIC, DLQ_PARTITIONS, DLQ_REPLICATION),
     *(DLQ_HEADERS, DLQ_CONVERTER, DLQ_INCLUDE_CONFIGS, DLQ_INCLUDE_MESSAGES),
-    *(REDACT, EXAMPLES_LIMIT, HELD_RECORDS_LIMIT, HELD_BYTES_LIMIT, HELD_CHUNK_RECORDS),
+    *(REDACT, REDACT_DEFAULT, REDACT_SHOW),
+    *(EXAMPLES_LIMIT, HELD_RECORDS_LIMIT, HELD_BYTES_LIMIT, HELD_CHUNK_RECORDS),
     *(SPOOL_BYTES, SHUTDOWN_TIMEOUT_MS),
     *(DESERIALIZATION_HANDLER, PROCESSING_HANDLER, PRODUCTION_HANDLER),
 )

@@ -66,6 +66,8 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetterSettings
     #: errors.redact, errors.examples.limit
     redact: tuple[str, ...]
+    #: errors.redact.default=deny: only what errors.redact.show names; None: everything else too.
+    show: tuple[str, ...] | None
     examples_limit: int
     #: held.records.limit, held.bytes.limit: None or negative is no bound.
     held_records_limit: int | None
@@ -91,6 +93,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             log=_log(reader),
             dead_letters=_dead_letters(reader),
             redact=reader.key(keys.REDACT),
+            show=_show(reader),
             examples_limit=reader.key(keys.EXAMPLES_LIMIT),
             held_records_limit=reader.key(keys.HELD_RECORDS_LIMIT),
             held_bytes_limit=reader.key(keys.HELD_BYTES_LIMIT),
@@ -194,6 +197,16 @@ def _table(reader: _Reader) -> Table:
     retriable = DEFAULT_TABLE.extended(Kind.RETRIABLE, reader.key(keys.RETRIABLE_CLASSES))
     fatal = retriable.extended(Kind.FATAL, reader.key(keys.FATAL_CLASSES))
     return fatal.extended(Kind.SELF_HEALING, reader.key(keys.SELF_HEALING_CLASSES))
+
+
+def _show(reader: _Reader) -> tuple[str, ...] | None:
+    show = reader.key(keys.REDACT_SHOW)
+    if reader.key(keys.REDACT_DEFAULT) == "deny":
+        return show
+    if show:
+        allowed = f"nothing, unless {keys.REDACT_DEFAULT.name} is deny"
+        reader.faults.append(InvalidValue(keys.REDACT_SHOW.name, show, allowed))
+    return None
 
 
 def _outage(reader: _Reader) -> OutagePolicy:

@@ -13,6 +13,7 @@ from controlplane.domain.events import RecordFailed, TaskDied
 from controlplane.domain.states import ThreadStatus
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.conformance.cases import Case
+from tests.conformance.kafka_rows import Seen, kafka_pipeline
 
 Row = dict[str, Any]
 
@@ -101,7 +102,31 @@ def check_wraps(case: Case, bench: Bench) -> None:
     assert "ValueError: ERR" in str(exception.failed.problem.stack)
 
 
+def check_context(case: Case, bench: Bench) -> None:
+    seen = Seen()
+    bench.add(("x", 7, "y"))
+    bench.start(kafka_pipeline(bench, seen))
+    bench.wait_for_input()
+    [(context, record, _)] = seen.asked
+    told = {
+        "topic": context.topic,
+        "partition": context.partition,
+        "offset": context.offset,
+        "headers": context.headers,
+        "processorNodeId": context.stage,
+        "taskId": context.task,
+        "timestamp": context.timestamp,
+        "sourceRawKey": record.raw_key,
+        "sourceRawValue": record.raw_value,
+    }
+    assert set(case.expect["fields"]) == {name for name, value in told.items() if value is not None}
+    assert told["headers"] == (("trace", b"7"),)
+    assert (record.raw_key, record.raw_value) == (b"k1", b"y")
+    assert (context.task, context.position, context.stage) == ("5", 7, "process:check")
+
+
 CHECKS = {
+    "handler-context-fields": check_context,
     "corrupt-records-advance-offset": check_advances,
     "valid-then-corrupt": check_after_each,
     "proc-fail": check_fail,

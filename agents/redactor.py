@@ -1,0 +1,141 @@
+"""Drops fields of a record by names and paths, and finds their values again in texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_NOT_SHOWN = "…[not shown: unreadable JSON that names a redacted field]"
+_HIDDEN = "…[redacted]"
+#: A shorter value is found in too many texts that do not mean it.
+_FOUND_CHARACTERS = 4
+#: How a text that is JSON begins; a byte order mark may come first.
+_JSON = re.compile(r"[\s\ufeff]*[{\[]")
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+#: Stands for what may not leave.
+_GONE: Any = object()
+
+
+class Redactor:
+    """Drops what may not leave the driver from one record; remembers paths, and values for texts.
+
+    Values are JSON already. `rules` drop; where `only` is given, what it does not name is dropped
+    too.
+    """
+
+    def __init__(self, rules: Sequence[str], only: Sequence[str] | None = None) -> None:
+        self._paths = _paths(rules)
+        self._names = [rule.lower() for rule in rules if "." not in rule]
+        #: What a text may not contain that is JSON for others and unreadable for us.
+        self._words = [*self._names, *(path.rpartition(".")[2] for path in self._paths)]
+        self._only = only is not None
+        self._only_paths = _paths(only or ())
+        self._only_names = {rule.lower() for rule in only or () if "." not in rule}
+        self.dropped: list[str] = []
+        self._values: set[str] = set()
+
+    def row(self, row: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """Return what may leave of a row; its column `key` is its author's to show."""
+        kept: dict[str, Any] = {}
+        for name, value in row.items():
+            free = name == key and not (self._only and not self.names(name))
+            if not free and self._drops(name, name, value):
+                continue
+            cleaned = self._clean(value, name, allowed=not self._only or self._allows(name))
+            if cleaned is not _GONE:
+                kept[name] = cleaned
+        return kept
+
+    def names(self, name: str) -> bool:
+        """Whether `only` names a column."""
+        return name.lower() in self._only_names | self._only_paths
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the values that were dropped, where they stand as they are."""
+        for value in sorted(self._values, key=len, reverse=True):
+            text = text.replace(value, _HIDDEN)
+        return text
+
+    def _drops(self, name: str, path: str, value: Any) -> bool:
+        low = name.lower()
+        if path.lower() not in self._paths and not any(part in low for part in self._names):
+            return False
+        self._drop(path, value)
+        return True
+
+    def _drop(self, path: str, value: Any) -> None:
+        self.dropped.append(path)
+        self._values.update(_leaves(value))
+
+    def _allows(self, path: str) -> bool:
+        low = path.lower()
+        named = low.rpartition(".")[2] in self._only_names
+        return named or any(low == each or low.startswith(f"{each}.") for each in self._only_paths)
+
+    def _clean(self, value: Any, path: str, *, allowed: bool) -> Any:
+        """Return what may leave of a value, _GONE where nothing of it may."""
+        if isinstance(value, dict):
+            return self._object(value, path, allowed=allowed)
+        if isinstance(value, list):
+            items = [self._clean(item, path, allowed=allowed) for item in value]
+            kept = [item for item in items if item is not _GONE]
+            return kept if kept or allowed else _GONE
+        if isinstance(value, str) and _JSON.match(value):
+            return self._text(value, path, allowed=allowed)
+        if not allowed:
+            self._drop(path, value)
+            return _GONE
+        return value
+
+    def _object(self, value: dict[str, Any], path: str, *, allowed: bool) -> Any:
+        kept: dict[str, Any] = {}
+        for name, item in value.items():
+            inner = f"{path}.{name}"
+            if self._drops(name, inner, item):
+                continue
+            cleaned = self._clean(item, inner, allowed=allowed or self._allows(inner))
+            if cleaned is not _GONE:
+                kept[name] = cleaned
+        return kept if kept or allowed else _GONE
+
+    def _text(self, text: str, path: str, *, allowed: bool) -> Any:
+        before = len(self.dropped)
+        try:
+            cleaned = self._clean(json.loads(text, object_pairs_hook=_once), path, allowed=allowed)
+            unchanged = len(self.dropped) == before
+            if cleaned is _GONE or unchanged:
+                return cleaned if cleaned is _GONE else text
+            return json.dumps(cleaned, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            del self.dropped[before:]
+        low = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).lower()
+        if allowed and not any(word in low for word in self._words):
+            return text
+        self._drop(path, text)
+        return _NOT_SHOWN if allowed else _GONE
+
+
+def _paths(rules: Sequence[str]) -> set[str]:
+    return {rule.removeprefix("$.").lower() for rule in rules if "." in rule}
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Yield the texts of a value that are long enough to be looked for."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif not isinstance(value, bool | None) and len(str(value)) >= _FOUND_CHARACTERS:
+        yield str(value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a name that is there twice: its first value would be seen by readers only."""
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise ValueError("a name is there twice")
+    return named

@@ -1,0 +1,162 @@
+"""Deny by default, and values of redacted fields in what is said of a record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.handlers import ErrorContext, Record, RecordError
+from agents.payload import Redaction
+from agents.secrets import without_secrets
+from controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from controlplane.domain.events import RecordFailed, ThreadDied
+from controlplane.domain.policy import Answer
+from tests.agents.engine.bench import Bench, sink_to, wait_until
+
+SECRET = "4711-0815"
+
+names = st.sampled_from(["flight", "card", "token", "who", "Name"])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+rows = st.dictionaries(names, values | values.map(json.dumps), max_size=4)
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return all leaves of a value with their paths, also those inside texts that are JSON."""
+    if isinstance(value, dict):
+        return [leaf for name, item in value.items() for leaf in leaves(item, f"{path}.{name}")]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in leaves(item, path)]
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return leaves(json.loads(value), path)
+        except ValueError:
+            pass
+    return [(path.lower(), value)]
+
+
+@given(rows)
+def test_what_is_not_named_stays_where_everything_is_denied(row: dict[str, Any]) -> None:
+    told = Redaction(drop=("token",), only=("flight", "$.who.name")).body(row, stack=None)
+    for path, _ in leaves(told.record):
+        parts = path.strip(".").split(".")
+        assert "token" not in parts
+        assert "flight" in parts or parts[:2] == ["who", "name"]
+
+
+@given(rows)
+def test_without_a_list_only_what_is_named_is_dropped(row: dict[str, Any]) -> None:
+    told = Redaction(drop=("token",)).body(row, stack=None)
+    kept = [leaf for leaf in leaves(row) if "token" not in leaf[0].split(".")]
+    assert leaves(told.record) == kept
+
+
+def test_denied_by_default_names_and_paths_leave_and_the_rest_is_named() -> None:
+    row = {
+        "flight": "LH 400",
+        "value": json.dumps({"delay": 7, "passenger": {"name": "ana", "seat": "1A"}}),
+        "plain": "text",
+        "many": [{"flight": 1, "other": 2}],
+    }
+    redaction = Redaction(drop=("seat",), only=("flight", "$.value.passenger"))
+    told = redaction.body(row, stack=None)
+
+    assert told.record == {
+        "flight": "LH 400",
+        "value": json.dumps({"passenger": {"name": "ana"}}),
+        "many": [{"flight": 1}],
+    }
+    assert told.redacted == ("value.delay", "value.passenger.seat", "plain", "many.other")
+
+
+def test_values_of_dropped_fields_are_not_in_texts_either() -> None:
+    row = {"card": SECRET, "pin": 12, "note": "x", "value": json.dumps({"card": "9999 1111"})}
+    redaction = Redaction(drop=("card", "pin"))
+    [message, stack] = redaction.texts(row, f"no card {SECRET}, nor 9999 1111; pin 12", None)
+
+    # Two digits are everywhere: they stay, and so does whatever was made of a value.
+    assert (message, stack) == ("no card …[redacted], nor …[redacted]; pin 12", None)
+    body = redaction.body(row, stack=f"ValueError: {SECRET}")
+    assert body.stack == "ValueError: …[redacted]"
+
+
+def test_the_key_leaves_where_it_is_allowed_to() -> None:
+    assert Redaction(key="id").shows_key
+    assert not Redaction(only=("flight",), key="id").shows_key
+    assert Redaction(only=("ID",), key="id").shows_key
+    assert not Redaction(only=("id",), key=None).shows_key
+
+
+def test_settings_that_look_secret_are_not_shown() -> None:
+    given = {
+        "errors.dlq.path": "s3://me:pass@bucket/dlq",
+        "errors.dlq.producer.sasl.jaas.config": "x",
+        "errors.dlq.producer.ssl.key.password": "x",
+        "errors.dlq.options.accessToken": "x",
+        "fs.s3a.access.key": "x",
+        "errors.retries.limit": 3,
+    }
+    shown = {"errors.dlq.path": "s3://…@bucket/dlq", "errors.retries.limit": "3"}
+    assert without_secrets(given) == shown
+
+
+class Reading:
+    """Remembers the messages it was given, and lets the first record go."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        self.messages.append(exception.message)
+        return Answer.CONTINUE if record.row["position"] == 0 else Answer.FAIL
+
+
+@pytest.mark.spark
+def test_nothing_that_leaves_the_driver_has_a_redacted_value(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError(f"cannot charge {row['value']}")
+
+    handler = Reading()
+    bench.add(("a", 0, SECRET), ("a", 1, SECRET))
+    builder = bench.define(redact=["value"], key="task", show=["position"])
+    pipeline = builder.process("charge", check, on_error=handler)
+    bench.start(
+        pipeline.write(sink_to(bench.folder / "out")),
+        errors_log_enable=True,
+        errors_log_include_messages=True,
+        errors_log_include_configs=True,
+    )
+    wait_until(lambda: bool(bench.outbox.of(ThreadDied)))
+
+    # The author's handler has the record as it is.
+    assert handler.messages == [f"cannot charge {SECRET}"] * 2
+    assert SECRET not in repr(bench.outbox.batches)
+    assert SECRET not in caplog.text
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.key, failed.failure.message) == (None, "cannot charge …[redacted]")
+    [body] = [event.body for event in bench.outbox.events if event.body is not None]
+    assert body.record == {"position": 1}
+    assert "test_redaction" in caplog.text and "schema" in caplog.text
+
+
+def test_what_may_leave_is_checked_when_it_is_given(tmp_path: Any) -> None:
+    from agents.config import AgentConfig
+    from agents.defined import names_and_paths
+
+    environment = {"ARRESTER_SPOOL": str(tmp_path)}
+    with pytest.raises(InvalidConfiguration, match=r"errors.redact.show"):
+        AgentConfig.read("a", {"errors.redact.show": "flight"}, environment=environment)
+    deny = {"errors.redact.default": "deny", "errors.redact.show": "flight, $.who.name"}
+    read = AgentConfig.read("a", deny, environment=environment)
+    assert read.errors.show == ("flight", "$.who.name")
+    with pytest.raises(InvalidValue, match="show"):
+        names_and_paths("show", 3)  # type: ignore[arg-type]  # the point

@@ -1,0 +1,51 @@
+"""A pipeline over rows that have the exact schema of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from agents.builder import define
+from agents.handlers import ErrorContext, Handler, Record, RecordError
+from agents.pipeline import Pipeline
+from controlplane.domain.policy import Answer
+from tests.agents.engine.bench import Bench, sink_to
+
+Row = dict[str, Any]
+
+
+class Seen:
+    """Keeps what it was asked, and lets it go."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[ErrorContext, Record, RecordError]] = []
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        self.asked.append((context, record, exception))
+        return Answer.CONTINUE
+
+
+def failing() -> Any:
+    def check(row: Row) -> Row:
+        raise ValueError("bad")
+
+    return check
+
+
+def kafka_pipeline(bench: Bench, handler: Handler) -> Pipeline:
+    """Return a pipeline whose step fails on every record of `topic-a`."""
+    header = F.struct(F.lit("trace").alias("key"), F.lit(b"7").alias("value"))
+    source = bench.source().select(
+        F.lit(b"k1").alias("key"),
+        F.col("value").cast("binary").alias("value"),
+        F.lit("topic-a").alias("topic"),
+        F.lit(5).alias("partition"),
+        F.col("position").alias("offset"),
+        F.timestamp_millis(F.lit(1_700_000_000_000)).alias("timestamp"),
+        F.lit(0).alias("timestampType"),
+        F.array(header).alias("headers"),
+    )
+    builder = define("orders", source).deserialize("text", F.col("value").cast("string"))
+    builder = builder.process("check", failing(), on_error=handler)
+    return builder.write(sink_to(bench.folder / "out"))
