@@ -12,6 +12,7 @@ from controlplane.domain import wire
 from controlplane.domain.errors import MalformedBatch
 from controlplane.domain.events import (
     ApplicationOpened,
+    BodyErased,
     CommandCancelled,
     CommandExpired,
     CommandIssued,
@@ -30,6 +31,7 @@ from controlplane.store import KeptAside
 SERVER_ONLY = frozenset(
     {
         ApplicationOpened,
+        BodyErased,
         CommandCancelled,
         CommandExpired,
         CommandIssued,

@@ -12,6 +12,7 @@ from controlplane.domain.events import (
     ApplicationOpened,
     ApplicationShutdownRequested,
     Body,
+    BodyErased,
     CommandApplied,
     CommandCancelled,
     CommandDelivered,
@@ -305,6 +306,7 @@ server_events = _enveloped(
         st.builds(CommandCancelled, command=_commands, reason=_texts),
         st.builds(ApplicationOpened, reason=st.none() | _texts),
         st.builds(InstanceLost, last_heard=_moments),
+        st.builds(BodyErased, sequence=_counts, actor=_texts, reason=_texts),
         st.builds(InstanceFound),
     )
 )

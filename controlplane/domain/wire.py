@@ -133,6 +133,22 @@ def decode_bodies(packed: bytes) -> list[Body | None]:
         raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
 
 
+def without_body(packed: bytes, index: int) -> bytes:
+    """Return a batch with a tombstone in the place of one of its bodies.
+
+    Raises MalformedBatch when not all of it can be read, or when there is no body.
+    """
+    events = []
+    for event in decode_batch(packed):
+        if isinstance(event, Unreadable):
+            raise MalformedBatch(event.reason)
+        events.append(event)
+    if events[index].body in (None, Body(erased=True)):
+        raise MalformedBatch(f"event {index} of the batch has no body")
+    events[index] = replace(events[index], body=Body(erased=True))
+    return encode_batch(events)
+
+
 def _inflated(packed: bytes) -> tuple[bytes, bytes]:
     """Return what was compressed first, and the bytes behind it."""
     inflate = zlib.decompressobj()

@@ -16,6 +16,7 @@ from controlplane.store.appending import (
     notify,
     remember,
 )
+from controlplane.store.bodies import erase_body, vacuum
 from controlplane.store.kept import (
     Base,
     Kept,
@@ -72,12 +73,12 @@ from controlplane.store.streams import (
 )
 
 __all__ = [
-    "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Dropped", "Failures", "Kept", "KeptAside",
-    "Stream", "append", "base", "begin_again", "count_by_task", "count_kept_aside", "drop_days",
-    "ensure_partitions", "exclusively", "follow", "keep_aside", "keep_base", "kept", "kept_in_base",
-    "kept_of", "known", "last_before", "lock", "look", "maintaining", "mark_requeued", "move",
-    "nearest", "notify", "open_stream", "position_at", "read", "read_about", "read_acts",
-    "read_acts_on_group", "read_dead_letters", "read_examples", "read_failures", "read_kept_aside",
-    "read_next", "read_notes_on_command", "read_one", "remember", "replace_snapshots", "seen",
-    "snapshot_views", "waiting_kept_aside",
+    "BEGINNING", "Acts", "Base", "Batch", "DeadLetters", "Dropped", "Failures", "Kept",
+    "KeptAside", "Stream", "append", "base", "begin_again", "count_by_task", "count_kept_aside",
+    "drop_days", "ensure_partitions", "erase_body", "exclusively", "follow", "keep_aside",
+    "keep_base", "kept", "kept_in_base", "kept_of", "known", "last_before", "lock", "look",
+    "maintaining", "mark_requeued", "move", "nearest", "notify", "open_stream", "position_at",
+    "read", "read_about", "read_acts", "read_acts_on_group", "read_dead_letters", "read_examples",
+    "read_failures", "read_kept_aside", "read_next", "read_notes_on_command", "read_one",
+    "remember", "replace_snapshots", "seen", "snapshot_views", "vacuum", "waiting_kept_aside",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -14,15 +13,14 @@ from msgspec.structs import replace
 
 from controlplane.columns import MOST
 from controlplane.domain import wire
-from controlplane.domain.errors import MalformedBatch, NotFound
+from controlplane.domain.errors import NotFound
 from controlplane.domain.events import (
-    Body,
     Event,
     Run,
     StoredEvent,
 )
+from controlplane.store.bodies import body_of
 
-log = logging.getLogger(__name__)
 #: What a stored event is made of again; the other columns are only searched by.
 _STORED = (
     "application, sequence, received_at, occurred_at, schema_version, batch, instance,"
@@ -125,29 +123,7 @@ def read_one(application: str, sequence: int) -> StoredEvent:
     if not found:
         raise NotFound(f"there is no event {application} @ {sequence}")
     (stored,) = found
-    return replace(stored, event=replace(stored.event, body=_body(stored)))
-
-
-def _body(stored: StoredEvent) -> Body | None:
-    day = stored.received_at.astimezone(UTC).date()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT sequence, count, packed FROM event_body"
-            " WHERE application = %s AND sequence <= %s AND day = %s"
-            " ORDER BY sequence DESC LIMIT 1",
-            [stored.application, stored.sequence, day],
-        )
-        row = cursor.fetchone()
-    if row is None or stored.sequence >= row[0] + row[1]:
-        return None
-    try:
-        bodies = wire.decode_bodies(bytes(row[2]))
-    except MalformedBatch:
-        # The fold does not look at bodies: a sender whose zlib was broken is found out here.
-        log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
-        return None
-    index: int = stored.sequence - row[0]
-    return bodies[index]
+    return replace(stored, event=replace(stored.event, body=body_of(stored)))
 
 
 def read_about(

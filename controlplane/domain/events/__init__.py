@@ -51,6 +51,7 @@ from controlplane.domain.events.instances import (
     InstanceStopped,
     InstanceStopping,
 )
+from controlplane.domain.events.log import BodyErased
 from controlplane.domain.events.records import (
     FAILED,
     DeadLettersFailed,
@@ -87,6 +88,7 @@ __all__ = [
     "ApplicationOpened",
     "ApplicationShutdownRequested",
     "Body",
+    "BodyErased",
     "CommandApplied",
     "CommandCancelled",
     "CommandDelivered",
@@ -150,6 +152,7 @@ EventData = (
     | CommandEvent
     | GroupEvent
     | NoteAdded
+    | BodyErased
 )
 EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args(EventData)}
 

@@ -69,3 +69,5 @@ class Body(Data, frozen=True, kw_only=True):
     cut_from: int | None = None
     #: The Python (and JVM) trace as text.
     stack: str | None = None
+    #: What stood here was erased (BodyErased); nothing else is set then.
+    erased: bool = False
