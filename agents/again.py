@@ -63,7 +63,7 @@ def with_cured(evaluated: Evaluated, cured: Sequence[Cured]) -> Evaluated:
         frame=frame,
         failed=evaluated.failed - len(cured),
         retries=evaluated.retries + sum(each.retries for each in cured),
-        blocks=(evaluated.frame, *(each.evaluated.frame for each in cured)),
+        blocks=(*evaluated.blocks, *(one for each in cured for one in each.evaluated.blocks)),
     )
 
 

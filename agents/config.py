@@ -29,7 +29,6 @@ _HANDLERS = {
 }
 #: Settings that this agent does not carry out: it says so, where it would else say nothing.
 _NOT_CARRIED_OUT = (
-    keys.DECISIONS,
     keys.HELD_RECORDS_LIMIT,
     keys.HELD_BYTES_LIMIT,
 )

@@ -8,9 +8,9 @@ from datetime import datetime
 from agents.deadletters import LettersFailed
 from agents.diagnose import Problem
 from agents.entries import Entry, Kind
+from agents.fatal import RecordFatal, SinkFailed
 from agents.journal import Superseded
 from agents.ledger import Ledger
-from agents.processor import RecordFatal, SinkFailed
 from agents.telling import Teller, failure, failure_of, first_line
 from controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
 

@@ -53,15 +53,42 @@ def guarded_together(
 
     One guard for all: a subexpression that they share is computed once.
     """
-    jvm: Any = source.sparkSession._jvm
-    values = [
-        as_column(source.sparkSession, failfast(source, expression)).alias(name)
+    spark = source.sparkSession
+    values = {
+        name: as_column(spark, failfast(source, expression))
         for name, expression in expressions.items()
-    ]
-    inner = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.struct(*values)._jc)
+    }
+    return attempted(spark, values, unless=unless)
+
+
+def attempted(
+    spark: SparkSession, values: Mapping[str, Column], *, unless: Column | None = None
+) -> Column:
+    """Return a struct of `values`, which are failfast already, NULL when one of them raised."""
+    jvm: Any = spark._jvm
+    struct = F.struct(*[value.alias(name) for name, value in values.items()])
+    inner = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(struct._jc)
     attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
-    may_run = (F.spark_partition_id() >= 0) & ~unless
-    return F.when(may_run, as_column(source.sparkSession, attempt))
+    may_run = F.spark_partition_id() >= 0
+    may_run = may_run if unless is None else may_run & ~unless
+    return F.when(may_run, as_column(spark, attempt))
+
+
+def reusable(source: DataFrame, expression: Column) -> Column:
+    """Return `expression`, set to FAILFAST, for any frame that has the columns of `source`.
+
+    To analyse it takes the driver many calls; a small micro-batch would be paying mostly for that.
+    """
+    spark = source.sparkSession
+    jvm: Any = spark._jvm
+    unresolved = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
+
+    def by_name(node: Any) -> Any:
+        if node.getClass().getSimpleName() != "AttributeReference":
+            return node
+        return unresolved.quoted(node.name())
+
+    return as_column(spark, _rebuilt(spark, failfast(source, expression), by_name))
 
 
 def as_column(spark: SparkSession, expression: Any) -> Column:

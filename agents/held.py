@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from agents.entries import Chunk, Cursor, Held
 from agents.journal import ASIDE_FOLDER
 from agents.ledger import Aside, Ledger
-from agents.microbatch import MARK
+from agents.prepared import MARK
 from agents.worker.columns import (
     DECIDED,
     ENTRY,

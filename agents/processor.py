@@ -17,7 +17,7 @@ from agents.config import AgentConfig
 from agents.deadletters import LetterBox, letter_box
 from agents.decisions import Coordinates, Decision, Judge
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
-from agents.failed import FailedRecord
+from agents.fatal import RecordFatal, SinkFailed, must_obey
 from agents.fates import Fates
 from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
@@ -25,39 +25,18 @@ from agents.ledger import Ledger, TaskLedger
 from agents.letter_frames import Said
 from agents.letter_places import Place
 from agents.microbatch import Evaluated, evaluate
-from agents.outage import Outage
+from agents.onepass import OnePass
 from agents.pipeline import Pipeline
 from agents.policies import redaction_of, stage_policies
+from agents.shared import blaming_shared
 from agents.stages import stages_of
 from agents.telling import Teller
+from agents.ways import CAREFUL_BATCHES, Ways
 from agents.worker.columns import ENTRY, FATE, ORDINAL, ROW, SOURCE
-from controlplane.domain.errors import ArresterError
 from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
 from controlplane.domain.policy import StageKind
 
 Clock = Callable[[], datetime]
-
-
-class RecordFatal(ArresterError):
-    """A failed record was answered FAIL: the run ends, nothing of its micro-batch is decided."""
-
-    def __init__(self, failed: FailedRecord, outage: Outage | None = None) -> None:
-        problem = failed.problem
-        first = "" if outage is None else f"{outage}; the first is that "
-        super().__init__(
-            f"{first}{failed.stage} failed at task {failed.task!r}, position {failed.position}: "
-            f"{problem.exception_class}: {problem.message}"
-        )
-        self.failed = failed
-        self.outage = outage
-
-
-class SinkFailed(ArresterError):
-    """The author's sink raised; its exception is the cause. The run ends, the replay obeys."""
-
-    def __init__(self, raised: BaseException) -> None:
-        super().__init__(f"the sink raised {type(raised).__name__}: {raised}")
-        self.raised = raised
 
 
 class Processor:
@@ -113,6 +92,16 @@ class Processor:
             self._letters = letter_box(
                 place, fates=fates, files=files, journal=journal, teller=teller, config=config
             )
+        #: errors.decisions=always: each micro-batch leaves an entry before its sink is called.
+        self._always = config.errors.always_decisions
+        self._ways = Ways(
+            pipeline=pipeline,
+            journal=journal,
+            one_pass=OnePass.of(pipeline, self._policy),
+            always_decides=self._always,
+            # A record that a task died of is likely to fail again.
+            careful=CAREFUL_BATCHES if self._dead_before() else 0,
+        )
         #: The last Spark micro-batch whose sink has returned.
         self.last_batch = NO_BATCH
         #: The journal's number when no task had held rows to run.
@@ -123,14 +112,25 @@ class Processor:
         return self._journal.ledger
 
     def process(self, source: DataFrame, batch: int) -> None:
-        """Run a Spark micro-batch: evaluate, decide, commit the decision, then write.
+        """Run a Spark micro-batch, in one pass or with care: what comes of it is the same.
 
         A replay of a batch that was decided about before obeys: what was skipped is skipped and
         what was held is held, unevaluated; the rest passed then and goes to the sink again.
         """
         self._journal.check_owned()
         self.finish_open_chunk()
+        number = self._ledger.batch_number(batch)
+        if self._ways.takes_care(batch) or not self._wrote_in_one_pass(source, number):
+            self._with_care(source, batch)
+        self.last_batch = max(batch, self.last_batch)
+
+    def _wrote_in_one_pass(self, source: DataFrame, number: int) -> bool:
+        with self._given_up_on_stop():
+            return self._ways.wrote_in_one_pass(source, number, check=self._check)
+
+    def _with_care(self, source: DataFrame, batch: int) -> None:
         before = self._ledger.asides_of_batch(batch)
+        replayed = self._ways.is_decided(batch)
         with self._given_up_on_stop():
             evaluated = evaluate(
                 source,
@@ -139,16 +139,20 @@ class Processor:
                 marks=self._shelf.marks(before),
                 policy=self._policy,
             )
+            evaluated = blaming_shared(evaluated)
         self._check()
         decision = self._decided(evaluated, self._dead_before())
         evaluated = with_cured(evaluated, decision.cured)
         self._check()
-        if not evaluated.clean or evaluated.retries:
+        if self._always and replayed:
+            must_obey(evaluated, decision)
+        clean = evaluated.clean and not evaluated.retries
+        if not clean or (self._always and not replayed):
             order = before[0].entry if before else self._journal.next_number
             self._commit(evaluated, decision, batch=batch, order=order)
         self._write(evaluated, decision, self._ledger.batch_number(batch))
         evaluated.release()
-        self.last_batch = max(batch, self.last_batch)
+        self._ways.done_with_care(clean=clean)
 
     def give_up(self) -> None:
         """End an evaluation that is at work: nothing is decided yet, and attempts may wait long."""
@@ -189,14 +193,18 @@ class Processor:
 
     def _run_chunk(self, chunk: Chunk) -> None:
         """Evaluate, decide, commit, write. A pause in the chunk ends it before that record."""
+        replayed = self._ledger.open_chunk is not None
         rows = self._shelf.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY)
         marks = self._shelf.marks(self._ledger.open_asides)
         with self._given_up_on_stop():
             evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
+            evaluated = blaming_shared(evaluated)
         self._check()
         decision = self._decided(evaluated, _blamed(self._ledger.task(chunk.task)))
         evaluated = with_cured(evaluated, decision.cured)
         self._check()
+        if self._always and replayed:
+            must_obey(evaluated, decision)
         for cut in decision.cuts.values():
             chunk = self._shelf.cut_chunk(self._ledger, chunk, cut)
         if self._ledger.open_chunk is None or evaluated.failed or evaluated.retries:

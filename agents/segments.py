@@ -9,35 +9,75 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.guard import guarded_together
 from agents.shipping import shipped, shipped_rules
 from agents.steps import Native, Process, Step
-from agents.worker.columns import FATE, INTERNAL, SOURCE
+from agents.worker.columns import ERROR, ERROR_TYPE, FATE, ORDINAL, PREFIX, RETRIES, SOURCE
 from controlplane.domain.policy import Policy
 
 _ATTEMPT = "__arrester_attempt"
+#: What Python steps tell of each row that leaves them.
+_TOLD = {
+    FATE: T.StructField(FATE, T.IntegerType()),
+    ERROR: T.StructField(ERROR, ERROR_TYPE),
+    ORDINAL: T.StructField(ORDINAL, T.IntegerType()),
+    RETRIES: T.StructField(RETRIES, T.LongType()),
+}
 
 
 def after_steps(
-    frame: DataFrame, steps: Sequence[Step], *, policy: Policy, first: int = SOURCE + 1
+    frame: DataFrame,
+    steps: Sequence[Step],
+    *,
+    policy: Policy,
+    first: int = SOURCE + 1,
+    source: Sequence[str] = (),
 ) -> DataFrame:
     """Return `frame` after `steps`, the first of which has the number `first`.
 
     Rows that have a fate pass untouched. Python steps in a row run in one pass over Arrow batches.
+    Columns of ours go on with their record. So do the columns `source`, which a step may replace:
+    they are `kept_name` then.
     """
     numbered = enumerate(steps, start=first)
     for is_python, segment in groupby(numbered, key=lambda each: isinstance(each[1], Process)):
         if is_python:
-            frame = _after_python(frame, list(segment), policy)
+            frame = _after_python(frame, list(segment), policy, source)
             continue
         for number, step in segment:
             assert not isinstance(step, Process)
-            frame = _after_native(frame, number, step)
+            frame = _after_native(_with_kept(frame, step, source), number, step)
     return frame
+
+
+def kept_name(number: int) -> str:
+    """Return what the source's column of that number is called once a step may replace it."""
+    return f"{PREFIX}source_{number}"
+
+
+def where_kept(frame: DataFrame, source: Sequence[str]) -> dict[str, str]:
+    """Return by what names the source's columns stand in `frame`."""
+    there = set(frame.columns)
+    return {
+        name: kept_name(number) if kept_name(number) in there else name
+        for number, name in enumerate(source)
+    }
+
+
+def _with_kept(frame: DataFrame, step: Native, source: Sequence[str]) -> DataFrame:
+    """Keep the columns of the source that the step is about to replace."""
+    replaced = {name.lower() for name in step.expressions}
+    kept = where_kept(frame, source)
+    copies = {
+        kept_name(number): quoted(name)
+        for number, name in enumerate(source)
+        if name.lower() in replaced and kept[name] == name
+    }
+    return frame.withColumns(copies) if copies else frame
 
 
 def _after_native(frame: DataFrame, number: int, step: Native) -> DataFrame:
@@ -50,24 +90,57 @@ def _after_native(frame: DataFrame, number: int, step: Native) -> DataFrame:
 
 
 def _after_python(
-    frame: DataFrame, segment: Sequence[tuple[int, Step]], policy: Policy
+    frame: DataFrame,
+    segment: Sequence[tuple[int, Step]],
+    policy: Policy,
+    source: Sequence[str],
 ) -> DataFrame:
     worker = shipped("records")
-    processes = [(number, step) for number, step in segment if isinstance(step, Process)]
-    steps = [
+    kept = where_kept(frame, source)
+    pairs = [(kept[name], kept_name(number)) for number, name in enumerate(source)]
+    ours = {name for name in frame.columns if is_ours(name)} - {*_TOLD, *kept.values()}
+    pairs += [(name, name) for name in sorted(ours)]
+    carried = [T.StructField(new, frame.schema[name].dataType) for name, new in pairs]
+    guarded_steps = worker.GuardedSteps(
+        python_steps(segment),
+        timezone=frame.sparkSession.conf.get("spark.sql.session.timeZone"),
+        rules=shipped_rules(policy),
+        carried=pairs,
+    )
+    # A failed record's columns are NULL on their way, so the shape is nullable for Spark.
+    made = [
+        T.StructField(field.name, field.dataType, True) for field in python_schema(segment).fields
+    ]
+    return frame.mapInArrow(guarded_steps, T.StructType([*carried, *_TOLD.values(), *made]))
+
+
+def python_steps(segment: Sequence[tuple[int, Step]]) -> list[object]:
+    """Return numbered Python steps as the executors take them."""
+    worker = shipped("records")
+    return [
         worker.Step(
             number=number,
             function=step.function,
             schema_json=step.schema.json(),
             retriable=step.retriable,
         )
-        for number, step in processes
+        for number, step in segment
+        if isinstance(step, Process)
     ]
-    timezone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-    carried = [frame.schema[name] for name in INTERNAL]
-    # A failed record's columns are NULL on their way, so the shape is nullable for Spark.
-    made = [
-        T.StructField(field.name, field.dataType, True) for field in processes[-1][1].schema.fields
-    ]
-    guarded_steps = worker.GuardedSteps(steps, timezone=timezone, rules=shipped_rules(policy))
-    return frame.mapInArrow(guarded_steps, T.StructType([*carried, *made]))
+
+
+def python_schema(segment: Sequence[tuple[int, Step]]) -> T.StructType:
+    """Return the columns that Python steps in a row return."""
+    step = segment[-1][1]
+    assert isinstance(step, Process)
+    return step.schema
+
+
+def is_ours(name: str) -> bool:
+    """Whether a column is none of the author's."""
+    return name.startswith(PREFIX)
+
+
+def quoted(name: str) -> Column:
+    """Return the column of that very name, dots and all."""
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from pyspark.errors.exceptions.captured import CapturedException
 
-from agents.processor import RecordFatal
+from agents.fatal import RecordFatal
 from agents.saying import say
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import describe

@@ -5,7 +5,6 @@ The rules are not here: the driver sends them, functions of modules that are shi
 
 from __future__ import annotations
 
-import copy
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -61,28 +60,30 @@ class Failed:
 
 
 class Tried(NamedTuple):
-    """What came of an operation after so many attempts; made for every record."""
+    """What came of an operation after so many attempts."""
 
     attempts: int
     rows: list[Row]
     failed: Failed | None = None
 
 
-def tried(operation: Callable[[Row], list[Row]], row: Row, rules: Rules) -> Tried:
-    """Return what `operation` made of `row`, at last.
+def tried_again(
+    operation: Callable[[Row], list[Row]],
+    fresh: Callable[[], Row],
+    rules: Rules,
+    *,
+    raised: BaseException,
+    started_ms: int,
+) -> Tried:
+    """Return what `operation` made of a row at last, whose first attempt has `raised`.
 
-    A self-healing exception is raised: to repair that is Spark's affair. A killed task ends a wait
+    Each attempt gets a `fresh` row: the author's function may change what it is given. A
+    self-healing exception is raised: to repair that is Spark's affair. A killed task ends a wait
     with its process.
     """
-    started_ms, made = now_ms(), 0
+    made = 1
     while True:
-        made += 1
-        try:
-            # The author's function may change what it is given; each attempt has its own.
-            rows = operation(copy.deepcopy(row) if rules.retries else row)
-            return Tried(attempts=made, rows=rows)
-        except BaseException as exc:  # the author's code may raise anything, SystemExit too
-            failed = failure_from(exc, rules)
+        failed = failure_from(raised, rules)
         if failed.kind == SELF_HEALING:
             raise failed.error
         wait_ms = None
@@ -93,6 +94,11 @@ def tried(operation: Callable[[Row], list[Row]], row: Row, rules: Rules) -> Trie
         if wait_ms is None:
             return Tried(attempts=made, rows=[], failed=failed)
         sleep(wait_ms)
+        made += 1
+        try:
+            return Tried(attempts=made, rows=operation(fresh()))
+        except BaseException as exc:  # the author's code may raise anything, SystemExit too
+            raised = exc
 
 
 def failure_from(exc: BaseException, rules: Rules) -> Failed:

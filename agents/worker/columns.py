@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql import types as T
+
 PREFIX: Final = "__arrester_"
 #: The source row as it came, a struct.
 ROW: Final = "__arrester_row"
@@ -19,7 +21,6 @@ ERROR: Final = "__arrester_error"
 ORDINAL: Final = "__arrester_ordinal"
 #: How many attempts after the first its Python steps took.
 RETRIES: Final = "__arrester_retries"
-CARRIED: Final = (ROW, TASK, POSITION, ENTRY)
 INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, FATE, ERROR, ORDINAL, RETRIES)
 
 #: The step number of the source itself.
@@ -33,7 +34,15 @@ FILTERED: Final = -3
 
 #: `names` and `condition` are what the exception is known by, `kind` what that means; `attempts`
 #: are those of the operation that failed.
-ERROR_TYPE: Final = (
-    "struct<exception_class:string,message:string,stack:string,frame:string,"
-    "names:array<string>,condition:string,kind:string,attempts:int>"
+ERROR_TYPE: Final = T.StructType(
+    [
+        T.StructField("exception_class", T.StringType()),
+        T.StructField("message", T.StringType()),
+        T.StructField("stack", T.StringType()),
+        T.StructField("frame", T.StringType()),
+        T.StructField("names", T.ArrayType(T.StringType())),
+        T.StructField("condition", T.StringType()),
+        T.StructField("kind", T.StringType()),
+        T.StructField("attempts", T.IntegerType()),
+    ]
 )

@@ -25,7 +25,7 @@ _INTEGERS: dict[type[T.DataType], int] = {
     T.LongType: 64,
 }
 #: Largest integer up to which every integer is a double (2^53), or a float (2^24).
-_EXACT = {T.DoubleType: 2**53, T.FloatType: 2**24}
+EXACT = {T.DoubleType: 2**53, T.FloatType: 2**24}
 
 
 def struct_check(schema: T.StructType, *, whole: bool = False) -> Check:
@@ -50,6 +50,21 @@ def struct_check(schema: T.StructType, *, whole: bool = False) -> Check:
     return check
 
 
+def checked_values(kind: T.DataType, *, nullable: bool) -> Callable[[list[Any]], bool]:
+    """Return whether each of many values is of a type, found by looking at each."""
+    check_value = _check_of(kind)
+
+    def check(values: list[Any]) -> bool:
+        try:
+            for value in values:
+                _check_one(value, "", check_value, nullable=nullable)
+        except WrongType:
+            return False
+        return True
+
+    return check
+
+
 def _check_one(value: Any, path: str, check: Check, *, nullable: bool) -> None:
     if value is not None:
         check(value, path)
@@ -61,8 +76,8 @@ def _check_of(kind: T.DataType) -> Check:
     """Return the check of one type; a type that has no rule here is left to Arrow."""
     if type(kind) in _INTEGERS:
         return _integer(kind, _INTEGERS[type(kind)])
-    if isinstance(kind, T.FractionalType) and type(kind) in _EXACT:
-        return _fraction(kind, _EXACT[type(kind)])
+    if isinstance(kind, T.FractionalType) and type(kind) in EXACT:
+        return _fraction(kind, EXACT[type(kind)])
     if isinstance(kind, T.DecimalType):
         return _decimal(kind)
     if isinstance(kind, T.StructType):

@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from agents.fatal import RecordFatal
 from agents.handlers import LogAndContinue, LogAndFail
 from agents.pipeline import Pipeline
-from agents.processor import RecordFatal
 from controlplane.domain.events import RecordFailed, TaskDied
 from controlplane.domain.states import ThreadStatus
 from tests.agents.engine.bench import Bench, sink_to, wait_until

@@ -1,7 +1,8 @@
 """A driver process of its own, to be killed: `python -m tests.agents.engine.driver FOLDER [POINT]`.
 
 It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
-`before-entry:KIND` or `after-entry:KIND` of the journal, or `after-sink:NUMBER`.
+`before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, or `after-abort`:
+then the sink is all or nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +79,12 @@ def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
     write = sink_to(folder)
 
     def sink(df: DataFrame, number: int) -> None:
-        write(df, number)
+        try:
+            write(df, number)
+        except Exception:
+            if point == "after-abort":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise
         if point == f"after-sink:{number}":
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -111,7 +117,7 @@ def main(folder: Path, point: str) -> None:
         define("lines", source.json(str(folder / "in")), task="task", position="position")
         .process("parse", parse, on_error=LogAndContinue())
         .process("check", check, on_error=LogAndPause())
-        .write(dying_sink(folder / "out", point))
+        .write(dying_sink(folder / "out", point), atomic=point in ("after-abort", "atomic"))
     )
     die_at(point)
     thread = PipelineThread(

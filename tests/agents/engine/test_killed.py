@@ -110,6 +110,24 @@ def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> 
     check_all(driver, spark, failed=2)
 
 
+def test_a_driver_killed_between_an_abort_and_the_redo(driver: Driver, spark: SparkSession) -> None:
+    driver.start("after-abort")
+    driver.dies()
+    assert driver.positions("a") == [0, 1]
+    assert not (driver.folder / "checkpoint" / "arrester" / "held").exists()
+    (driver.folder / "repaired").touch()
+
+    driver.start("atomic")
+
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
+    driver.stop()
+    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
+    events = [event.data for event in read_outbox(driver.folder / "outbox")]
+    assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
+
+
 def check_all(driver: Driver, spark: SparkSession, *, failed: int) -> None:
     """Check what holds after any history: sink, dead letters and counts add up to the input."""
     letters = spark.read.parquet(str(driver.folder / "dlq")).collect()

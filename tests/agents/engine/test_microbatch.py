@@ -19,10 +19,11 @@ from agents.failed import FailedRecord
 from agents.fates import Fates
 from agents.guard import ConnectRefused, require_classic
 from agents.handlers import LogAndContinue
-from agents.microbatch import MARK, evaluate
+from agents.microbatch import evaluate
 from agents.payload import body
 from agents.pipeline import Pipeline, PipelineInvalid
 from agents.policies import stage_policies
+from agents.prepared import MARK
 from agents.shipping import ship, shipped
 from agents.worker.columns import DECIDED, ENTRY, FATE, POSITION, TASK
 from controlplane.domain.errors import InvalidValue
@@ -353,17 +354,17 @@ def test_marks_tell_fates_however_many_they_are(
 
 
 def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None:
-    from agents.microbatch import task_key
+    from agents.prepared import task_key
     from controlplane.domain.names import bounded_key
 
     keys = ["", "JFK", "a/../b", "🛫" * 128, "🛫" * 129, "x" * 10_000]
     source = spark.createDataFrame([(key, 1, "") for key in keys], SCHEMA)
     pipeline = begun(source).write(nothing)
 
-    made = [row[0] for row in source.select(task_key(pipeline)).collect()]
+    made = [row[0] for row in source.select(task_key(pipeline.task)).collect()]
 
     assert made == [bounded_key(key) for key in keys]
-    assert source.selectExpr("NULL as task").select(task_key(pipeline)).first() == (None,)
+    assert source.selectExpr("NULL as task").select(task_key(pipeline.task)).first() == (None,)
 
 
 def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from agents.shipping import ship, shipped
-from agents.worker.attempts import RETRIABLE, SELF_HEALING, Row, Rules, tried
+from agents.worker.attempts import RETRIABLE, SELF_HEALING, Row, Rules, Tried, now_ms, tried_again
 from controlplane.domain import causes, retry
 from controlplane.domain.classify import DEFAULT_TABLE, Kind, describe
 from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, next_attempt
@@ -53,6 +54,17 @@ def rules(policy: RetryPolicy) -> Rules:
     )
 
 
+def tried(operation: Callable[[Row], list[Row]], rules: Rules) -> Tried:
+    """Begin as the steps do: the first attempt is made before anything is known to fail."""
+    row: Row = {"deep": {}}
+    started_ms = now_ms()
+    try:
+        return Tried(attempts=1, rows=operation(row))
+    except BaseException as exc:
+        raised = exc
+    return tried_again(operation, lambda: {"deep": {}}, rules, raised=raised, started_ms=started_ms)
+
+
 @pytest.mark.spark
 def test_the_rules_are_shipped_as_they_are(spark: SparkSession) -> None:
     ship(spark.sparkContext)
@@ -71,9 +83,9 @@ def test_a_class_means_the_same_on_executors(exception: BaseException) -> None:
 
     if ruling.kind is Kind.SELF_HEALING:
         with pytest.raises(type(exception)):
-            tried(operation, {}, rules(RetryPolicy()))
+            tried(operation, rules(RetryPolicy()))
         return
-    result = tried(operation, {}, rules(RetryPolicy(limit=2, delay_max_ms=1)))
+    result = tried(operation, rules(RetryPolicy(limit=2, delay_max_ms=1)))
     assert result.failed is not None
     assert result.failed.kind == (None if ruling.kind is Kind.OTHER else ruling.kind.value)
     assert result.attempts == (3 if ruling.kind is Kind.RETRIABLE else 1)
@@ -111,5 +123,5 @@ def test_each_attempt_has_a_row_of_its_own() -> None:
         row["deep"]["changed"] = True
         raise TimeoutError
 
-    tried(operation, {"deep": {}}, rules(RetryPolicy(limit=1, delay_max_ms=1)))
+    tried(operation, rules(RetryPolicy(limit=1, delay_max_ms=1)))
     assert given == [{}, {}]

@@ -1,0 +1,150 @@
+"""The optimistic path: guarded and written in one pass, which ends itself at the first failure.
+
+It is for sinks that are all or nothing. Whatever raises there, nothing is decided and nothing is
+written; the careful path then finds out what failed, and whose failure it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from uuid import uuid4
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from agents.defined import rowless
+from agents.guard import VALUE, attempted, reusable
+from agents.pipeline import Pipeline
+from agents.prepared import Plain, task_key
+from agents.segments import python_schema, python_steps, quoted
+from agents.shipping import shipped, shipped_rules
+from agents.steps import Native, Process, Step
+from controlplane.domain.policy import Policy
+
+_log = logging.getLogger("arrester.thread")
+
+_ATTEMPT = "__arrester_attempt"
+_TASK_ATTEMPT = "__arrester_task_attempt"
+_POSITION_ATTEMPT = "__arrester_position_attempt"
+
+Layer = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnePass:
+    """A pipeline's steps as a plan of which all rows pass, or none; made once for all batches."""
+
+    layers: Sequence[Layer]
+    #: What is in the text of an exception that a failed record raised.
+    mark: str
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, policy: Policy) -> OnePass | None:
+        """Return it; None for a sink that may leave half of what it was given."""
+        if not pipeline.sink.is_atomic(pipeline.source.sparkSession):
+            return None
+        making = _Making(rowless(pipeline.source), f"arrester-{uuid4().hex}")
+        try:
+            making.source(pipeline)
+            numbered = enumerate(pipeline.steps, start=1)
+            for is_python, some in groupby(numbered, lambda each: isinstance(each[1], Process)):
+                segment = list(some)
+                if is_python:
+                    making.python(segment, policy)
+                    continue
+                for _, step in segment:
+                    assert not isinstance(step, Process)
+                    making.native(step)
+            making.select([quoted(name) for name in pipeline.columns])
+        except PySparkException:
+            # An expression that Spark analyses only once: every micro-batch is done with care.
+            _log.debug("%s cannot be done in one pass", pipeline.name, exc_info=True)
+            return None
+        return cls(layers=making.layers, mark=making.mark)
+
+    def frame(self, source: DataFrame) -> DataFrame:
+        """Return what the sink is to write; evaluating it raises where a record fails."""
+        for layer in self.layers:
+            source = layer(source)
+        return source
+
+    def is_failed_record(self, exc: BaseException) -> bool:
+        """Whether an exception says that a record failed; all others say so of the sink."""
+        seen: BaseException | None = exc
+        while seen is not None:
+            if self.mark in str(seen):
+                return True
+            seen = seen.__cause__ or seen.__context__
+        return False
+
+
+class _Making:
+    """Layers of a plan, each tried on a frame without rows."""
+
+    def __init__(self, shape: DataFrame, mark: str) -> None:
+        self.layers: list[Layer] = []
+        self.mark = mark
+        self._shape = shape
+
+    def source(self, pipeline: Pipeline) -> None:
+        """A record needs a task and a position."""
+        plain = Plain.of(self._shape, pipeline)
+        if plain is not None:
+            self._fail_where(quoted(plain.position).isNull())
+            return
+        theirs = self._theirs()
+        task = self._attempted({VALUE: task_key(pipeline.task)})
+        position = self._attempted({VALUE: pipeline.position.cast("long")})
+        self.select([*theirs, task.alias(_TASK_ATTEMPT), position.alias(_POSITION_ATTEMPT)])
+        missing = F.col(_POSITION_ATTEMPT)[VALUE].isNull()
+        self._fail_where(F.col(_TASK_ATTEMPT).isNull() | missing)
+        self.select(theirs)
+
+    def native(self, step: Native) -> None:
+        """A failed attempt is NULL."""
+        names = self._shape.withColumns(dict(step.expressions)).columns
+        made = {name.lower(): name for name in step.expressions}
+        self.select([*self._theirs(), self._attempted(step.expressions).alias(_ATTEMPT)])
+        self._fail_where(F.col(_ATTEMPT).isNull())
+        self.select(
+            [
+                F.col(_ATTEMPT).getField(made[name.lower()]).alias(name)
+                if name.lower() in made
+                else quoted(name)
+                for name in names
+            ]
+        )
+
+    def python(self, segment: Sequence[tuple[int, Step]], policy: Policy) -> None:
+        """The worker raises at the first failed attempt."""
+        steps = python_steps(segment)
+        schema = python_schema(segment)
+        whole = shipped("records").WholeSteps(
+            steps,
+            timezone=self._shape.sparkSession.conf.get("spark.sql.session.timeZone"),
+            rules=shipped_rules(policy),
+            mark=self.mark,
+        )
+        self._add(lambda frame: frame.mapInArrow(whole, schema))
+
+    def select(self, columns: Sequence[Column]) -> None:
+        self._add(lambda frame: frame.select(*columns))
+
+    def _attempted(self, expressions: Mapping[str, Column]) -> Column:
+        values = {name: reusable(self._shape, each) for name, each in expressions.items()}
+        return attempted(self._shape.sparkSession, values)
+
+    def _fail_where(self, failed: Column) -> None:
+        passes = F.when(failed, F.raise_error(F.lit(self.mark))).otherwise(F.lit(True))
+        self._add(lambda frame: frame.where(passes))
+
+    def _theirs(self) -> list[Column]:
+        return [quoted(name) for name in self._shape.columns]
+
+    def _add(self, layer: Layer) -> None:
+        self._shape = layer(self._shape)
+        self.layers.append(layer)

@@ -1,0 +1,193 @@
+"""What stands beside a record before its steps run: its task, its place, what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from agents.guard import VALUE, failfast, guarded
+from agents.pipeline import Pipeline
+from agents.segments import is_ours, quoted, where_kept
+from agents.whole import broadcast_if_small
+from agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    FATE,
+    HELD,
+    INTERNAL,
+    ORDINAL,
+    POSITION,
+    RETRIES,
+    ROW,
+    SOURCE,
+    TASK,
+)
+from controlplane.domain.names import KEY_MAX_BYTES
+
+#: Beside a mark: the fate that is known before evaluation.
+MARK = "__arrester_mark"
+#: What a record fails of whose task or position raised.
+TASK_RAISED, POSITION_RAISED = "TaskRaised", "PositionRaised"
+_TASK_ATTEMPT = "__arrester_task_attempt"
+_POSITION_ATTEMPT = "__arrester_position_attempt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """Task and position that are columns of the source and nothing else: they never raise."""
+
+    #: None: the global task.
+    task: str | None
+    position: str
+
+    @classmethod
+    def of(cls, source: DataFrame, pipeline: Pipeline) -> Plain | None:
+        """Return them, None when one is an expression that has to be guarded."""
+        task = None if pipeline.task is None else _column_name(source, pipeline.task)
+        position = _column_name(source, pipeline.position)
+        if position is None or (task is None and pipeline.task is not None):
+            return None
+        return cls(task=task, position=position)
+
+
+def task_key(raw: Column | None) -> Column:
+    """Return the task's key as text; a long one as `names.bounded_key` makes it.
+
+    Bytes that are not UTF-8 become `0x…`: the driver could not name such a key to Spark again.
+    """
+    if raw is None:
+        return F.lit(None).cast("string")
+    raw = raw.cast("string")
+    as_hex = F.concat(F.lit("0x"), F.hex(raw.cast("binary")))
+    key = F.when(F.is_valid_utf8(raw), raw).otherwise(as_hex)
+    long = F.concat(F.substring(key, 1, 64), F.lit("…"), F.sha2(key.cast("binary"), 256))
+    return F.when(F.octet_length(key) > KEY_MAX_BYTES, long).otherwise(key)
+
+
+def prepared(
+    source: DataFrame,
+    pipeline: Pipeline,
+    plain: Plain | None,
+    blocked: Collection[str | None],
+    marks: DataFrame | None,
+) -> DataFrame:
+    """Put a fate beside the source's columns, and what cannot be told from them afterwards.
+
+    A record whose task is unknown has no place either: it is in no task, not in the global one.
+    """
+    theirs = [quoted(name) for name in source.columns if name != ENTRY]
+    if plain is None or marks is not None:
+        return _with_all(source, pipeline, theirs, blocked, marks)
+    task = task_key(None if plain.task is None else quoted(plain.task))
+    fate = F.when(_is_one_of(task, blocked), F.lit(HELD)).when(
+        quoted(plain.position).isNull(), F.lit(SOURCE)
+    )
+    entry = [F.col(ENTRY)] if ENTRY in source.columns else []
+    return source.select(fate.alias(FATE), *entry, *theirs)
+
+
+def with_all(frame: DataFrame, names: Sequence[str], plain: Plain | None) -> DataFrame:
+    """Return a frame after its steps with all columns of ours; none of them costs passed rows.
+
+    `names` are the columns of the source.
+    """
+    there, kept = set(frame.columns), where_kept(frame, names)
+    task = None if plain is None or plain.task is None else quoted(kept[plain.task])
+    position = F.lit(None) if plain is None else quoted(kept[plain.position])
+    made = {
+        ROW: F.struct(*[quoted(kept[name]).alias(name) for name in names]),
+        TASK: task_key(task),
+        POSITION: position.cast("long"),
+        ENTRY: F.lit(0),
+        ERROR: F.lit(None).cast(ERROR_TYPE),
+        ORDINAL: F.lit(0),
+        RETRIES: F.lit(0).cast("long"),
+    }
+    ours = [F.col(name) if name in there else made[name].alias(name) for name in INTERNAL]
+    return frame.select(*ours, *[quoted(name) for name in frame.columns if not is_ours(name)])
+
+
+def _with_all(
+    source: DataFrame,
+    pipeline: Pipeline,
+    theirs: Sequence[Column],
+    blocked: Collection[str | None],
+    marks: DataFrame | None,
+) -> DataFrame:
+    never = F.lit(False)
+    frame = source.select(
+        guarded(source, task_key(pipeline.task), unless=never).alias(_TASK_ATTEMPT),
+        guarded(source, pipeline.position.cast("long"), unless=never).alias(_POSITION_ATTEMPT),
+        (F.col(ENTRY) if ENTRY in source.columns else F.lit(0)).alias(ENTRY),
+        *theirs,
+    )
+    no_task = F.col(_TASK_ATTEMPT).isNull()
+    frame = frame.select(
+        F.col(_TASK_ATTEMPT)[VALUE].alias(TASK),
+        F.when(~no_task, F.col(_POSITION_ATTEMPT)[VALUE]).alias(POSITION),
+        ENTRY,
+        F.when(no_task, _raised("task"))
+        .when(F.col(_POSITION_ATTEMPT).isNull(), _raised("position"))
+        .alias(ERROR),
+        *theirs,
+    )
+    mark = F.lit(None).cast("int")
+    if marks is not None:
+        frame, mark = _marked(frame, marks), F.col(MARK)
+    fate = (
+        F.when(mark.isNotNull(), mark)
+        .when(F.col(ERROR)["exception_class"] == TASK_RAISED, F.lit(SOURCE))
+        .when(_is_one_of(F.col(TASK), blocked), F.lit(HELD))
+        .when(F.col(POSITION).isNull(), F.lit(SOURCE))
+    )
+    return frame.select(
+        TASK,
+        POSITION,
+        ENTRY,
+        fate.alias(FATE),
+        F.when(fate == SOURCE, F.col(ERROR)).alias(ERROR),
+        *theirs,
+    )
+
+
+def _column_name(source: DataFrame, column: Column) -> str | None:
+    expression = failfast(source, column)
+    if expression.getClass().getSimpleName() != "AttributeReference":
+        return None
+    return str(expression.name())
+
+
+def _raised(what: str) -> Column:
+    """Return the error of a record whose task or position cannot be told."""
+    said = {
+        "exception_class": F.lit(TASK_RAISED if what == "task" else POSITION_RAISED),
+        "message": F.lit(
+            f"the expression of the {what} raised; a record needs its {what} "
+            "to be paused and resumed at"
+        ),
+        "stack": F.lit(None),
+        "frame": F.lit(None),
+        "names": F.array(),
+        "condition": F.lit(None),
+        "kind": F.lit(None),
+        "attempts": F.lit(1),
+    }
+    return F.struct(*[value.alias(name) for name, value in said.items()]).cast(ERROR_TYPE)
+
+
+def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
+    names = {name: f"{name}_marked" for name in (TASK, ENTRY, POSITION)}
+    marks = marks.groupBy(*names).agg(F.min(MARK).alias(MARK))
+    same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
+    right = broadcast_if_small(marks.withColumnsRenamed(names))
+    return frame.join(right, same, "left").drop(*names.values())
+
+
+def _is_one_of(task: Column, keys: Collection[str | None]) -> Column:
+    texts = [key for key in keys if key is not None]
+    found = task.isin(texts) if texts else F.lit(False)
+    return F.coalesce(found, F.lit(None in keys))
