@@ -15,7 +15,7 @@ from random import Random
 from statistics import median
 
 from benchmarks import servers
-from benchmarks.table import Ratio, Rounds, figures, rates, ratios, rounds_of
+from benchmarks.table import Ratio, figures, rates, ratios, rounds_of
 from controlplane import embedded
 
 
@@ -92,38 +92,20 @@ def _set_up() -> None:
 
 
 def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
-    from benchmarks import pipelines, spooling
+    from benchmarks import costs, spooling, standing
 
     each = [
         spooling.microseconds_per_event(events=options.toy_events) for _ in range(options.rounds)
     ]
     spooled = f"Encode and spool, on the pipeline's thread: {median(each):.1f} µs for each event"
-    rounds = _pipelines(options)
-    wanted = [
-        Ratio(figure=pipelines.GUARDED_NATIVE, yardstick=pipelines.PLAIN_NATIVE, goal=""),
-        Ratio(figure=pipelines.GUARDED_PYTHON, yardstick=pipelines.PLAIN_PYTHON, goal=""),
-    ]
-    title = f"## Agent, {options.rows:,} rows without a failure"
-    return [
-        *(_titled(title, options.rounds), rates(rounds, "rows/s"), ratios(rounds, wanted)),
-        f"{spooled} (goal: ≤ 20 µs).",
-    ]
-
-
-def _pipelines(options: argparse.Namespace) -> Rounds:
-    from benchmarks import pipelines
-
     with tempfile.TemporaryDirectory(prefix="arrester-bench-") as name:
-        folder, spark = Path(name), pipelines.session()
-        try:
-            (folder / "warm").mkdir()
-            (folder / "real").mkdir()
-            warm = pipelines.measurements(spark, folder / "warm", rows=options.rows // 20)
-            rounds_of(warm, rounds=1, random=Random(), say=lambda line: None)
-            real = pipelines.measurements(spark, folder / "real", rows=options.rows)
-            return rounds_of(real, rounds=options.rounds, random=Random(), say=_say)
-        finally:
-            spark.stop()
+        folder = Path(name)
+        table = costs.measured(
+            folder, rows=options.rows, pairs=options.pairs, only=options.cost or ""
+        )
+        kept = "" if options.cost else figures(standing.figures(folder, failures=options.rows))
+    title = f"## Agent, {options.rows:,} rows, {options.pairs} pairs of runs for each row"
+    return [title, table, kept, f"{spooled} (goal: ≤ 20 µs)."]
 
 
 def _titled(title: str, rounds: int) -> str:
@@ -161,6 +143,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--history-events", type=int, help="events of a week (5,000,000)")
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
+    parser.add_argument("--pairs", type=int, help="pairs of runs for each cost (9)")
+    parser.add_argument("--cost", help="only rows of the costs whose name has this")
     parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args(arguments)
     quick = {
@@ -170,6 +154,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "history_events": 100_000,
         "toy_events": 1_000,
         "rows": 50_000,
+        "pairs": 1,
     }
     usual = {
         "rounds": 5,
@@ -178,6 +163,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "history_events": 5_000_000,
         "toy_events": 3_000,
         "rows": 1_000_000,
+        "pairs": 9,
     }
     for name, value in (quick if options.quick else usual).items():
         if getattr(options, name) is None:

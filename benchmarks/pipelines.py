@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -15,39 +16,134 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents import Agent
+from agents import Agent, LogAndContinue
+from agents.builder import PipelineBuilder
 from examples import flights_data
 from examples.flights import MOST_MINUTES_LATE, SCHEMA, plausible
 
-FILES = 4
 INPUT = "position BIGINT, origin STRING, flight STRING, value STRING"
-PLAIN_NATIVE, GUARDED_NATIVE = "native parse, plain", "native parse, guarded"
-PLAIN_PYTHON, GUARDED_PYTHON = "Python step, plain", "Python step, guarded"
-Measurement = Callable[[], float]
+#: A departure that from_csv cannot read, as flights that never left have it.
+DELAY = 5
 
 
-def measurements(spark: SparkSession, folder: Path, *, rows: int) -> dict[str, Measurement]:
-    """Return what there is to measure, by name: each gives rows per second."""
-    source = _input(folder / "input", rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The same work twice: on a DataFrame, and as steps of a pipeline."""
 
-    def measured(run: Callable[[SparkSession, Path, Path], None]) -> float:
-        output = folder / "output"
+    plain: Callable[[DataFrame], DataFrame]
+    guarded: Callable[[PipelineBuilder], PipelineBuilder]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flights:
+    """Flights as parquet files, each of which becomes one micro-batch; dirty ones on request."""
+
+    rows: int
+    files: int = 4
+    #: Every so many flights one did not depart; 0: all did.
+    dirty_every: int = 0
+    #: A single flight that did not depart.
+    dirty_at: int = -1
+
+    @property
+    def dirty(self) -> int:
+        """How many did not depart."""
+        return sum(self.is_dirty(position) for position in range(self.rows))
+
+    def is_dirty(self, position: int) -> bool:
+        """Whether the flight at this position did not depart."""
+        every = self.dirty_every and position % self.dirty_every == 0
+        return bool(every) or position == self.dirty_at
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """Where benchmarks run: a Spark, and a folder with the inputs that were asked for."""
+
+    spark: SparkSession
+    folder: Path
+    #: Of the ratios' inputs.
+    rows: int
+    inputs: dict[Flights, Path] = field(default_factory=dict)
+
+    def input(self, flights: Flights) -> Path:
+        """Return the folder of these flights, written once."""
+        if flights not in self.inputs:
+            self.inputs[flights] = _written(self.folder / f"input{len(self.inputs)}", flights)
+        return self.inputs[flights]
+
+    def source(self, flights: Flights) -> DataFrame:
+        """Return them as a stream, a file for each micro-batch."""
+        reader = self.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.input(flights)))
+
+    def seconds(self, run: Callable[[Path, str], None], flights: Flights) -> float:
+        """Return how long `run` takes to write all that can be read; it is counted afterwards."""
+        output = self.folder / "output"
         shutil.rmtree(output, ignore_errors=True)
         begin = time.perf_counter()
-        run(spark, source, output)
+        run(output, str(self.folder / "checkpoint" / str(time.time_ns())))
         seconds = time.perf_counter() - begin
-        written = spark.read.parquet(str(output / "*")).count()
-        if written != rows:
-            raise RuntimeError(f"{written} rows were written, {rows} were to be")
-        return rows / seconds
+        written = self.spark.read.parquet(str(output / "*")).count()
+        if written != flights.rows - flights.dirty:
+            raise RuntimeError(f"{written} rows were written, of {flights}")
+        return seconds
 
-    runs = {
-        PLAIN_NATIVE: partial(_plain, _parsed),
-        GUARDED_NATIVE: partial(_guarded, False),
-        PLAIN_PYTHON: partial(_plain, _checked),
-        GUARDED_PYTHON: partial(_guarded, True),
-    }
-    return {name: partial(measured, run) for name, run in runs.items()}
+    def pair(
+        self, stage: Stage, flights: Flights, *, atomic: bool, clean: Flights | None = None
+    ) -> tuple[float, float]:
+        """Return the seconds of a stage written plainly and guarded, in any order.
+
+        What is written plainly gets the flights `clean`, if they are given: it knows no others.
+        """
+        both = {
+            "plain": lambda: self.seconds(self.plainly(stage, clean or flights), clean or flights),
+            "guarded": lambda: self.seconds(self.guarded(stage, flights, atomic=atomic), flights),
+        }
+        found = {name: both[name]() for name in random.sample(sorted(both), 2)}
+        return found["plain"], found["guarded"]
+
+    def guarded(
+        self,
+        stage: Stage,
+        flights: Flights,
+        *,
+        atomic: bool,
+        at: Callable[[], None] = lambda: None,
+    ) -> Callable[[Path, str], None]:
+        """Return a run of a guarded pipeline; `at` is called when a micro-batch is written."""
+
+        def run(output: Path, checkpoint: str) -> None:
+            agent = Agent(self.spark, application="benchmarks")
+            source = self.source(flights)
+            begun = agent.pipeline("departures", source, task="origin", position="position")
+            sink = _sink(output, lambda df: df, at)
+            with agent:
+                stage.guarded(begun).write(sink, atomic=atomic).start(
+                    checkpoint, trigger={"availableNow": True}
+                )
+                agent.await_termination()
+            if agent.exception:
+                raise agent.exception
+
+        return run
+
+    def plainly(
+        self, stage: Stage, flights: Flights, *, at: Callable[[], None] = lambda: None
+    ) -> Callable[[Path, str], None]:
+        """Return a run of the same without Arrester."""
+
+        def run(output: Path, checkpoint: str) -> None:
+            query = (
+                self.source(flights)
+                .writeStream.foreachBatch(_sink(output, stage.plain, at))
+                .option("checkpointLocation", checkpoint)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+
+        return run
 
 
 def session() -> SparkSession:
@@ -64,71 +160,49 @@ def session() -> SparkSession:
     return spark
 
 
-def _input(folder: Path, rows: int) -> Path:
-    """Write `rows` clean flights as parquet files, each of which becomes one micro-batch."""
-    folder.mkdir()
+def _written(folder: Path, flights: Flights) -> Path:
+    folder.mkdir(parents=True)
     clean = cycle([row for row in flights_data.rows() if _is_clean(str(row["value"]))])
-    for number in range(FILES):
-        begin, end = rows * number // FILES, rows * (number + 1) // FILES
+    for number in range(flights.files):
+        begin = flights.rows * number // flights.files
+        end = flights.rows * (number + 1) // flights.files
         some = [
-            row | {"position": position}
+            _dirty(row, position) if flights.is_dirty(position) else row | {"position": position}
             for position, row in zip(range(begin, end), islice(clean, end - begin), strict=True)
         ]
         table = pa.Table.from_pylist(some, schema=flights_data.COLUMNS)
-        pq.write_table(table, folder / f"{number}.parquet")
+        pq.write_table(table, folder / f"{number:04d}.parquet")
     return folder
+
+
+def _dirty(row: dict[str, Any], position: int) -> dict[str, Any]:
+    fields = str(row["value"]).split(",")
+    fields[DELAY] = "NA"
+    return row | {"position": position, "value": ",".join(fields)}
 
 
 def _is_clean(value: str) -> bool:
     fields = value.split(",")
-    return "NA" not in fields and int(fields[5]) <= MOST_MINUTES_LATE
+    return "NA" not in fields and int(fields[DELAY]) <= MOST_MINUTES_LATE
 
 
-def _source(spark: SparkSession, folder: Path) -> DataFrame:
-    reader = spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1)
-    return reader.parquet(str(folder))
-
-
-def _sink(output: Path, df: DataFrame, number: int) -> None:
-    df.write.mode("overwrite").parquet(str(output / f"number={number}"))
-
-
-def _guarded(python: bool, spark: SparkSession, source: Path, output: Path) -> None:
-    agent = Agent(spark, application="benchmarks")
-    pipeline = agent.pipeline(
-        "departures", _source(spark, source), task="origin", position="position", key="flight"
-    ).deserialize("departure", F.from_csv("value", SCHEMA))
-    if python:
-        pipeline = pipeline.process("plausible", plausible)
-    with agent:
-        pipeline.write(partial(_sink, output)).start(
-            str(output.with_name("checkpoint") / str(time.time_ns())),
-            trigger={"availableNow": True},
-        )
-        agent.await_termination()
-    if agent.exception:
-        raise agent.exception
-
-
-def _plain(
-    stage: Callable[[DataFrame], DataFrame], spark: SparkSession, source: Path, output: Path
-) -> None:
+def _sink(
+    output: Path, stage: Callable[[DataFrame], DataFrame], at: Callable[[], None]
+) -> Callable[[DataFrame, int], None]:
     def write(df: DataFrame, number: int) -> None:
-        _sink(output, stage(df), number)
+        stage(df).write.mode("overwrite").parquet(str(output / f"number={number}"))
+        at()
 
-    checkpoint = output.with_name("checkpoint") / str(time.time_ns())
-    query = (
-        _source(spark, source)
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    return write
 
 
 def _parsed(df: DataFrame) -> DataFrame:
     return df.withColumn("departure", F.from_csv("value", SCHEMA, {"mode": "FAILFAST"}))
+
+
+def _cast(df: DataFrame) -> DataFrame:
+    fields = F.split("value", ",")
+    return df.withColumns({"late": fields[DELAY].cast("int"), "flown": fields[15].cast("int")})
 
 
 def _checked(df: DataFrame) -> DataFrame:
@@ -141,3 +215,22 @@ def _each_row(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows: list[dict[str, Any]] = [plausible(row) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=batch.schema)
+
+
+def _parsing(begun: PipelineBuilder) -> PipelineBuilder:
+    expression = F.from_csv("value", SCHEMA)
+    return begun.deserialize("departure", expression, on_error=LogAndContinue())
+
+
+def _casting(begun: PipelineBuilder) -> PipelineBuilder:
+    fields = F.split("value", ",")
+    late, flown = fields[DELAY].cast("int"), fields[15].cast("int")
+    return begun.columns("numbers", late=late, flown=flown, on_error=LogAndContinue())
+
+
+PARSE = Stage(plain=_parsed, guarded=_parsing)
+CASTS = Stage(plain=_cast, guarded=_casting)
+PYTHON = Stage(
+    plain=_checked,
+    guarded=lambda begun: _parsing(begun).process("plausible", plausible),
+)

@@ -1,0 +1,132 @@
+"""What guarding costs: each row is one function, and stands in the table at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from benchmarks.pipelines import CASTS, PARSE, PYTHON, Flights, Stage, World
+
+#: Seconds of the pipeline written plainly, and of the guarded one.
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One row: measured in pairs, whose ratio is guarded ÷ plain."""
+
+    name: str
+    goal: str
+    measure: Callable[[World], Pair]
+
+
+def table(world: World, *, pairs: int, only: str = "") -> str:
+    """Measure each row so many times, and return medians of the ratios."""
+    lines = ["| pipeline | guarded ÷ plain | least to most | goal |", "|---|---:|---:|---|"]
+    for row in ROWS:
+        if only not in row.name:
+            continue
+        row.measure(world)  # warms up, writes the input
+        found = [row.measure(world) for _ in range(pairs)]
+        each = sorted(guarded / plain for plain, guarded in found)
+        line = f"| {row.name} | {median(each):.2f} | {each[0]:.2f} to {each[-1]:.2f} | {row.goal} |"
+        print(line, file=sys.stderr, flush=True)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def healthy(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
+    """No record fails."""
+    return lambda world: world.pair(stage, Flights(rows=world.rows), atomic=atomic)
+
+
+def one_fails(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
+    """One micro-batch, in whose middle a record fails."""
+
+    def measure(world: World) -> Pair:
+        clean = Flights(rows=world.rows, files=1)
+        dirty = Flights(rows=world.rows, files=1, dirty_at=world.rows // 2)
+        return world.pair(stage, dirty, atomic=atomic, clean=clean)
+
+    return measure
+
+
+def one_percent_fails(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
+    """A hundredth of each micro-batch is left out."""
+
+    def measure(world: World) -> Pair:
+        dirty = Flights(rows=world.rows, dirty_every=100)
+        return world.pair(stage, dirty, atomic=atomic, clean=Flights(rows=world.rows))
+
+    return measure
+
+
+def small_batches(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
+    """The median time of 100 micro-batches of 1,000 rows, from one sink's end to the next."""
+
+    def measure(world: World) -> Pair:
+        flights = Flights(rows=100_000, files=100)
+        ends: dict[str, list[float]] = {"plain": [], "guarded": []}
+
+        def at(kind: str) -> Callable[[], None]:
+            return lambda: ends[kind].append(time.perf_counter())
+
+        runs = {
+            "plain": world.plainly(stage, flights, at=at("plain")),
+            "guarded": world.guarded(stage, flights, atomic=atomic, at=at("guarded")),
+        }
+        for run in runs.values():
+            world.seconds(run, flights)
+        medians = {
+            kind: median(end - begin for begin, end in pairwise(times))
+            for kind, times in ends.items()
+        }
+        return medians["plain"], medians["guarded"]
+
+    return measure
+
+
+ROWS = (
+    Cost(name="native parse, atomic sink", goal="≤ 1.06", measure=healthy(PARSE, atomic=True)),
+    Cost(name="native casts, atomic sink", goal="≤ 1.06", measure=healthy(CASTS, atomic=True)),
+    Cost(name="native parse, other sink", goal="≤ 1.25", measure=healthy(PARSE, atomic=False)),
+    Cost(name="native casts, other sink", goal="≤ 1.25", measure=healthy(CASTS, atomic=False)),
+    Cost(name="Python step, atomic sink", goal="≤ 1.06", measure=healthy(PYTHON, atomic=True)),
+    Cost(name="Python step, other sink", goal="", measure=healthy(PYTHON, atomic=False)),
+    Cost(
+        name="one record of a micro-batch fails: parse, atomic sink",
+        goal="≤ 2.0",
+        measure=one_fails(PARSE, atomic=True),
+    ),
+    Cost(
+        name="1% of each micro-batch fails, CONTINUE: parse, atomic sink",
+        goal="≤ 1.5",
+        measure=one_percent_fails(PARSE, atomic=True),
+    ),
+    Cost(
+        name="micro-batches of 1,000 rows: parse, atomic sink",
+        goal="≤ 1.10",
+        measure=small_batches(PARSE, atomic=True),
+    ),
+    Cost(
+        name="micro-batches of 1,000 rows: parse, other sink",
+        goal="",
+        measure=small_batches(PARSE, atomic=False),
+    ),
+)
+
+
+def measured(folder: Path, *, rows: int, pairs: int, only: str = "") -> str:
+    """Return the table, measured in a Spark of its own."""
+    from benchmarks.pipelines import session
+
+    spark = session()
+    try:
+        return table(World(spark=spark, folder=folder, rows=rows), pairs=pairs, only=only)
+    finally:
+        spark.stop()

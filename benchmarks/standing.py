@@ -1,0 +1,164 @@
+"""What stays behind: memory after a million failures, and after fifty replaced threads."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from agents import Agent, LogAndFail
+from agents.config import AgentConfig
+from agents.thread import PipelineThread
+from benchmarks.pipelines import PARSE, Flights, World, session
+from benchmarks.table import Figure
+from examples.flights import SCHEMA
+
+REPLACEMENTS = 50
+_MEGABYTE = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What the driver holds: of Python and of the JVM."""
+
+    resident: float
+    heap: float
+    python_threads: int
+    java_threads: int
+
+    @classmethod
+    def now(cls, spark: SparkSession) -> Use:
+        """Return it after a collection on both sides; memory in MB."""
+        gc.collect()
+        jvm: Any = spark._jvm
+        beans = jvm.java.lang.management.ManagementFactory
+        beans.getMemoryMXBean().gc()
+        return cls(
+            resident=_resident(),
+            heap=beans.getMemoryMXBean().getHeapMemoryUsage().getUsed() / _MEGABYTE,
+            python_threads=threading.active_count(),
+            java_threads=beans.getThreadMXBean().getThreadCount(),
+        )
+
+
+def figures(folder: Path, *, failures: int) -> list[Figure]:
+    """Return what stays behind, measured in a Spark of its own."""
+    spark = session()
+    try:
+        world = World(spark=spark, folder=folder, rows=failures)
+        return [*_of_failures(world), *_of_replacements(world)]
+    finally:
+        spark.stop()
+
+
+def _of_failures(world: World) -> list[Figure]:
+    """A micro-batch of which no record passes, beside one of which all do."""
+    healthy = Flights(rows=world.rows, files=1)
+    failing = Flights(rows=world.rows, files=1, dirty_every=1)
+    world.seconds(world.guarded(PARSE, healthy, atomic=True), healthy)
+    before = Use.now(world.spark)
+    peak = _peak(lambda: world.guarded(PARSE, healthy, atomic=True)(*_places(world)))
+    after = Use.now(world.spark)
+    worst = _peak(lambda: world.guarded(PARSE, failing, atomic=True)(*_places(world)))
+    at_last = Use.now(world.spark)
+    return [
+        Figure(
+            name=f"Python's memory at its most, {world.rows:,} failures above none, MB",
+            value=(worst - after.resident) - (peak - before.resident),
+            goal="≤ 200",
+        ),
+        Figure(
+            name="JVM's heap after it, above that after a healthy run, MB",
+            value=at_last.heap - after.heap,
+            goal="≤ 200",
+        ),
+    ]
+
+
+def _places(world: World) -> tuple[Path, str]:
+    name = str(time.time_ns())
+    return world.folder / f"output-{name}", str(world.folder / "checkpoint" / name)
+
+
+def _peak(run: Callable[[], None]) -> float:
+    """Return the most memory that this process had while `run` was at work, in MB."""
+    done, most = threading.Event(), [_resident()]
+
+    def look() -> None:
+        while not done.wait(0.02):
+            most[0] = max(most[0], _resident())
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        run()
+    finally:
+        done.set()
+        watcher.join()
+    return most[0]
+
+
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / _MEGABYTE
+
+
+def _of_replacements(world: World) -> list[Figure]:
+    """Threads that die one after the other at one checkpoint, as REPLACE_THREAD has them."""
+    flights = Flights(rows=1_000, files=1, dirty_at=500)
+    agent = Agent(world.spark, application="benchmarks")
+    begun = agent.pipeline("departures", world.source(flights), task="origin", position="position")
+    pipeline = begun.deserialize(
+        "departure", F.from_csv("value", SCHEMA), on_error=LogAndFail()
+    ).write(lambda df, number: df.write.format("noop").mode("overwrite").save())
+    checkpoint = str(world.folder / "checkpoint" / "replaced")
+    uses: list[Use] = []
+    for _ in range(REPLACEMENTS):
+        _one_dies(pipeline, checkpoint)
+        uses.append(Use.now(world.spark))
+    first, last = uses[4], uses[-1]
+    between = f"from the 5th to the {REPLACEMENTS}th replaced thread"
+    return [
+        Figure(name=f"threads of Python, {between}", value=_more(first, last, "python_threads")),
+        Figure(name=f"threads of the JVM, {between}", value=_more(first, last, "java_threads")),
+        Figure(name=f"heap of the JVM, {between}, MB", value=_more(first, last, "heap")),
+        Figure(name=f"memory of Python, {between}, MB", value=_more(first, last, "resident")),
+    ]
+
+
+def _more(first: Use, last: Use, name: str) -> float:
+    return float(getattr(last, name) - getattr(first, name))
+
+
+class _Nowhere:
+    """Takes events and forgets them."""
+
+    def put(self, batch_id: object, events: object) -> None:
+        """Forget."""
+
+    def is_confirmed(self, batch_id: object) -> bool:
+        """All of it is."""
+        return True
+
+
+def _one_dies(pipeline: Any, checkpoint: str) -> None:
+    dead = threading.Event()
+    thread = PipelineThread(
+        pipeline,
+        application="benchmarks",
+        instance=uuid4(),
+        outbox=_Nowhere(),
+        config=AgentConfig.read("benchmarks", {}),
+        on_death=lambda death: dead.set(),
+    )
+    thread.start(checkpoint)
+    if not dead.wait(120):
+        raise RuntimeError("a thread that was to die lives")
