@@ -1,0 +1,81 @@
+"""Many applications at once: a noisy one starves nobody, and nobody is asked for nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from controlplane import embedded, queries
+from controlplane.celery import app
+from controlplane.domain import ids, keys, wire
+from controlplane.management.commands.wake import LOOK_SECONDS, SWEEP_SECONDS, Waker
+from tests import histories
+from tests.histories import NOON
+from tests.server import streams
+from tests.server.test_wake import WAKE, process, wait_until
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+ONE_WORKER = ["-m", "celery", "-A", "tests.server.short_turns", "worker", "--pool", "solo"]
+NOISY_BATCHES = 640
+
+
+def length(application: str) -> int:
+    return queries.positions().get(application, 0)
+
+
+@pytest.mark.chaos
+def test_a_quiet_application_has_its_turn_beside_a_noisy_one(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.log"
+    with process(WAKE, tmp_path / "wake.log"), process([*ONE_WORKER, "-l", "WARNING"], log):
+        streams.send(redis, [histories.failed(1)], application="quiet")
+        wait_until(lambda: length("quiet") == 1)
+        packed = wire.encode_batch([histories.failed(number) for number in range(10)])
+        with redis.pipeline(transaction=True) as pipe:
+            for _ in range(NOISY_BATCHES):
+                fields = streams.fields(ids.uuid7(NOON), packed)
+                pipe.xadd(keys.events("noisy"), dict(fields))  # type: ignore[arg-type]  # as put does
+            pipe.execute()
+        wait_until(lambda: length("noisy") > 0)
+        streams.send(redis, [histories.failed(2)], application="quiet")
+        wait_until(lambda: length("noisy") == NOISY_BATCHES * 10 and length("quiet") == 2)
+    # It waited for a turn of the noisy one's, not for all of them.
+    assert streams.log("quiet")[-1].received_at < streams.log("noisy")[-1].received_at
+
+
+def test_an_idle_wake_waits_in_one_blocking_read(redis: Redis) -> None:
+    def commands() -> dict[str, int]:
+        found = redis.info("commandstats")
+        return {name.removeprefix("cmdstat_"): each["calls"] for name, each in found.items()}
+
+    # A stream that is empty, as it is when all is folded.
+    id = redis.xadd(keys.events("quiet"), {"batch": "", "events": ""})
+    redis.xdel(keys.events("quiet"), id)
+    waker = Waker()
+    waker.turn()
+    waker.next_look = waker.next_sweep = time.monotonic() + 60
+    before, queued = commands(), redis.llen(app.conf.task_default_queue)
+    for _ in range(3):
+        waker.turn()
+    after = commands()
+    assert after.get("xread", 0) - before.get("xread", 0) == 3
+    grown = {name for name, calls in after.items() if calls > before.get(name, 0)}
+    assert grown <= {"xread", "info", "llen", "ping", "client|setinfo", "select", "auth", "hello"}
+    assert redis.llen(app.conf.task_default_queue) == queued
+    # Each of them blocked: no wait is shorter than it has to be.
+    assert (LOOK_SECONDS, SWEEP_SECONDS) >= (1.0, 5)
+
+
+def test_streams_are_folded_side_by_side(redis: Redis) -> None:
+    for name in ("alpha", "beta"):
+        streams.send(redis, [histories.failed(1)], application=name)
+    waker = Waker()
+    waker.turn()
+    waker.turn()
+    asked = redis.lrange(app.conf.task_default_queue, 0, -1)
+    # One message for each, however often there is something to see.
+    assert len([message for message in asked if b"arrester.drain" in message]) == 2
