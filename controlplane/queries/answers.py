@@ -285,8 +285,9 @@ class Health(Answer, frozen=True, kw_only=True):
 
 
 class Storage(Answer, frozen=True, kw_only=True):
-    """How much is kept: estimates of PostgreSQL, sizes with indexes."""
+    """How much is kept; sizes are with indexes."""
 
+    #: Since the beginning, also those that are no longer kept.
     events: int
     event_bytes: int
     body_bytes: int

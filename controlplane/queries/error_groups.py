@@ -177,10 +177,28 @@ def affected(application: str, fingerprint: str) -> Affected:
     return Affected(tasks=tuple(tasks), complete=complete)
 
 
+def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], GroupState]:
+    """Return the error groups that events are about, by application and fingerprint."""
+    marks = {
+        (each.application, mark)
+        for each in events
+        if each is not None and (mark := getattr(each.event.data, "fingerprint", None))
+    }
+    where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
+    keys = [[key[0] for key in marks], [key[1] for key in marks]]
+    return {(each.application, each.fingerprint): each for each in rows.GROUPS.load(where, keys)}
+
+
 def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:
-    """Return the PAUSED tasks of live checkpoints, of one cause where it is given."""
+    """Return the PAUSED tasks of live checkpoints, of one cause where it is given.
+
+    Without those for which a command is under way.
+    """
     known = rows.THREADS.load("application = %s", [application])
-    where = f"{lines.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
+    where = (
+        f"{lines.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
+        " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
+    )
     parameters = [*lines.columns(lines.shown(known)), fingerprint, fingerprint]
     found = rows.TASKS.load(
         f"{where} ORDER BY since, digest LIMIT %s", [*parameters, cursors.bounded(limit)]

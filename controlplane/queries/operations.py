@@ -100,18 +100,17 @@ def health() -> Health:
 
 
 def storage() -> Storage:
-    """Return how much is kept, as PostgreSQL estimates it: counting would take long."""
+    """Return how many events there have been, how much of them is kept, and for how long."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT split_part(parent.relname, '_', 1), parent.relname,"
-            " sum(greatest(part.reltuples, 0)), sum(pg_total_relation_size(part.oid)),"
+            "SELECT parent.relname, sum(pg_total_relation_size(part.oid)),"
             " min(substring(part.relname from '_(\\d{8})$'))"
             " FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid"
             " JOIN pg_class parent ON parent.oid = inhparent"
             " WHERE parent.relname IN ('event', 'event_body') AND part.relkind = 'r'"
-            " AND pg_relation_size(part.oid) > 0 GROUP BY 1, 2"
+            " AND pg_relation_size(part.oid) > 0 GROUP BY 1"
         )
-        logs = {row[1]: row[2:] for row in cursor.fetchall()}
+        logs = {name: (size, oldest) for name, size, oldest in cursor.fetchall()}
         tables = [*(each.table for each in rows.STATES), "minute_count", "hour_count"]
         cursor.execute(
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
@@ -119,11 +118,11 @@ def storage() -> Storage:
             [tables],
         )
         (views,) = cursor.fetchone()
-    events, event_bytes, oldest = logs.get("event", (0, 0, None))
+    event_bytes, oldest = logs.get("event", (0, None))
     return Storage(
-        events=int(events),
+        events=sum(stream.sequence for stream in store.known()),
         event_bytes=int(event_bytes),
-        body_bytes=int(logs.get("event_body", (0, 0, None))[1]),
+        body_bytes=int(logs.get("event_body", (0, None))[0]),
         view_bytes=int(views or 0),
         oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
         retention_days=settings.ENVIRONMENT.retention_days,

@@ -101,12 +101,14 @@ def commands(
     application: str | None = None,
     *,
     task: str | None = None,
+    state: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[CommandState]:
-    """Return commands (of one application, of the task with this digest), newest first."""
+    """Return commands (of an application, of the task with this digest), newest first."""
     before = cursors.unpack(cursor, tuple[datetime, UUID])
-    equal = {"application": application, "task": None if task is None else UUID(hex=task)}
+    asked = None if task is None else UUID(hex=task)
+    equal = {"application": application, "task": asked, "status": state}
     where, parameters = cursors.where(equal, "issued_at, id", before)
     found = rows.COMMANDS.load(
         f"{where} ORDER BY issued_at DESC, id DESC LIMIT %s",

@@ -22,8 +22,10 @@ def audit(request: HttpRequest, who: Person) -> HttpResponse:
         url=request.get_full_path(),
         shows=wanted.application or "",
     )
+    acts = queries.audit(wanted, cursor=request.GET.get("after"))
     context = filters.form(request.GET, filters.AUDIT_FIELDS) | {
-        "acts": queries.audit(wanted, cursor=request.GET.get("after")),
+        "acts": acts,
+        "causes": queries.groups_of(each.event for each in acts.rows),
         "people": queries.people(),
         "kinds": list(queries.ACT_KINDS),
     }

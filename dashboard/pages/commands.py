@@ -14,6 +14,7 @@ from controlplane import actions, queries
 from controlplane.domain.decide import why_not_cancelled
 from controlplane.domain.errors import CommandRefused, InvalidValue
 from controlplane.domain.ids import uuid7
+from controlplane.domain.states import CommandStatus
 from dashboard import listening, steps
 from dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people, note_positions
 from dashboard.shell import Notice, Place, page
@@ -22,7 +23,9 @@ from dashboard.shell import Notice, Place, page
 @for_people
 def commands(request: HttpRequest, who: Person) -> HttpResponse:
     """Show commands, newest first, filtered by the URL."""
-    application = request.GET.get("application", "")
+    application, state = request.GET.get("application", ""), request.GET.get("state", "")
+    if state and state not in list(CommandStatus):
+        raise InvalidValue("state", state, ", ".join(CommandStatus))
     place = Place(
         template="dashboard/commands.html",
         section="commands",
@@ -33,7 +36,11 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
     context = {
         "application": application,
         "names": sorted(queries.positions()),
-        "commands": queries.commands(application or None, cursor=request.GET.get("after")),
+        "state": state,
+        "statuses": [status.value for status in CommandStatus],
+        "commands": queries.commands(
+            application or None, state=state or None, cursor=request.GET.get("after")
+        ),
     }
     return page(request, who, place, context)
 

@@ -57,8 +57,10 @@ def _dead_letters(asked: QueryDict, now: datetime) -> Read:
 
 
 def _commands(asked: QueryDict, now: datetime) -> Read:
-    application = asked.get("application") or None
-    return lambda cursor: queries.commands(application, cursor=cursor, limit=ROWS_PER_PAGE)
+    application, state = asked.get("application") or None, asked.get("state") or None
+    return lambda cursor: queries.commands(
+        application, state=state, cursor=cursor, limit=ROWS_PER_PAGE
+    )
 
 
 def _history(asked: QueryDict, now: datetime) -> Read:

@@ -24,6 +24,7 @@ def quarantine(request: HttpRequest, who: Person) -> HttpResponse:
     entries = queries.quarantine(application or None, cursor=request.GET.get("after"))
     context = {
         "application": application,
+        "names": sorted(queries.positions()),
         "entries": entries,
         "rows": [(each, record.hexdump(each.raw)) for each in entries.rows],
         "shown_bytes": record.SHOWN_BYTES,

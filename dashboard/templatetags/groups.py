@@ -8,9 +8,10 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from controlplane.domain.events import StoredEvent
 from controlplane.domain.groups import PERIODS
 from controlplane.domain.states import GroupState
-from dashboard import acts
+from dashboard import acts, words
 from dashboard.templatetags.arrester import icon
 
 register = template.Library()
@@ -46,6 +47,14 @@ def hours(last: Mapping[tuple[str, str], Sequence[int]], group: GroupState) -> S
         f"{total:,} failed in 24 hours, at most {top:,} in one",
         path,
     )
+
+
+@register.simple_tag
+def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> str:
+    """Return what an act was done to; of an error its class, which says more than its mark."""
+    mark = getattr(stored.event.data, "fingerprint", None)
+    cause = causes.get((stored.application, mark)) if mark else None
+    return acts.about(stored) if cause is None else words.short(cause.exception_class)
 
 
 @register.filter

@@ -1,0 +1,151 @@
+"""Error groups and lists in a real browser: acts, dialogs, roles, sizes, themes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Browser, Page, expect
+from redis import Redis
+
+from controlplane import actions, embedded, ingest, queries
+from controlplane.domain.states import CommandStatus, GroupStatus
+from tests.dashboard.browser import chromium, expect_no_reload, open_live, web, window
+from tests.dashboard.conftest import make_user
+from tests.dashboard.story import TYPO, Story
+
+pytestmark = pytest.mark.e2e
+ERROR = ["flights", TYPO.fingerprint]
+SIZES = {"wide": (1280, 800), "phone": (360, 740)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Run Chromium for the module."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
+    """Run a web process against the test database."""
+    with web() as url:
+        yield url
+
+
+@pytest.fixture
+def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
+    """An airline whose pipeline runs, and three people who may log in."""
+    for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
+        make_user(name, role)
+    story = Story()
+    story.starts()
+    return story
+
+
+@pytest.fixture
+def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
+    """Ana's window."""
+    with window(browser, server, "ana") as page:
+        yield page
+
+
+def state() -> GroupStatus:
+    return queries.group(*ERROR).state.status
+
+
+def test_resolved_with_a_click_and_back_by_the_next_failure(page: Page, story: Story) -> None:
+    story.pauses("JFK")
+    open_live(page, reverse("error", args=ERROR))
+    page.get_by_role("button", name="Resolve").click()
+    expect(page.locator("h1 .state")).to_have_text("RESOLVED")
+    story.pauses("LGA")
+    expect(page.locator("h1")).to_contain_text("CAME BACK")
+    page.get_by_role("link", name="Notes and history").click()
+    page.get_by_label("Note").fill("the fix was not deployed")
+    page.get_by_role("button", name="Add note").click()
+    expect(page.locator(".acts")).to_contain_text("the fix was not deployed")
+    expect(page.get_by_label("Note")).to_have_value("")
+
+
+def test_muted_in_a_dialog_and_unmuted(page: Page, story: Story) -> None:
+    story.pauses("JFK")
+    open_live(page, reverse("error", args=ERROR))
+    page.get_by_role("button", name="Mute").click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator("[name=end][value=failures]").check()
+    dialog.get_by_role("spinbutton").fill("40")
+    dialog.get_by_role("button", name="Mute", exact=True).click()
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_text("ends at 40 failed records within one hour")).to_be_visible()
+    page.get_by_role("button", name="Unmute").click()
+    expect(page.locator("h1 .state")).to_have_text("UNRESOLVED")
+    expect_no_reload(page)
+
+
+def test_three_clicks_from_the_alarm_to_all_resumed(page: Page, story: Story) -> None:
+    for key in ("JFK", "LGA", "EWR"):
+        story.pauses(key, held=3)
+    page.goto(reverse("errors"))
+    page.get_by_role("link", name="ImplausibleDelay").click()
+    page.get_by_role("button", name="Resume paused tasks").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("Applies within about a second")).to_be_visible()
+    dialog.get_by_role("button", name="Resume 3 tasks").click()
+    expect(page.get_by_text("3 tasks were asked to resume.")).to_be_visible()
+    assert len(queries.open_commands("flights")) == 3
+
+
+def test_a_command_is_taken_back(page: Page, story: Story) -> None:
+    command = actions.resume_task(story.pauses("JFK").digest, actor="ana").id
+    open_live(page, reverse("command", args=[command]))
+    page.get_by_role("button", name="Cancel command").click()
+    expect(page.locator("h1 .state")).to_have_text("CANCELLED")
+    assert queries.command(command).status is CommandStatus.CANCELLED
+
+
+def test_a_test_error_appears_by_itself(page: Page, story: Story) -> None:
+    open_live(page, reverse("settings"))
+    page.get_by_role("button", name="Send a test error").click()
+    expect(page.get_by_text("A test error is on its way")).to_be_visible()
+    ingest.drain("test")
+    expect(page.get_by_role("link", name="TestError")).to_be_visible()
+
+
+def test_an_account_is_made_and_its_password_shown_once(
+    browser: Browser, server: str, story: Story
+) -> None:
+    with window(browser, server, "ada") as page:
+        page.goto(reverse("settings"))
+        page.get_by_label("New account").fill("eve")
+        page.get_by_role("button", name="Create account").click()
+        expect(page.get_by_text("Password of eve")).to_be_visible()
+        page.reload()
+        expect(page.get_by_role("cell", name="eve", exact=True)).to_be_visible()
+        expect(page.get_by_text("Password of eve")).to_be_hidden()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_list_fits_its_window(
+    browser: Browser, server: str, story: Story, size: str, scheme: Literal["light", "dark"]
+) -> None:
+    task = story.pauses("JFK", held=4211)
+    story.skips("EWR", 12)
+    command = actions.resume_task(task.digest, actor="ana", reason="fixed").id
+    actions.note_on_group(*ERROR, actor="ana", text="a note " * 40)
+    (letters,) = queries.dead_letters(queries.DeadLetterFilter()).rows
+    error = reverse("error", args=ERROR)
+    with window(browser, server, "ben", size=SIZES[size], scheme=scheme) as page:
+        for url in [
+            f"{reverse('errors')}?state=all&from=2020-01-01T00:00",
+            *(f"{error}?tab={tab}" for tab in ("trace", "record", "tasks", "why", "notes")),
+            *(reverse(name) for name in ("dead-letters", "held", "audit", "instances", "settings")),
+            reverse("dead-letter", args=["flights", letters.sequence]),
+            reverse("command", args=[command]),
+        ]:
+            page.goto(url)
+            expect(page.locator("h1")).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), url
