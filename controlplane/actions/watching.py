@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 
-from controlplane import broker, models, presence, projections, store
+from controlplane import broker, drifting, models, presence, projections, store
 from controlplane.actions.road import advance
 from controlplane.domain import groups, keys
 from controlplane.domain.decide import watch as passing_of_time
@@ -55,4 +55,5 @@ def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:
     told = len(rule(before))
     if told:
         advance(application, rule)
+    drifting.look(application, heard, now=now)
     return told

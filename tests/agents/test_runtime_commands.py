@@ -16,7 +16,7 @@ from agents.outbox import Outbox
 from agents.runtime import Runtime
 from agents.threads import Death
 from agents.transport import Transport
-from controlplane.domain import keys, wire
+from controlplane.domain import drift, keys, wire
 from controlplane.domain.errors import ApplicationLatched
 from controlplane.domain.events import (
     CommandApplied,
@@ -51,6 +51,8 @@ class Operator:
         task: str | None = "JFK",
         checkpoint: str | None = "c1",
         expires_in: timedelta = timedelta(minutes=15),
+        target: int | None = None,
+        error: bool = False,
     ) -> CommandIssued:
         command = CommandIssued(
             command=uuid4(),
@@ -61,6 +63,8 @@ class Operator:
             checkpoint=checkpoint,
             task=task,
             position=7,
+            target=target,
+            error=error,
             instances=() if to is None else (to.id,),
             expires_at=datetime.now(UTC) + expires_in,
         )
@@ -188,6 +192,42 @@ def test_a_stale_command_of_others_makes_room_for_a_new_one(
     begin(runtime)
     assert isinstance(operator.answered(resume)[1], CommandApplied)
     assert operator.answers(stale) == []
+
+
+def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Operator) -> None:
+    thread = begin(runtime)
+    pause = operator.wish(CommandKind.PAUSE_TASK, task="EWR")
+    assert isinstance(operator.answered(pause)[1], CommandApplied)
+    again = operator.wish(CommandKind.PAUSE_TASK, task="EWR")
+    assert isinstance(operator.answered(again)[1], CommandRefused)
+    operator.answered(operator.wish(CommandKind.RESUME_AT, target=9))
+    assert thread.resumes == [("EWR", None, 7), ("EWR", None, 7), ("JFK", ResumeHow.AT, 9)]
+
+
+def test_a_shutdown_that_a_failure_asked_for_ends_in_error(
+    runtime: Runtime, operator: Operator
+) -> None:
+    begin(runtime)
+    shutdown = operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime, error=True)
+    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    assert runtime.instance.status is InstanceStatus.ERROR
+    assert isinstance(operator.answered(shutdown)[1], CommandApplied)
+
+
+def test_the_server_hears_how_tasks_stand_and_is_answered_when_it_asks(
+    runtime: Runtime, redis_server: Server
+) -> None:
+    def said() -> wire.Heartbeat:
+        found = redis_server.client.get(keys.heartbeat("flights", runtime.id))
+        return msgspec.json.decode(found or b"", type=wire.Heartbeat)
+
+    thread = begin(runtime, lambda thread: setattr(thread, "weight", 7))
+    eventually(lambda: redis_server.client.exists(keys.heartbeat("flights", runtime.id)))
+    redis_server.client.set(keys.report("flights", runtime.id), "r1", ex=60)
+    eventually(lambda: said().standing == drift.standing([7]), seconds=20)
+    eventually(lambda: thread.reports == 1, seconds=20)
+    thread.weight = None
+    eventually(lambda: said().standing is None, seconds=20)
 
 
 def test_a_busy_pipeline_holds_up_no_other(runtime: Runtime, operator: Operator) -> None:

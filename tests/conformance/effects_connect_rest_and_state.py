@@ -75,7 +75,20 @@ def check_stays_dead(case: Case, bench: Bench) -> None:
     assert (task.held, thread.state) == (3, ThreadStatus.RUNNING)
 
 
+def check_ignores_pause(case: Case, bench: Bench) -> None:
+    bench.add(("0_0", 0, "x"))
+    keys: dict[str, Any] = {"errors_failure_scope": "task"}
+    thread = bench.start(bench.checking(failing(), LogAndFail()), **keys)
+    bench.wait_for_input()
+    assert (case.given["task"], case.given["request"]) == ("FAILED", "pause")
+    refused = thread.resume("0_0", how=None)
+    assert not refused.applied
+    assert case.expect["task_state"] == "FAILED until restarted"
+    assert [task.status for task in thread.tasks()] == [TaskStatus.DEAD]
+
+
 CHECKS = {
+    "failed-task-ignores-pause": check_ignores_pause,
     "no-auto-restart": check_stays_dead,
     "status-trace": check_trace,
     "task-fails-in-poll": check_source,

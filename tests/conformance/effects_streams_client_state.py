@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from agents import Agent
 from agents.lifecycle import Ending
 from controlplane.domain.states import InstanceStatus
@@ -23,4 +25,23 @@ def check_closes_race(case: Case, bench: Bench) -> None:
     assert agent.state is InstanceStatus.NOT_RUNNING
 
 
-CHECKS = {"close-races-with-error": check_closes_race}
+def check_remove(case: Case, bench: Bench) -> None:
+    removed = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+        patch.delenv("REDIS_URL", raising=False)
+        agent = Agent(bench.spark, application="tests")
+        for state in case.given["states"]:
+            if state == "RUNNING":
+                bench.checking(lambda row: row, runner=agent).start(bench.checkpoint)
+            assert agent.state == state
+            removed.append(agent.remove_thread("lines"))
+        assert removed == case.expect["removed"]
+        assert agent.is_running
+        agent.stop()
+
+
+CHECKS = {
+    "remove-thread-by-state": check_remove,
+    "close-races-with-error": check_closes_race,
+}

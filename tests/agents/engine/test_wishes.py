@@ -10,7 +10,8 @@ import pytest
 from agents.builder import define
 from agents.handlers import LogAndFail, LogAndPause
 from agents.thread import PipelineThread
-from controlplane.domain.events import ResumeHow, TaskPaused, TaskResumed
+from controlplane.domain import drift
+from controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
 from controlplane.domain.states import TaskStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
@@ -88,6 +89,11 @@ def test_a_pause_by_hand_holds_what_comes_and_outlives_the_instance(bench: Bench
     assert (bench.positions("a"), bench.positions("b")) == ([0], [0, 1])
     assert not thread.resume("a", how=None).applied
     assert not thread.resume("a", how=ResumeHow.SKIP, reason="x").applied
+    wait_until(lambda: thread.standing() == drift.weight(thread.tasks()) != 0)
+    thread.report()
+    wait_until(lambda: bool(bench.outbox.of(StateReported)))
+    [reported] = bench.outbox.of(StateReported)
+    assert [(each.task, each.status, each.held) for each in reported.tasks] == [("a", "PAUSED", 1)]
     bench.stop()
 
     again = bench.start(bench.checking(failing_on("bad")), instance=uuid4())

@@ -1,0 +1,95 @@
+"""Several driver processes of one application: one checkpoint, and one end for all of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.stack import Stack, eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+class Fleet:
+    """Drivers, each with an input of its own."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.folder = stack.folder
+        self._files = 0
+
+    def launch(self, name: str, checkpoint: str) -> None:
+        self.add(name, 0, "x")
+        command = [sys.executable, "-m", "tests.e2e.fleet", str(self.folder)]
+        self.stack.run(name, [*command, name, checkpoint, "SHUTDOWN_APPLICATION"])
+
+    def add(self, name: str, position: int, value: str) -> None:
+        place = self.folder / f"in-{name}"
+        place.mkdir(exist_ok=True)
+        self._files += 1
+        draft = place / f".{self._files}.json"
+        draft.write_text(json.dumps({"task": "a", "position": position, "value": value}) + "\n")
+        draft.rename(place / f"{self._files:03d}.json")
+
+    def written(self, name: str) -> list[int]:
+        parts = Path(self.folder / f"out-{name}").glob("part-*.json")
+        return sorted(
+            json.loads(line)["position"] for part in parts for line in part.read_text().splitlines()
+        )
+
+    def ended(self, name: str) -> dict[str, Any]:
+        """Return what the driver says of its end, once it has ended by itself."""
+
+        def said() -> dict[str, Any]:
+            lines = (self.folder / f"{name}.log").read_text().splitlines()
+            found = [line for line in lines if line.startswith('{"name"')]
+            return json.loads(found[-1]) if found else {}
+
+        return eventually(said, what=f"{name} ends")
+
+    def instances(self) -> dict[str, str]:
+        found = self.stack.get("/api/applications/fleet/instances")
+        return {each["id"]: each["status"] for each in found["results"]}
+
+    def threads(self) -> dict[str, dict[str, Any]]:
+        found = self.stack.get("/api/applications/fleet/threads")
+        return {each["pipeline"]: each for each in found["results"]}
+
+
+def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
+    stack: Stack,
+) -> None:
+    fleet = Fleet(stack)
+    fleet.launch("first", "shared")
+    eventually(lambda: fleet.written("first") == [0], what="the first driver works")
+    fleet.launch("second", "shared")
+    fleet.launch("third", "own")
+    eventually(lambda: fleet.written("third") == [0], what="the third driver works")
+
+    # The older run ends by itself: nobody is asked, nobody takes its place, no state is touched.
+    end = fleet.ended("first")
+    assert (end["ending"], end["asked"]) == ("FINISHED", [])
+    newest = eventually(
+        lambda: fleet.threads()["lines-shared"]["epoch"] == 2 and fleet.threads()["lines-shared"],
+        what="the newer run is known",
+    )
+    assert newest["status"] == "RUNNING"
+    fleet.add("second", 1, "x")
+    eventually(lambda: 1 in fleet.written("second"), what="the second driver works")
+    assert fleet.threads()["lines-shared"]["status"] == "RUNNING"
+
+    fleet.add("third", 1, "bad")
+    third, second = fleet.ended("third"), fleet.ended("second")
+    assert (third["ending"], third["state"], len(third["asked"])) == ("FAILED", "ERROR", 1)
+    assert (second["ending"], second["state"], second["asked"]) == ("SHUT_DOWN", "ERROR", [])
+    application = stack.get("/api/applications/fleet")
+    assert application["status"] == "LATCHED"
+    [command] = [each for each in stack.all_of("/api/commands") if each["application"] == "fleet"]
+    assert (command["kind"], command["status"]) == ("SHUT_DOWN_APPLICATION", "APPLIED")
+
+    fleet.launch("late", "late")
+    assert "fleet is LATCHED" in fleet.ended("late")["latched"]
