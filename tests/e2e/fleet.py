@@ -1,6 +1,6 @@
 """A real Spark driver beside others of its application: `fleet FOLDER NAME CHECKPOINT ANSWER`.
 
-It reads FOLDER/in-NAME and prints how it ended, as one line of JSON. A record `bad` fails.
+It reads FOLDER/in-CHECKPOINT and prints how it ended, as one line of JSON. A record `bad` fails.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(folder: Path, name: str, checkpoint: str, answer: str) -> dict[str, obj
     source = (
         spark.readStream.schema("task STRING, position BIGINT, value STRING")
         .option("maxFilesPerTrigger", 1)
-        .json(str(folder / f"in-{name}"))
+        .json(str(folder / f"in-{checkpoint}"))
     )
     agent = Agent(spark, application=APPLICATION, on_uncaught=handler)
     pipeline = (

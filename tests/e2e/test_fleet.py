@@ -23,12 +23,13 @@ class Fleet:
         self._files = 0
 
     def launch(self, name: str, checkpoint: str) -> None:
-        self.add(name, 0, "x")
+        if not (self.folder / f"in-{checkpoint}").exists():
+            self.add(checkpoint, 0, "x")
         command = [sys.executable, "-m", "tests.e2e.fleet", str(self.folder)]
         self.stack.run(name, [*command, name, checkpoint, "SHUTDOWN_APPLICATION"])
 
-    def add(self, name: str, position: int, value: str) -> None:
-        place = self.folder / f"in-{name}"
+    def add(self, checkpoint: str, position: int, value: str) -> None:
+        place = self.folder / f"in-{checkpoint}"
         place.mkdir(exist_ok=True)
         self._files += 1
         draft = place / f".{self._files}.json"
@@ -78,11 +79,11 @@ def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
         what="the newer run is known",
     )
     assert newest["status"] == "RUNNING"
-    fleet.add("second", 1, "x")
+    fleet.add("shared", 1, "x")
     eventually(lambda: 1 in fleet.written("second"), what="the second driver works")
     assert fleet.threads()["lines-shared"]["status"] == "RUNNING"
 
-    fleet.add("third", 1, "bad")
+    fleet.add("own", 1, "bad")
     third, second = fleet.ended("third"), fleet.ended("second")
     assert (third["ending"], third["state"], len(third["asked"])) == ("FAILED", "ERROR", 1)
     assert (second["ending"], second["state"], second["asked"]) == ("SHUT_DOWN", "ERROR", [])
