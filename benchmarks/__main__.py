@@ -108,6 +108,17 @@ def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     return [title, table, kept, f"{spooled} (goal: ≤ 20 µs)."]
 
 
+def _pages(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up()
+    from benchmarks import pages
+
+    few = {"events": 200_000, "applications": 10, "tasks": 10_000, "requests": 20}
+    many = {"events": 5_000_000, "applications": 100, "tasks": 10_000, "requests": 60}
+    size = few if options.quick else many
+    title = "## Pages, {events:,} events, {applications} applications, {tasks:,} tasks in one"
+    return [title.format(**size), pages.table(pages.figures(urls, **size))]
+
+
 def _titled(title: str, rounds: int) -> str:
     return f"{title}\n\nRounds: {rounds}; medians, and the median of the ratios within each round."
 
@@ -125,6 +136,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "latency": _latency,
     "volume": _volume,
     "history": _history,
+    "pages": _pages,
     "agent": _agent,
 }
 
