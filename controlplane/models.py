@@ -345,6 +345,7 @@ class Command(View):
             models.Index("id", name="command_by_id"),
             models.Index("issued_at", "id", name="command_newest"),
             models.Index("task", "issued_at", name="command_of_task"),
+            models.Index("application", "issued_at", "id", name="command_of_application"),
             models.Index("application", name="command_open", condition=models.Q(open=True)),
         ]
 

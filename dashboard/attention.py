@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.urls import reverse
+from django.utils.http import urlencode
 
-from controlplane.domain.states import CommandState, TaskState, TaskStatus
-from controlplane.queries import Lag, Overview, Summary
+from controlplane.domain.states import CommandState, ThreadState
+from controlplane.queries import Lag, Overview, Stop, Summary
 from dashboard import words
 
 #: An instance that listens answers within a second; after this somebody should look.
@@ -16,8 +17,9 @@ ANSWER_WITHIN = timedelta(seconds=10)
 
 
 class Item(NamedTuple):
-    """One thing that needs somebody."""
+    """One thing that needs somebody; `key` is its id in the list."""
 
+    key: str
     status: str
     name: str
     url: str
@@ -44,44 +46,56 @@ def tiles(seen: Overview) -> list[Tile]:
     dead = sum(each.dead for each in every)
     lost = sum(each.lost for each in every)
     waiting, aside = len(seen.open_commands), sum(each.quarantined for each in seen.lags)
+    held = sum(each.held for each in every)
     return [
-        Tile(len(every), "applications", reverse("applications")),
-        Tile(paused, "PAUSED", f"{tasks}?state=PAUSED", "pause", "is-paused" if paused else ""),
         Tile(dead, "DEAD", f"{tasks}?state=DEAD", "cross", "is-dead" if dead else ""),
+        Tile(paused, "PAUSED", f"{tasks}?state=PAUSED", "pause", "is-paused" if paused else ""),
+        Tile(held, "held records", reverse("held"), "stack", "is-paused" if held else ""),
         Tile(lost, "LOST", reverse("applications"), "question", "is-lost" if lost else ""),
-        Tile(seen.failed_last_hour, "failed this hour", reverse("errors")),
+        Tile(seen.failed_last_hour, "failed in an hour", reverse("errors")),
         Tile(waiting, "under way", reverse("commands"), "clock", "is-open" if waiting else ""),
         Tile(aside, "quarantined", reverse("quarantine"), "warning", "is-lost" if aside else ""),
     ]
 
 
 def items(seen: Overview, *, now: datetime) -> list[Item]:
-    """Return DEAD tasks, PAUSED ones by age, lost instances, commands unanswered, quarantine."""
-    oldest_first = sorted(seen.stopped, key=lambda task: task.since or now)
-    dead = [_task(task) for task in oldest_first if task.status is TaskStatus.DEAD]
-    paused = [_task(task) for task in oldest_first if task.status is TaskStatus.PAUSED]
+    """Return DEAD tasks, PAUSED ones by age, lost instances, silent commands, quarantine, twins."""
+    stops = [_stop(each) for each in seen.stops]
     lost = [_lost(each) for each in seen.applications if each.lost]
     silent = [_command(each) for each in seen.open_commands if now - each.issued_at > ANSWER_WITHIN]
     aside = [_quarantined(each) for each in seen.lags if each.quarantined]
-    return [*dead, *paused, *lost, *silent, *aside]
+    twins = [_twin(each) for each in seen.twins]
+    return [*stops, *lost, *silent, *aside, *twins]
 
 
-def more(seen: Overview) -> int:
-    """Return how many stopped tasks there are beyond those that are listed."""
-    counted = sum(each.paused + each.dead for each in seen.applications)
-    return max(0, counted - len(seen.stopped))
-
-
-def _task(task: TaskState) -> Item:
-    held = f"{task.held:,} held · " if task.held else ""
+def _stop(stop: Stop) -> Item:
+    task, alone = stop.task, stop.tasks == 1
+    held = f"{stop.held:,} held · " if stop.held else ""
     why = words.cause(task.failure) if task.failure else "by hand"
+    cause = task.failure.fingerprint if task.failure else ""
+    asked = {"state": task.status.value, "application": task.id.application, "cause": cause}
     return Item(
+        key=f"stop-{task.id.digest}",
         status=task.status,
-        name=task.id.printed,
-        url=reverse("task", args=[task.id.digest]),
+        name=task.id.printed if alone else f"{stop.tasks:,} tasks of {task.id.pipeline}",
+        url=reverse("task", args=[task.id.digest])
+        if alone
+        else f"{reverse('tasks')}?{urlencode(asked)}",
         text=f"{held}{why}",
         since=task.since,
         application=task.id.application,
+    )
+
+
+def _twin(thread: ThreadState) -> Item:
+    return Item(
+        key=f"twin-{thread.application}-{thread.pipeline}",
+        status="TWO_CHECKPOINTS",
+        name=thread.pipeline,
+        url=reverse("application", args=[thread.application]),
+        text="runs at two live checkpoints: probably one of them by mistake",
+        since=thread.since,
+        application=thread.application,
     )
 
 
@@ -89,9 +103,10 @@ def _lost(summary: Summary) -> Item:
     name = summary.state.name
     instances = "1 instance has" if summary.lost == 1 else f"{summary.lost} instances have"
     return Item(
+        key=f"lost-{name}",
         status="LOST",
         name=name,
-        url=reverse("application", args=[name]) + "#instances",
+        url=reverse("application", args=[name]) + "?tab=instances",
         text=f"{instances} not been heard; the last known state is shown",
         since=None,
         application=name,
@@ -101,6 +116,7 @@ def _lost(summary: Summary) -> Item:
 def _command(command: CommandState) -> Item:
     about = command.task.printed if command.task else command.application
     return Item(
+        key=f"command-{command.id}",
         status=command.status,
         name=f"Command for {about}",
         url=reverse("command", args=[command.id]),
@@ -114,6 +130,7 @@ def _quarantined(lag: Lag) -> Item:
     name, aside = lag.application, lag.quarantined
     entries = "1 entry was" if aside == 1 else f"{aside:,} entries were"
     return Item(
+        key=f"aside-{name}",
         status="QUARANTINED",
         name=name,
         url=reverse("quarantine") + f"?application={name}",

@@ -1,17 +1,17 @@
-"""The failure-rate chart: from counts per minute to stacked bars that a template draws as SVG."""
+"""Charts: from counts over time to shapes that a template draws as SVG, and their tables."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 600.0, 100.0
+SPARK_WIDTH, SPARK_HEIGHT = 96.0, 20.0
 #: The applications with most failures have a colour each; the others share the last.
 COLOURS = 5
 OTHERS = "others"
-MINUTE = timedelta(minutes=1)
 
 
 class Bar(NamedTuple):
@@ -33,11 +33,14 @@ class Series(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A minute in the table behind the picture."""
+    """A step of time: what is said when it is pointed at, and its row in the table."""
 
-    minute: datetime
+    moment: datetime
+    end: datetime
     counts: list[int]
     total: int
+    x: float
+    width: float
 
 
 class Chart(NamedTuple):
@@ -55,27 +58,29 @@ class Chart(NamedTuple):
 Counted = tuple[datetime, str, int]
 
 
-def stacked(counts: Iterable[Counted], *, start: datetime, minutes: int) -> Chart:
-    """Return the chart of `(minute, application, count)` over `minutes` minutes from `start`."""
-    by_minute: dict[datetime, Counter[str]] = defaultdict(Counter)
+def stacked(counts: Iterable[Counted], *, start: datetime, step: timedelta, columns: int) -> Chart:
+    """Return the chart of `(moment, application, count)` over `columns` steps from `start`."""
+    by_step: dict[datetime, Counter[str]] = defaultdict(Counter)
     totals: Counter[str] = Counter()
-    for minute, application, count in counts:
-        by_minute[minute][application] += count
+    for moment, application, count in counts:
+        by_step[moment][application] += count
         totals[application] += count
     series = _series(totals)
-    moments = [start + MINUTE * index for index in range(minutes)]
-    columns = [_column(moment, by_minute[moment], series) for moment in moments]
-    top = _rounded_up(max((column.total for column in columns), default=0))
+    width = WIDTH / columns
+    drawn = []
+    for index in range(columns):
+        moment = start + step * index
+        place = Place(moment, moment + step, index * width, width)
+        drawn.append(_column(place, by_step[moment], series))
+    top = _rounded_up(max((column.total for column in drawn), default=0))
     return Chart(
-        bars=[
-            bar for index, each in enumerate(columns) for bar in _bars(index, each, top, minutes)
-        ],
+        bars=[bar for column in drawn for bar in _bars(column, top)],
         series=series,
-        columns=[column for column in columns if column.total],
+        columns=[column for column in drawn if column.total],
         top=top,
         total=totals.total(),
         start=start,
-        end=start + MINUTE * minutes,
+        end=start + step * columns,
     )
 
 
@@ -87,24 +92,39 @@ def _series(totals: Counter[str]) -> list[Series]:
     return [Series(name, index + 1, total) for index, (name, total) in enumerate(ranked)]
 
 
-def _column(minute: datetime, counts: Counter[str], series: list[Series]) -> Column:
+class Place(NamedTuple):
+    """Where a column stands, in time and on the picture."""
+
+    moment: datetime
+    end: datetime
+    x: float
+    width: float
+
+
+def _column(place: Place, counts: Counter[str], series: list[Series]) -> Column:
     named = [counts[each.name] for each in series]
     if len(series) == COLOURS and series[-1].name == OTHERS:
         named[-1] = counts.total() - sum(named[:-1])
-    return Column(minute=minute, counts=named, total=counts.total())
+    return Column(
+        moment=place.moment,
+        end=place.end,
+        counts=named,
+        total=counts.total(),
+        x=round(place.x, 2),
+        width=round(place.width, 2),
+    )
 
 
-def _bars(index: int, column: Column, top: int, minutes: int) -> list[Bar]:
-    step = WIDTH / minutes
+def _bars(column: Column, top: int) -> list[Bar]:
     bars, below = [], 0
     for colour, count in enumerate(column.counts, start=1):
         if count:
             below += count
             bars.append(
                 Bar(
-                    x=round(index * step, 2),
+                    x=round(column.x + column.width * 0.1, 2),
                     y=round(HEIGHT * (1 - below / top), 2),
-                    width=round(step * 0.8, 2),
+                    width=round(column.width * 0.8, 2),
                     height=round(HEIGHT * count / top, 2),
                     colour=colour,
                 )
@@ -120,3 +140,26 @@ def _rounded_up(value: int) -> int:
             if value <= factor * step:
                 return factor * step
         step *= 10
+
+
+class Spark(NamedTuple):
+    """A line of little bars, as the path of one SVG, and what it says in words."""
+
+    path: str
+    total: int
+    most: int
+
+
+def spark(values: Sequence[int]) -> Spark:
+    """Return the sparkline of `values`, oldest first; a step without any is a hair."""
+    most, width = max(values, default=0), SPARK_WIDTH / max(1, len(values))
+    path = "".join(
+        _little_bar(index * width, width, value / most if most else 0.0)
+        for index, value in enumerate(values)
+    )
+    return Spark(path=path, total=sum(values), most=most)
+
+
+def _little_bar(x: float, width: float, part: float) -> str:
+    height = max(1.0, part * SPARK_HEIGHT) if part else 0.5
+    return f"M{x:.4g} {SPARK_HEIGHT:.4g}v-{height:.3g}h{width * 0.75:.3g}v{height:.3g}z"

@@ -1,20 +1,32 @@
-"""A task's history for reading: what only repeats what came after it is left out."""
+"""A task's history as it is stored, for reading and for other programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Any
 
-from controlplane.domain.events import RecordsHeld, StoredEvent
+import msgspec
+
+from controlplane.domain.events import StoredEvent
 
 
-def brief(events: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
-    """Yield `events`, newest first, but of held counts in a row only the newest.
+def as_json(events: Iterable[StoredEvent]) -> str:
+    """Return events as a JSON list, without bodies, one field a line."""
+    told = msgspec.json.encode([_told(stored) for stored in events])
+    return msgspec.json.format(told, indent=2).decode()
 
-    A task that stands says after every micro-batch how many rows it holds by now.
-    """
-    held_before = False
-    for stored in events:
-        is_held = isinstance(stored.event.data, RecordsHeld)
-        if not (is_held and held_before):
-            yield stored
-        held_before = is_held
+
+def _told(stored: StoredEvent) -> dict[str, Any]:
+    event = stored.event
+    return {
+        "application": stored.application,
+        "sequence": stored.sequence,
+        "type": event.type,
+        "schema_version": event.schema_version,
+        "occurred_at": event.occurred_at,
+        "received_at": stored.received_at,
+        "instance": event.instance,
+        "run": event.run,
+        "caused_by": event.caused_by,
+        "data": event.data,
+    }

@@ -1,32 +1,160 @@
-"""The failure-rate charts of the last hour: of everything, of an application, of an error."""
+"""How many records failed, over the time that the URL asks for: charts, sparklines, top causes."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
 
 from controlplane import queries
-from dashboard import chart
+from controlplane.domain.states import GroupState
+from dashboard import chart, ranges
 
-MINUTES = 60
-
-
-def of_everything(*, now: datetime) -> chart.Chart:
-    """Return the last hour, by application."""
-    start, end = _hour(now)
-    counts = queries.minutes_by_application(since=start, until=end)
-    counted = ((each.minute, each.application, each.count) for each in counts)
-    return chart.stacked(counted, start=start, minutes=MINUTES)
+HOUR = timedelta(hours=1)
+DAY = 24
+Name = TypeVar("Name")
 
 
-def of_application(name: str, *, now: datetime, fingerprint: str | None = None) -> chart.Chart:
-    """Return the last hour of an application, or of one of its errors."""
-    start, end = _hour(now)
-    counts = queries.minutes(name, since=start, until=end, fingerprint=fingerprint)
-    counted = ((each.minute, name, each.count) for each in counts)
-    return chart.stacked(counted, start=start, minutes=MINUTES)
+#: What charts are cut into, and how each is called; the least that gives few enough columns.
+STEPS = (
+    (timedelta(minutes=1), "minute"),
+    (timedelta(minutes=5), "5 minutes"),
+    (HOUR, "hour"),
+    (3 * HOUR, "3 hours"),
+    (12 * HOUR, "12 hours"),
+    (timedelta(days=1), "day"),
+    (timedelta(days=7), "week"),
+    (timedelta(days=70), "10 weeks"),
+)
+MOST_COLUMNS = 72
+FIRST = "1h"
 
 
-def _hour(now: datetime) -> tuple[datetime, datetime]:
-    """Return the hour that ends with the present minute."""
-    end = now.replace(second=0, microsecond=0) + chart.MINUTE
-    return end - timedelta(minutes=MINUTES), end
+class Span(NamedTuple):
+    """A range of time, cut into the columns of a chart."""
+
+    range: ranges.Range
+    start: datetime
+    step: timedelta
+    columns: int
+    unit: str
+
+    @property
+    def end(self) -> datetime:
+        """The end of the last column."""
+        return self.start + self.step * self.columns
+
+    @property
+    def by_day(self) -> bool:
+        """Whether a moment in it needs its day to be known."""
+        return self.end - self.start > timedelta(hours=DAY)
+
+
+class Rate(NamedTuple):
+    """A chart with the time that it is of, and the others that can be chosen."""
+
+    chart: chart.Chart
+    span: Span
+    names: tuple[str, ...] = tuple(ranges.RELATIVE)
+
+
+def span(parameters: Mapping[str, str], *, now: datetime) -> Span:
+    """Return the time that a URL's parameters name, by default the last hour; see `ranges.read`."""
+    asked = ranges.read(parameters, now=now, default=FIRST)
+    until = asked.until or now
+    since = asked.since or until - ranges.RELATIVE["30d"]
+    length = max(timedelta(minutes=1), until - since)
+    step, unit = next((each for each in STEPS if length / each[0] <= MOST_COLUMNS), STEPS[-1])
+    end = _floor(until - timedelta(microseconds=1), step) + step
+    columns = min(MOST_COLUMNS, max(1, round(length / step)))
+    return Span(asked, end - step * columns, step, columns, unit)
+
+
+def _floor(moment: datetime, step: timedelta) -> datetime:
+    seconds = step.total_seconds()
+    return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
+
+
+def rate(asked: Span, *, application: str | None = None, fingerprint: str | None = None) -> Rate:
+    """Return the failure rate by application: of all, of one, or of one of its error groups."""
+    counted = queries.failed_by_application(
+        since=asked.start,
+        until=asked.end,
+        step=asked.step,
+        application=application,
+        fingerprint=fingerprint,
+    )
+    rows = ((each.moment, each.application, each.count) for each in counted)
+    drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)
+    return Rate(chart=drawn, span=asked)
+
+
+def day(now: datetime) -> tuple[datetime, datetime]:
+    """Return the 24 hours that end with the present one."""
+    end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
+    return end - DAY * HOUR, end
+
+
+def sparks_of_applications(
+    *, now: datetime, application: str | None = None
+) -> dict[str, chart.Spark]:
+    """Return the last day of each application in which records failed, or only of one."""
+    since, until = day(now)
+    counted = queries.failed_by_application(
+        since=since, until=until, step=HOUR, application=application
+    )
+    return _sparks(((each.application, each.moment, each.count) for each in counted), since)
+
+
+def sparks_of_groups(
+    groups: Iterable[GroupState], *, now: datetime
+) -> dict[tuple[str, str], chart.Spark]:
+    """Return the last day of each of the groups, by application and fingerprint."""
+    since, until = day(now)
+    counted = queries.failed_by_group(groups, since=since, until=until)
+    named = (
+        ((each.application, each.fingerprint or ""), each.moment, each.count) for each in counted
+    )
+    return _sparks(named, since)
+
+
+def _sparks(
+    counted: Iterable[tuple[Name, datetime, int]], since: datetime
+) -> dict[Name, chart.Spark]:
+    values: dict[Name, list[int]] = {}
+    for name, moment, count in counted:
+        values.setdefault(name, [0] * DAY)[(moment - since) // HOUR] += count
+    return {name: chart.spark(each) for name, each in values.items()}
+
+
+class Ranked(NamedTuple):
+    """A line of a ranking: what is counted, how many, and its part of the greatest, in percent."""
+
+    subject: object
+    number: int
+    percent: float
+
+
+def ranked(counted: Iterable[tuple[object, int]]) -> list[Ranked]:
+    """Return the lines of a ranking, greatest first as they come."""
+    lines = list(counted)
+    most = max((count for _, count in lines), default=0)
+    return [Ranked(each, count, round(100 * count / most, 1)) for each, count in lines if count]
+
+
+def causes(*, now: datetime, limit: int, application: str | None = None) -> dict[str, object]:
+    """Return the ranking of the last day's causes with the sparkline of each, for a template."""
+    since, until = day(now)
+    top = queries.top_causes(since=since, until=until, application=application, limit=limit)
+    sparks = sparks_of_groups([each.group for each in top], now=now)
+    return {"causes": ranked((each.group, each.count) for each in top), "sparks": sparks}
+
+
+def backlog(total: int, *, limit: int, application: str | None = None) -> dict[str, object]:
+    """Return the ranking of the tasks that hold most records of `total`, for a template."""
+    holding = queries.held(application, limit=limit).rows
+    return {
+        "backlog": ranked((task, task.held) for task in holding),
+        "held_total": total,
+        "held_more": sum(task.held for task in holding) < total,
+    }

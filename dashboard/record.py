@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from controlplane.domain.events import Body, StoredEvent
@@ -12,8 +15,15 @@ from controlplane.domain.events import Body, StoredEvent
 #: Raw bytes beyond this are counted, not shown.
 SHOWN_BYTES = 512
 _BYTES_PER_LINE = 16
+#: How agents mark a text that they cut, and bytes that are no text.
+_CUT_MARK = "…[cut]"
+_BASE64 = "base64:"
 _PYTHON_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+')
-_JVM_FRAME = re.compile(r"^\s*(at |\.\.\. \d+ more)")
+_JVM_FRAME = re.compile(r"^\s*(?:at (?P<method>[\w.$/@<>]+)|\.\.\. \d+ (?:more|common))")
+_JVM_PLATFORM = re.compile(
+    r"(?:java\.base/|jdk\.|java\.|javax\.|sun\.|com\.sun\.|scala\.|py4j\.|org\.apache\."
+    r"|org\.sparkproject\.|io\.netty\.|org\.codehaus\.|io\.delta\.)"
+)
 _NOT_YOURS = re.compile(
     r"site-packages|dist-packages|/pyspark/|/py4j/|pyspark\.zip|_arrester_worker|/agents/"
     r"|/lib(64)?/python\d|^<frozen|importlib"
@@ -26,6 +36,8 @@ class Field(NamedTuple):
     name: str
     text: str = ""
     missing: str = ""
+    #: The agent kept only its beginning.
+    cut: bool = False
 
 
 class Line(NamedTuple):
@@ -35,13 +47,36 @@ class Line(NamedTuple):
     own: bool
 
 
+class Fold(NamedTuple):
+    """Lines in a row that are all the user's, or all the platform's and worth folding."""
+
+    own: bool
+    lines: list[Line]
+
+    @property
+    def frames(self) -> int:
+        """How many calls are in it."""
+        return sum(1 for line in self.lines if _is_frame(line.text))
+
+
+class Dump(NamedTuple):
+    """The bytes of a field: as they were, or of its text in UTF-8."""
+
+    name: str
+    dump: str
+    #: How many bytes there are, and whether that is more than is shown.
+    size: int
+    cut: bool
+
+
 def shown(stored: StoredEvent | None) -> dict[str, Any]:
     """Return what the templates show of the body of a RecordFailed; nothing where there is none."""
     body = stored.event.body if stored else None
     return {
         "body": body,
         "fields": fields(body) if body else [],
-        "trace": trace(body.stack) if body and body.stack else [],
+        "dumps": dumps(body) if body else [],
+        "folds": folds(body.stack) if body and body.stack else [],
     }
 
 
@@ -57,7 +92,8 @@ def _field(name: str, value: Any) -> Field:
         return Field(name=name, missing="NULL")
     if value == "":
         return Field(name=name, missing="empty")
-    return Field(name=name, text=value if isinstance(value, str) else pretty(value))
+    text = value if isinstance(value, str) else pretty(value)
+    return Field(name=name, text=text.removesuffix(_CUT_MARK), cut=text.endswith(_CUT_MARK))
 
 
 def pretty(value: Any) -> str:
@@ -76,12 +112,38 @@ def _told_apart(lines: Iterable[str]) -> Iterator[Line]:
         frame = _PYTHON_FRAME.match(text)
         if frame:
             own = _NOT_YOURS.search(frame["path"]) is None
-        elif _JVM_FRAME.match(text):
-            own = False
+        elif call := _JVM_FRAME.match(text):
+            method = call["method"]
+            own = method is not None and _JVM_PLATFORM.match(method) is None
         elif not text.startswith("    "):
             # Not the source line under a frame: a heading, or the exception itself.
             own = True
         yield Line(text=text, own=own)
+
+
+def folds(stack: str) -> list[Fold]:
+    """Return a trace cut where the user's code and the platform's meet."""
+    runs = groupby(trace(stack), key=lambda line: line.own)
+    return [Fold(own=own, lines=list(lines)) for own, lines in runs]
+
+
+def _is_frame(text: str) -> bool:
+    return bool(_PYTHON_FRAME.match(text) or _JVM_FRAME.match(text))
+
+
+def dumps(body: Body) -> list[Dump]:
+    """Return the bytes of each field that has a text: they show what no eye sees."""
+    texts = ((field.name, _bytes(field.text)) for field in fields(body) if field.text)
+    return [Dump(name, hexdump(raw), len(raw), len(raw) > SHOWN_BYTES) for name, raw in texts]
+
+
+def _bytes(text: str) -> bytes:
+    if text.startswith(_BASE64):
+        try:
+            return base64.b64decode(text.removeprefix(_BASE64), validate=True)
+        except binascii.Error:
+            pass  # It only looks like it, or was cut.
+    return text.encode(errors="surrogatepass")
 
 
 def hexdump(raw: bytes) -> str:

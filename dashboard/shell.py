@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,19 +13,30 @@ from django.utils import timezone
 from controlplane import queries
 from dashboard.people import POSITIONS, Person
 
-#: Names of URLs and what people call them.
+
+class Section(NamedTuple):
+    """A page of the menu: its URL's name, what people call it, and the key after `g`."""
+
+    name: str
+    word: str
+    key: str
+
+
+#: What is looked at every day, and what is looked for.
 SECTIONS = (
-    ("overview", "Overview"),
-    ("applications", "Applications"),
-    ("tasks", "Tasks"),
-    ("errors", "Errors"),
-    ("commands", "Commands"),
-    ("dead-letters", "Dead letters"),
-    ("held", "Held"),
-    ("instances", "Instances"),
-    ("audit", "Audit"),
-    ("quarantine", "Quarantine"),
-    ("settings", "Settings"),
+    Section("overview", "Overview", "o"),
+    Section("applications", "Applications", "a"),
+    Section("tasks", "Tasks", "t"),
+    Section("errors", "Errors", "e"),
+    Section("commands", "Commands", "c"),
+)
+MORE = (
+    Section("dead-letters", "Dead letters", "d"),
+    Section("held", "Held records", "h"),
+    Section("instances", "Instances", "i"),
+    Section("audit", "Audit", "u"),
+    Section("quarantine", "Quarantine", "q"),
+    Section("settings", "Settings", "s"),
 )
 #: A batch that waits longer than this to be folded is worth a banner.
 BEHIND_SECONDS = 5.0
@@ -52,6 +63,8 @@ class Place:
     url: str
     #: Names, apart by spaces; all applications where empty.
     shows: str = ""
+    #: Whether it can change: the past does not.
+    live: bool = True
 
 
 def page(
@@ -66,16 +79,20 @@ def page(
     """Answer with the whole page, or to htmx with what of it refreshes: the same templates."""
     lags = queries.lags()
     positions: dict[str, int] = request.META[POSITIONS]
+    health = queries.health()
     shell = {
         "who": who,
         "now": timezone.now(),
         "place": place,
         "sections": SECTIONS,
-        "health": queries.health(),
+        "more_sections": MORE,
+        "elsewhere": next((each for each in MORE if each.name == place.section), None),
+        "health": health,
         "positions": sorted(positions.items()),
         # One number that grows with every event of any application.
         "position": sum(positions.values()),
         "behind": _behind(lags),
+        "lag_seconds": max((lag.waiting_seconds or 0.0 for lag in lags), default=0.0),
         "notices": [notice] if notice else [],
     }
     whole = "HX-Request" not in request.headers

@@ -69,6 +69,10 @@ class TaskFilter(Answer, frozen=True, kw_only=True):
     pipeline: str | None = None
     #: A task's status.
     state: str | None = None
+    #: The fingerprint of the error group that a task stands for, or stood for last.
+    cause: str | None = None
+    #: The beginning of a task's key.
+    key: str | None = None
     #: Only tasks of the checkpoints that the task grid shows.
     live: bool = False
 
@@ -98,6 +102,7 @@ class Summary(Answer, frozen=True, kw_only=True):
 
     state: ApplicationState
     #: Among the tasks of the newest runs; a task without a failure has no row and is RUNNING.
+    running: int
     paused: int
     dead: int
     held: int
@@ -106,6 +111,7 @@ class Summary(Answer, frozen=True, kw_only=True):
     lost: int
     groups: int
     open_commands: int
+    last_command: CommandState | None
     lag: Lag
 
 
@@ -113,10 +119,12 @@ class Pipeline(Answer, frozen=True, kw_only=True):
     """A pipeline at a checkpoint with its tasks: what the grid shows."""
 
     thread: ThreadState
-    #: PAUSED and DEAD first, then by key; at most `limit` of them.
+    #: DEAD and PAUSED ones first, then by key; at most `limit` of them.
     tasks: tuple[TaskState, ...]
     #: How many tasks have a row, by status.
     counts: dict[str, int]
+    #: Their held records.
+    held: int = 0
     #: Another checkpoint of the same pipeline is alive too: probably a mistake.
     twin: bool = False
 
@@ -299,14 +307,44 @@ class Storage(Answer, frozen=True, kw_only=True):
     command_expiry_seconds: int
 
 
+class Tally(Answer, frozen=True, kw_only=True):
+    """Failed records of a stretch of time: of an application, or of one of its error groups."""
+
+    moment: datetime
+    application: str
+    fingerprint: str | None = None
+    count: int
+
+
+class Cause(Answer, frozen=True, kw_only=True):
+    """An error group, and how many records failed by it in the time that was asked about."""
+
+    group: GroupState
+    count: int
+
+
+class Stop(Answer, frozen=True, kw_only=True):
+    """Tasks of a pipeline that stand by one cause, together where there are more than a few."""
+
+    #: The one that has stood longest.
+    task: TaskState
+    tasks: int
+    #: Held records of all of them.
+    held: int
+
+
 class Overview(Answer, frozen=True, kw_only=True):
     """The first page: all applications, and what needs somebody."""
 
     applications: tuple[Summary, ...]
     #: Of all applications, also of one of which nothing was understood yet.
     lags: tuple[Lag, ...]
-    #: PAUSED and DEAD tasks of live checkpoints, newest first.
-    stopped: tuple[TaskState, ...]
+    #: DEAD and then PAUSED tasks of live checkpoints, those that have stood longest first.
+    stops: tuple[Stop, ...]
+    #: How many more there are.
+    more_stops: int
+    #: Pipelines of which two live checkpoints run.
+    twins: tuple[ThreadState, ...]
     #: The groups that failed last.
     groups: tuple[GroupState, ...]
     open_commands: tuple[CommandState, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -17,14 +18,25 @@ OF_LINES = f"(application, pipeline, checkpoint) IN (SELECT * FROM {TABLE})"
 def shown(known: Sequence[ThreadState]) -> list[ThreadState]:
     """Return the threads that run, and of each pipeline the newest."""
     newest: dict[tuple[str, str], ThreadState] = {}
-    beginning = datetime.min.replace(tzinfo=UTC)
-    for each in sorted(known, key=lambda each: each.since or beginning):
+    for each in sorted(known, key=_since):
         newest[(each.application, each.pipeline)] = each
     return [
         each
         for each in known
         if each.status is ThreadStatus.RUNNING or newest[(each.application, each.pipeline)] is each
     ]
+
+
+def twins(known: Sequence[ThreadState]) -> tuple[ThreadState, ...]:
+    """Return, of each pipeline that runs at two checkpoints or more, the run that began last."""
+    alive = [each for each in shown(known) if each.status is ThreadStatus.RUNNING]
+    count = Counter((each.application, each.pipeline) for each in alive)
+    newest = {(each.application, each.pipeline): each for each in sorted(alive, key=_since)}
+    return tuple(each for name, each in sorted(newest.items()) if count[name] > 1)
+
+
+def _since(thread: ThreadState) -> datetime:
+    return thread.since or datetime.min.replace(tzinfo=UTC)
 
 
 def line(thread: ThreadState) -> Line:

@@ -33,8 +33,11 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
         "application": wanted.application,
         "pipeline": wanted.pipeline,
         "status": wanted.state,
+        "fingerprint": wanted.cause,
     }
     where, parameters = cursors.where(equal, f"{_SINCE}, digest", before)
+    if wanted.key:
+        where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
     if wanted.live:
         shown = lines.shown(rows.THREADS.load("true", []))
         where, parameters = f"{where} AND {lines.OF_LINES}", [*parameters, *lines.columns(shown)]

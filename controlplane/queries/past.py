@@ -263,6 +263,7 @@ def _summary(then: StreamState, stream: store.Stream) -> Summary:
     statuses = Counter(each.status for each in shown)
     return Summary(
         state=then.application,
+        running=statuses[TaskStatus.RUNNING],
         paused=statuses[TaskStatus.PAUSED],
         dead=statuses[TaskStatus.DEAD],
         held=sum(each.held for each in shown),
@@ -270,6 +271,7 @@ def _summary(then: StreamState, stream: store.Stream) -> Summary:
         lost=sum(each.lost for each in alive),
         groups=len(then.groups),
         open_commands=sum(not each.status.final for each in then.commands.values()),
+        last_command=max(then.commands.values(), key=lambda each: each.issued_at, default=None),
         # Nobody knows any more what waited then.
         lag=Lag(
             application=name,

@@ -20,40 +20,79 @@ from controlplane.domain.states import (
     GroupStatus,
     TaskState,
     TaskStatus,
+    ThreadState,
     ThreadStatus,
 )
 from controlplane.queries import cursors, error_groups, history, lines, operations, standing
-from controlplane.queries.answers import GroupFilter, Lag, Overview, Pipeline, Summary
+from controlplane.queries.answers import GroupFilter, Lag, Overview, Pipeline, Stop, Summary
 
-#: How much of each list the overview shows.
-GLANCE = 20
+#: How much of each list the overview shows, and how many tasks of one cause stand apart in it.
+GLANCE, FEW = 20, 3
+# DEAD ones first, then those that have stood longest: what is left out can wait.
+_STOPS = f"""
+WITH stopped AS (
+    SELECT digest, status, since, held, count(*) OVER alike AS alike,
+        sum(held) OVER alike AS together,
+        row_number() OVER (PARTITION BY application, pipeline, status,
+            coalesce(fingerprint, digest::text) ORDER BY since, digest) AS place
+    FROM task WHERE {lines.OF_LINES} AND status <> 'RUNNING'
+    WINDOW alike AS (PARTITION BY application, pipeline, status,
+        coalesce(fingerprint, digest::text))
+)
+SELECT digest, alike, held, together, count(*) OVER () FROM stopped
+WHERE place = 1 OR alike <= %s ORDER BY status, since, digest LIMIT %s
+"""
 _FIRST_OF_LINES = f"""digest IN (
     SELECT first.digest FROM {lines.TABLE} AS line (application, pipeline, checkpoint), LATERAL (
         SELECT digest FROM task WHERE task.application = line.application
             AND task.pipeline = line.pipeline AND task.checkpoint = line.checkpoint
-        ORDER BY status = 'RUNNING', key NULLS FIRST, digest LIMIT %s) AS first)
-    ORDER BY status = 'RUNNING', key NULLS FIRST, digest"""
+            AND (%s = '' OR starts_with(task.key, %s))
+        ORDER BY status, key NULLS FIRST, digest LIMIT %s OFFSET %s) AS first)
+    ORDER BY status, key NULLS FIRST, digest"""
+#: The newest command of each application.
+_LAST = """(application, id) IN (
+    SELECT newest.application, newest.id FROM unnest(%s::text[]) AS name, LATERAL (
+        SELECT application, id FROM command WHERE command.application = name
+        ORDER BY issued_at DESC, id DESC LIMIT 1) AS newest)"""
 
 
 def overview() -> Overview:
     """Return the first page: all applications and what needs somebody."""
     now = datetime.now(UTC)
     last_hour = history.minutes(since=now - timedelta(hours=1), until=now + timedelta(minutes=1))
-    # DEAD ones first, then those that have stood longest: what is left out can wait.
-    stopped = f"{lines.OF_LINES} AND status = ANY(%s::text[]) ORDER BY status, since LIMIT %s"
-    shown = lines.columns(lines.shown(rows.THREADS.load("true", [])))
+    known = rows.THREADS.load("true", [])
+    stops, more = _stops(known)
     # First the applications: each of them has a lag by then.
     states = rows.APPLICATIONS.load("true ORDER BY name", [])
     lags = operations.lags()
     return Overview(
         applications=_summaries(states, lags),
         lags=lags,
-        stopped=tuple(rows.TASKS.load(stopped, [*shown, standing.STOPPED, GLANCE])),
+        stops=stops,
+        more_stops=more,
+        twins=lines.twins(known),
         groups=error_groups.groups(GroupFilter(state=GroupStatus.UNRESOLVED), limit=GLANCE).rows,
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
         failed_last_hour=sum(each.count for each in last_hour),
         health=operations.health(),
     )
+
+
+def _stops(known: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
+    """Return the first stops, and how many more there are."""
+    with connection.cursor() as cursor:
+        cursor.execute(_STOPS, [*lines.columns(lines.shown(known)), FEW, GLANCE])
+        found = cursor.fetchall()
+    digests = [digest for digest, *_ in found]
+    tasks = {task.id.digest: task for task in rows.TASKS.load("digest = ANY(%s)", [digests])}
+    stops = tuple(
+        Stop(task=tasks[digest.hex], tasks=1, held=own)
+        if alike <= FEW
+        else Stop(task=tasks[digest.hex], tasks=alike, held=int(held))
+        for digest, alike, own, held, _ in found
+        if digest.hex in tasks
+    )
+    return stops, max(0, found[0][-1] - GLANCE) if found else 0
 
 
 def applications() -> tuple[Summary, ...]:
@@ -75,10 +114,12 @@ def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple
     lag_of = {lag.application: lag for lag in lags}
     tasks, instances = _tasks(names), _instances(names)
     groups = _count(models.ErrorGroup.objects.filter(application__in=names))
+    last = {command.application: command for command in rows.COMMANDS.load(_LAST, [names])}
     waiting = _count(models.Command.objects.filter(application__in=names, open=True))
     return tuple(
         Summary(
             state=state,
+            running=tasks[state.name][TaskStatus.RUNNING],
             paused=tasks[state.name][TaskStatus.PAUSED],
             dead=tasks[state.name][TaskStatus.DEAD],
             held=tasks[state.name]["held"],
@@ -86,6 +127,7 @@ def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple
             lost=instances[state.name]["lost"],
             groups=groups[state.name],
             open_commands=waiting[state.name],
+            last_command=last.get(state.name),
             lag=lag_of[state.name],
         )
         for state in states
@@ -122,24 +164,36 @@ def _tasks(names: Sequence[str]) -> dict[str, Counter[str]]:
     return found
 
 
-def pipelines(application: str, *, history: bool = False, limit: int = 500) -> tuple[Pipeline, ...]:
+def pipelines(
+    application: str,
+    *,
+    history: bool = False,
+    only: str | None = None,
+    key: str = "",
+    offset: int = 0,
+    limit: int = 500,
+) -> tuple[Pipeline, ...]:
     """Return the task grid: each live checkpoint (with `history` each one) with its tasks.
 
     A checkpoint is live while its newest run is RUNNING; the newest one of a pipeline is shown
-    in any case, so that a dead pipeline does not vanish from its page.
+    in any case, so that a dead pipeline does not vanish from its page. `only` names one pipeline;
+    of each the tasks whose key begins with `key`, from `offset` on, are there.
     """
     known = standing.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
     shown = list(known) if history else lines.shown(known)
+    shown = [each for each in shown if only in (None, each.pipeline)]
     counts = _counts([application])
     tasks: dict[lines.Line, list[TaskState]] = defaultdict(list)
-    for task in rows.TASKS.load(_FIRST_OF_LINES, [*lines.columns(shown), cursors.bounded(limit)]):
+    asked = [*lines.columns(shown), key, key, cursors.bounded(limit), offset]
+    for task in rows.TASKS.load(_FIRST_OF_LINES, asked):
         tasks[(task.id.application, task.id.pipeline, task.id.checkpoint)].append(task)
     return tuple(
         Pipeline(
             thread=thread,
             tasks=tuple(tasks[lines.line(thread)]),
             counts={status.value: counts[lines.line(thread)][status] for status in TaskStatus},
+            held=counts[lines.line(thread)]["held"],
             twin=alive[thread.pipeline] > 1,
         )
         for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint))

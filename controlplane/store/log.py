@@ -141,6 +141,26 @@ def read_about(
     return sorted([*own, *others], key=lambda each: each.sequence, reverse=True)[:limit]
 
 
+#: What changed a state, among the many events that only count; as the indexes have it.
+_TURNS = "count IS NULL AND type NOT IN ('RetriesCounted', 'RecordsHeld', 'RecordsDeadLettered')"
+
+
+def read_turns(application: str, *, before: int | None, limit: int) -> list[StoredEvent]:
+    """Return what changed a state in an application, newest first."""
+    return select(
+        f"WHERE application = %s AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
+        [application, MOST if before is None else before, limit],
+    )
+
+
+def read_task_turns(task: UUID, *, before: int | None, limit: int) -> list[StoredEvent]:
+    """Return what changed a task's state, or was commanded for it, newest first."""
+    return select(
+        f"WHERE task = %s AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
+        [task, MOST if before is None else before, limit],
+    )
+
+
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures to read: columns that must be equal, and a range of `occurred_at`."""
 

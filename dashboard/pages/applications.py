@@ -1,19 +1,22 @@
-"""The list of applications, and one application with its pipelines, tasks and instances."""
+"""The list of applications, and one application by tabs: each reads only what it shows."""
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
-from dashboard import buttons, listening, rates
+from dashboard import buttons, grid, listening, rates
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, page
 
-SHOWN = 6
-#: Of a task grid; the others are a link away.
-CELLS = 240
+RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
 
 
 @for_people
@@ -23,9 +26,13 @@ def applications(request: HttpRequest, who: Person) -> HttpResponse:
         template="dashboard/applications.html",
         section="applications",
         title="Applications",
-        url=reverse("applications"),
+        url=request.get_full_path(),
     )
-    return page(request, who, place, {"summaries": queries.applications()})
+    context = {
+        "summaries": queries.applications(),
+        "sparks": rates.sparks_of_applications(now=timezone.now()),
+    }
+    return page(request, who, place, context)
 
 
 @for_people
@@ -34,33 +41,119 @@ def application(request: HttpRequest, who: Person, name: str) -> HttpResponse:
     return show(request, who, name)
 
 
+class Asked(NamedTuple):
+    """What a tab is made of."""
+
+    query: QueryDict
+    summary: queries.Summary
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        """The application's name."""
+        return self.summary.state.name
+
+    def get(self, name: str) -> str:
+        """Return what the URL says of something; empty where it says nothing."""
+        return self.query.get(name, "")
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Return all that the URL says."""
+        return {name: self.get(name) for name in self.query}
+
+    @property
+    def cursor(self) -> str | None:
+        """Where a list goes on; None for its beginning."""
+        return self.query.get("after")
+
+
+def _tasks(asked: Asked) -> dict[str, object]:
+    wanted = grid.asked(asked.get("pipeline"), asked.get("key"), asked.get("page"))
+    held = rates.backlog(asked.summary.held, limit=RANKED, application=asked.name)
+    return held | {"parts": grid.parts(asked.name, wanted), "wanted": wanted}
+
+
+def _errors(asked: Asked) -> dict[str, object]:
+    span = rates.span(asked.parameters, now=asked.now)
+    causes = rates.causes(now=asked.now, limit=RANKED, application=asked.name)
+    return causes | {"rate": rates.rate(span, application=asked.name)}
+
+
+def _timeline(asked: Asked) -> dict[str, object]:
+    return {"turns": queries.turns(asked.name, cursor=asked.cursor)}
+
+
+def _commands(asked: Asked) -> dict[str, object]:
+    return {"commands": queries.commands(asked.name, cursor=asked.cursor, limit=SHOWN)}
+
+
+def _instances(asked: Asked) -> dict[str, object]:
+    alive = queries.instances(asked.name)
+    return {
+        "listeners": listening.seen(alive, queries.heard(alive)),
+        "ended": queries.instances(asked.name, ended=True)[:ENDED_SHOWN],
+    }
+
+
+class Tab(NamedTuple):
+    """A tab of the application's page, by the word in its URL."""
+
+    key: str
+    word: str
+    context: Callable[[Asked], dict[str, object]]
+
+    @property
+    def template(self) -> str:
+        """What draws it."""
+        return f"dashboard/tabs/{self.key}.html"
+
+
+TABS = {
+    tab.key: tab
+    for tab in (
+        Tab("tasks", "Tasks", _tasks),
+        Tab("errors", "Errors", _errors),
+        Tab("timeline", "Timeline", _timeline),
+        Tab("commands", "Commands", _commands),
+        Tab("instances", "Instances", _instances),
+    )
+}
+
+
 def show(
     request: HttpRequest, who: Person, name: str, *, notice: Notice | None = None, status: int = 200
 ) -> HttpResponse:
     """Answer with the application's page, after an action with what it came to."""
     summary = queries.application(name)
     open_commands = queries.open_commands(name)
-    alive = queries.instances(name)
+    own = reverse("application", args=[name])
+    query = _query(request, own)
+    tab = TABS.get(query.get("tab", ""), TABS["tasks"])
+    now = timezone.now()
     place = Place(
         template="dashboard/application.html",
         section="applications",
         title=name,
-        url=reverse("application", args=[name]),
+        url=f"{own}?{query.urlencode()}" if query else own,
         shows=name,
     )
     context = {
         "summary": summary,
         "buttons": buttons.for_application(who, summary.state, open_commands),
         "under_way": [command for command in open_commands if command.task is None],
-        "pipelines": [
-            (each, sum(each.counts.values()) - len(each.tasks))
-            for each in queries.pipelines(name, limit=CELLS)
-        ],
-        "listeners": listening.seen(alive, queries.heard(alive)),
-        "groups": queries.groups(
-            queries.GroupFilter(application=name, state="UNRESOLVED"), limit=SHOWN
-        ).rows,
-        "commands": queries.commands(name, limit=SHOWN).rows,
-        "chart": rates.of_application(name, now=timezone.now()),
+        "spark": rates.sparks_of_applications(now=now, application=name).get(name),
+        "tabs": TABS.values(),
+        "tab": tab,
+        "own": own,
     }
-    return page(request, who, place, context, notice=notice, status=status)
+    given = tab.context(Asked(query, summary, now))
+    return page(request, who, place, context | given, notice=notice, status=status)
+
+
+def _query(request: HttpRequest, own: str) -> QueryDict:
+    """Return what the page's URL asks for; an action answers with the tab that it was made on."""
+    shown = urlsplit(request.headers.get("HX-Current-URL", ""))
+    if request.method == "GET" or unquote(shown.path) != unquote(own):
+        return request.GET
+    return QueryDict(shown.query)

@@ -122,7 +122,11 @@ def show(
         "occurrences": queries.group_occurrences(
             application, fingerprint, cursor=request.GET.get("after"), limit=RECENT
         ),
-        "chart": rates.of_application(application, now=timezone.now(), fingerprint=fingerprint),
+        "rate": rates.rate(
+            rates.span(request.GET, now=timezone.now()),
+            application=application,
+            fingerprint=fingerprint,
+        ),
         "buttons": group_buttons.buttons(who, group.state),
         "copies": copying.copies(
             group.state,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
@@ -11,7 +10,7 @@ from dashboard import attention, rates
 from dashboard.people import Person, for_people
 from dashboard.shell import Place, page
 
-FEED = 8
+FEED, RANKED = 8, 6
 
 
 @for_people
@@ -23,14 +22,15 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
         template="dashboard/overview.html",
         section="overview",
         title="Overview",
-        url=reverse("overview"),
+        url=request.get_full_path(),
     )
     context = {
         "seen": seen,
         "attention": attention.items(seen, now=now),
-        "more": attention.more(seen),
         "tiles": attention.tiles(seen),
-        "chart": rates.of_everything(now=now),
+        "rate": rates.rate(rates.span(request.GET, now=now)),
         "commands": queries.commands(limit=FEED).rows,
     }
-    return page(request, who, place, context)
+    held_total = sum(each.held for each in seen.applications)
+    plots = rates.causes(now=now, limit=RANKED) | rates.backlog(held_total, limit=RANKED)
+    return page(request, who, place, context | plots)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 
 from controlplane import queries
 from controlplane.domain.states import TaskStatus, ThreadStatus
 from dashboard import buttons, listening, record
-from dashboard.history import brief
+from dashboard.history import as_json
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, page
+from dashboard.strip import strip
 
-#: How much of the history its page shows, and how much is read for that.
-RECENT, READ = 15, 200
+#: How much of the history its page shows, and how much of it the strip of states.
+RECENT, STRIP = 12, 200
+#: The forms of a history: what changed a state, everything, and everything as it is stored.
+VIEWS = {"compact": "Compact", "full": "Full", "json": "JSON"}
 
 
 @for_people
@@ -24,12 +26,14 @@ def tasks(request: HttpRequest, who: Person) -> HttpResponse:
 
     Those of the checkpoints that the task grid shows; with `history=1` of all.
     """
-    names = ("state", "application", "pipeline", "history")
+    names = ("state", "application", "pipeline", "key", "cause", "history")
     asked = {name: request.GET.get(name, "") for name in names}
     wanted = queries.TaskFilter(
         application=asked["application"] or None,
         pipeline=asked["pipeline"] or None,
         state=asked["state"] or None,
+        key=asked["key"] or None,
+        cause=asked["cause"] or None,
         live=asked["history"] != "1",
     )
     place = Place(
@@ -63,33 +67,56 @@ def show(
     status: int = 200,
 ) -> HttpResponse:
     """Answer with the task's page, after an action with what it came to."""
-    detail = queries.task(digest)
+    as_of = request.GET.get("as_of", "") if request.method == "GET" else ""
+    when = queries.as_of(as_of) if as_of else None
+    detail = queries.past.task(digest, when) if when else queries.task(digest)
     name = detail.state.id.application
-    alive = queries.instances(name)
     place = Place(
         template="dashboard/task.html",
         section="tasks",
         title=detail.state.id.printed,
         url=reverse("task", args=[digest]),
         shows=name,
+        live=when is None,
     )
     context = record.shown(detail.failure) | {
         "detail": detail,
         "task": detail.state,
         "runs": detail.thread is not None and detail.thread.status is ThreadStatus.RUNNING,
+        "as_of": as_of,
+        "when": when,
+    }
+    given = _then(digest, when) if when else _now(who, detail, digest)
+    return page(request, who, place, context | given, notice=notice, status=status)
+
+
+def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, object]:
+    """Return what is shown beside the task as it is: what can be done, and its newest history."""
+    name = detail.state.id.application
+    alive = queries.instances(name)
+    turns = queries.task_turns(digest, limit=STRIP).rows
+    return {
         "expiry_minutes": listening.expiry_minutes(),
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
         "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
-        "recent": list(islice(brief(queries.task_history(digest, limit=READ).rows), RECENT)),
+        "recent": turns[:RECENT],
+        "strip": strip(turns, now=timezone.now()),
     }
-    return page(request, who, place, context, notice=notice, status=status)
+
+
+def _then(digest: str, when: queries.AsOf) -> dict[str, object]:
+    """Return what is shown beside the task as it was: the history until then."""
+    return {"recent": queries.past.task_history(digest, when, limit=RECENT).rows}
 
 
 @for_people
 def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Show everything that happened to a task, page by page."""
+    """Show what happened to a task, page by page."""
     detail = queries.task(digest)
+    view = request.GET.get("view", "")
+    view = view if view in VIEWS else "compact"
+    read = queries.task_turns if view == "compact" else queries.task_history
     place = Place(
         template="dashboard/history.html",
         section="tasks",
@@ -97,8 +124,12 @@ def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
         url=request.get_full_path(),
         shows=detail.state.id.application,
     )
+    found = read(digest, cursor=request.GET.get("after"))
     context = {
         "task": detail.state,
-        "history": queries.task_history(digest, cursor=request.GET.get("after")),
+        "views": VIEWS.items(),
+        "view": view,
+        "history": found,
+        "json": as_json(found.rows) if view == "json" else "",
     }
     return page(request, who, place, context)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django import template
 from django.template import Context
-from django.utils.html import format_html
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from controlplane.domain.events import StoredEvent
 from controlplane.domain.names import TaskId
+from controlplane.domain.states import GroupState, TaskState
+from controlplane.domain.stream import task_id
 from dashboard import record, steps, words
+from dashboard.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
 
 register = template.Library()
 register.filter("at", words.at)
@@ -47,7 +53,10 @@ ICONS = {
     "m-1.7 11.6a1.7 1.7 0 0 0 3.4 0z",
     "mute": "M2.4 1.2 1.2 2.4l2.7 2.7-.2.5v3.1L2.3 11v.9h8.4l2.9 2.9 1.2-1.2z"
     "M6.3 12.9a1.7 1.7 0 0 0 3.4 0zM12.3 9.2V5.6a4.3 4.3 0 0 0-6.6-3.6z",
+    "stack": "M8 1.8 14.5 5 8 8.2 1.5 5zM1.5 8 8 11.2 14.5 8v1.9L8 13.1 1.5 9.9z",
     "down": "M3.4 5.6 8 10.2l4.6-4.6 1.2 1.2L8 12.6 2.2 6.8z",
+    "keys": "M1.5 3.5h13v9h-13zM3 5v6h10V5zm1 1h1.4v1.4H4zm2.3 0h1.4v1.4H6.3zm2.3 0H10v1.4H8.6z"
+    "m2.4 0h1.4v1.4H11zM5 8.6h6V10H5z",
     "half": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 1.6v9.8a4.9 4.9 0 0 1 0-9.8z",
 }
 
@@ -82,6 +91,7 @@ LOOKS = {
     "RESOLVED": Look("is-running", "check"),
     "MUTED": Look("is-quiet", "mute"),
     "QUARANTINED": Look("is-lost", "warning"),
+    "TWO_CHECKPOINTS": Look("is-lost", "warning", "TWO CHECKPOINTS"),
 }
 KIND_WORDS = {
     "RESUME_TASK": "Resume",
@@ -111,6 +121,89 @@ def state(status: str) -> SafeString:
     look = LOOKS[str(status)]
     word = look.word or str(status)
     return format_html('<span class="state {}">{}{}</span>', look.colour, icon(look.icon), word)
+
+
+@register.simple_tag
+def spark(drawn: Spark | None, words: str = "failed in 24 h") -> SafeString:
+    """Draw a sparkline, which says its sum to whoever does not see it."""
+    if drawn is None:
+        return format_html('<span class="muted small">0 {}</span>', words)
+    return format_html(
+        '<span class="spark"><svg viewBox="0 0 {} {}" aria-hidden="true"><path d="{}"/></svg>'
+        '<span class="hidden-text">{} {}, at most {} in an hour</span></span>',
+        int(SPARK_WIDTH),
+        int(SPARK_HEIGHT),
+        drawn.path,
+        f"{drawn.total:,}",
+        words,
+        f"{drawn.most:,}",
+    )
+
+
+@register.simple_tag
+def state_parts(running: int, paused: int, dead: int) -> SafeString:
+    """Draw how many of some tasks are in each state, as parts of one bar."""
+    counts = (("fill-dead", dead), ("fill-paused", paused), ("fill-running", running))
+    total = running + paused + dead
+    rects, x = [], 0.0
+    for name, number in counts:
+        # Even one of ten thousand is to be seen.
+        width = max(3.0, 100 * number / total) if number else 0.0
+        rects.append((name, round(x, 2), round(width, 2)))
+        x += width
+    return format_html(
+        '<svg viewBox="0 0 {} 6" preserveAspectRatio="none">{}</svg>',
+        round(max(x, 100.0), 2),
+        format_html_join("", '<rect class="{}" x="{}" width="{}" height="6"/>', rects)
+        if total
+        else mark_safe('<rect class="fill-running" width="100" height="6"/>'),
+    )
+
+
+@register.simple_tag
+def dense_cells(tasks: Sequence[TaskState]) -> SafeString:
+    """Draw a task each in a cell that has only room for a letter; its title has the words.
+
+    Not a template: hundreds of them are on a page.
+    """
+    prefix = reverse("tasks") + "/"
+    return format_html_join(
+        "",
+        '<li id="cell-{0}"><a class="cell {1}" href="{4}{0}" title="{2}">'
+        '<span class="letter" aria-hidden="true">{3}</span></a></li>',
+        (
+            (task.id.digest, colour(task.status), _cell_title(task), task.status[0], prefix)
+            for task in tasks
+        ),
+    )
+
+
+def _cell_title(task: TaskState) -> str:
+    held = f", {task.held:,} held" if task.held else ""
+    why = f": {words.cause(task.failure)}"[:80] if task.failure and task.status != "RUNNING" else ""
+    return f"{key(task.id)[:60]} {task.status}{held}{why}"
+
+
+@register.filter
+def subject(stored: StoredEvent) -> TaskId | None:
+    """Return the task that an event is about; None where it is about none."""
+    key: str | None = getattr(stored.event.data, "task", None)
+    if stored.event.run is None or not hasattr(stored.event.data, "task"):
+        return None
+    return task_id(stored.application, stored.event.run, key)
+
+
+@register.filter
+def get(known: Mapping[Any, Any], key: object) -> Any:
+    """Return what a mapping has under a key; None where it has nothing."""
+    return known.get(key)
+
+
+@register.simple_tag
+def spark_of(sparks: Mapping[tuple[str, str], Spark], group: GroupState) -> SafeString:
+    """Draw the sparkline of an error group."""
+    drawn: SafeString = spark(sparks.get((group.application, group.fingerprint)))
+    return drawn
 
 
 @register.filter
@@ -157,28 +250,40 @@ def ago(context: Context, moment: datetime | None) -> str | SafeString:
     """Show how long ago something was; the page's script keeps it ticking."""
     if moment is None:
         return "never"
-    return _time(moment, "data-ago", relative(moment, now=context["now"]))
+    return _time(moment, "ago", relative(moment, now=context["now"]))
 
 
 @register.simple_tag
 def until(moment: datetime) -> SafeString:
     """Show how long something still lasts; the page's script counts down."""
-    return _time(moment, "data-left", f"until {_utc(moment):%H:%M:%S} UTC")
+    return _time(moment, "left", f"until {_utc(moment):%H:%M:%S} UTC")
 
 
 @register.filter
 def clock(moment: datetime) -> SafeString:
-    """Show the moment itself, to the second, in UTC."""
-    return _time(moment, "data-clock", f"{_utc(moment):%Y-%m-%d %H:%M:%S}")
+    """Show the moment itself, to the second; the page's script says it in the chosen zone."""
+    return _time(moment, "clock", f"{_utc(moment):%Y-%m-%d %H:%M:%S}")
 
 
-def _time(moment: datetime, kind: str, text: str) -> SafeString:
+@register.filter
+def minute(moment: datetime) -> SafeString:
+    """Show the hour and minute of a moment, as on an axis."""
+    return _time(moment, "minute", f"{_utc(moment):%H:%M}")
+
+
+@register.filter
+def day_minute(moment: datetime) -> SafeString:
+    """Show the day, hour and minute of a moment, as on an axis of some days."""
+    return _time(moment, "moment", f"{_utc(moment):%m-%d %H:%M}")
+
+
+def _time(moment: datetime, form: str, text: str) -> SafeString:
     utc = _utc(moment)
     return format_html(
-        '<time datetime="{}" title="{} UTC" {}>{}</time>',
+        '<time datetime="{}" data-form="{}" title="{} UTC">{}</time>',
         utc.isoformat(timespec="milliseconds"),
-        f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1000:03d}",
-        mark_safe(kind),
+        form,
+        f"{utc:%Y-%m-%d %H:%M:%S}",
         text,
     )
 

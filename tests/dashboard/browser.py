@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from django.db import connections
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -118,3 +119,14 @@ def open_live(page: Page, url: str) -> None:
 
 def expect_no_reload(page: Page) -> None:
     assert page.evaluate("window.mark") == "not reloaded"
+
+
+def violations(page: Page) -> list[str]:
+    """Return which rules of accessibility (WCAG 2.2 A and AA, good practice) the page breaks."""
+    # The past is greyed on purpose: what it says is told by words beside it.
+    found = Axe().run(page, context={"exclude": [[".gone"]]}).response["violations"]
+    return [
+        f"{rule['id']}: {node['html'][:160]} {node['failureSummary']}"
+        for rule in found
+        for node in rule["nodes"][:2]
+    ]

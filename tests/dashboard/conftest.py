@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from playwright.sync_api import Browser, Page
 from redis import Redis
 
-from tests.dashboard.browser import PASSWORD
+from controlplane import embedded
+from tests.dashboard.browser import PASSWORD, chromium, web, window
 from tests.dashboard.story import Story
 
 
@@ -43,3 +47,41 @@ def flights(db: None, redis: Redis) -> Story:
     story = Story()
     story.starts()
     return story
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Run Chromium for the module."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
+    """Run a web process against the test database."""
+    with web() as url:
+        yield url
+
+
+@pytest.fixture
+def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
+    """An airline whose pipeline runs, and two people who may log in."""
+    make_user("ana", "operator")
+    make_user("ben", "viewer")
+    story = Story()
+    story.starts()
+    return story
+
+
+@pytest.fixture
+def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
+    """Ana's window."""
+    with window(browser, server, "ana") as page:
+        yield page
+
+
+@pytest.fixture
+def viewers_page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
+    """Ben's window."""
+    with window(browser, server, "ben") as page:
+        yield page

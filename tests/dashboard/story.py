@@ -206,6 +206,10 @@ class Story:
         self.tell(failed, died, RecordsHeld(task=key, held=1))
         return self.task(key)
 
+    def command(self, task: TaskId) -> UUID:
+        """Somebody wants the task to resume; return the command's id."""
+        return actions.resume_task(task.digest, actor="ana").id
+
     def fetches(self, command: UUID) -> None:
         """The instance has fetched a command."""
         self.tell(CommandDelivered(command=command))

@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
-from redis import Redis
 
-from controlplane import embedded, queries
+from controlplane import actions, queries
 from controlplane.domain.states import CommandStatus
-from tests.dashboard.browser import chromium, expect_no_reload, log_in, open_live, web, window
-from tests.dashboard.conftest import make_user
+from dashboard.pages import applications, errors, tasks
+from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations, window
 from tests.dashboard.story import NA, TYPO, Story
 
 pytestmark = pytest.mark.e2e
 SIZES = {"wide": (1280, 800), "phone": (360, 740)}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Run Chromium for the module."""
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
-    """Run a web process against the test database."""
-    with web() as url:
-        yield url
-
-
-@pytest.fixture
-def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
-    """An airline whose pipeline runs, and two people who may log in."""
-    make_user("ana", "operator")
-    make_user("ben", "viewer")
-    story = Story()
-    story.starts()
-    return story
-
-
-@pytest.fixture
-def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
-    """Ana's window."""
-    with window(browser, server, "ana") as page:
-        yield page
-
-
-@pytest.fixture
-def viewers_page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
-    """Ben's window."""
-    with window(browser, server, "ben") as page:
-        yield page
 
 
 def test_a_pause_appears_without_reload(page: Page, story: Story) -> None:
@@ -118,7 +78,7 @@ def test_closing_a_dialog_does_nothing(page: Page, story: Story) -> None:
 
 
 def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None:
-    open_live(page, reverse("application", args=["flights"]))
+    open_live(page, reverse("application", args=["flights"]) + "?tab=instances")
     page.get_by_role("button", name="Shut down application").click()
     dialog = page.get_by_role("dialog")
     confirm = dialog.get_by_role("button", name="Shut down flights")
@@ -159,8 +119,8 @@ def test_what_was_opened_and_typed_survives_a_refresh(page: Page, story: Story) 
     open_live(page, reverse("error", args=["flights", NA.fingerprint]))
     page.get_by_text("As a table").click()
     story.skips("EWR", 2)
-    expect(page.get_by_text("1,005 in all")).to_be_visible()
-    expect(page.get_by_role("columnheader", name="Minute (UTC)")).to_be_visible()
+    expect(page.locator("#rate b")).to_have_text("1,005")
+    expect(page.get_by_role("columnheader", name="From (UTC)")).to_be_visible()
     expect_no_reload(page)
 
 
@@ -177,7 +137,7 @@ def test_the_live_switch_stops_and_catches_up(page: Page, story: Story) -> None:
     page.evaluate("window.mark = 'not reloaded'")
     story.pauses("LGA")
     switch.click()
-    expect(page.get_by_role("link", name="delays_LGA")).to_be_visible()
+    expect(page.locator("#needs").get_by_text("delays_LGA")).to_be_visible()
     expect_no_reload(page)
 
 
@@ -188,7 +148,7 @@ def test_without_the_stream_the_page_polls(browser: Browser, server: str, story:
     log_in(page, "ana")
     expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "polling")
     story.pauses("JFK")
-    expect(page.get_by_role("link", name="delays_JFK")).to_be_visible(timeout=9000)
+    expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible(timeout=9000)
     context.close()
 
 
@@ -209,14 +169,24 @@ def urls(task: str) -> list[str]:
     return [
         "/",
         "/applications",
-        "/applications/flights",
+        *(f"/applications/flights?tab={tab}" for tab in applications.TABS),
         "/tasks",
         reverse("task", args=[task]),
-        reverse("task-history", args=[task]),
+        reverse("task", args=[task]) + "?as_of=@3",
+        *(reverse("task-history", args=[task]) + f"?view={view}" for view in tasks.VIEWS),
         "/errors",
-        reverse("error", args=["flights", TYPO.fingerprint]),
+        *(
+            reverse("error", args=["flights", TYPO.fingerprint]) + f"?tab={tab}"
+            for tab in errors.TABS
+        ),
         "/commands",
+        reverse("command", args=[queries.commands().rows[0].id]),
+        "/dead-letters",
+        "/held",
+        "/instances",
+        "/audit",
         "/quarantine",
+        "/settings",
     ]
 
 
@@ -234,15 +204,19 @@ def test_every_page_fits_in_both_themes(
 ) -> None:
     record: dict[str, object] = {"field" * 20: "value" * 200}
     task = story.pauses("a-rather-long-key-" * 8, held=1843, record=record)
+    actions.resume_task(task.digest, actor="ana")
     story.skips("EWR", 8255)
     story.send(b"not a batch")
     with window(browser, server, "ana", size=SIZES[size], scheme=scheme) as page:
+        broken: list[str] = []
         for url in urls(task.digest):
             response = page.goto(url)
             assert response is not None
             assert "unsafe" not in response.headers["content-security-policy"]
             width = "document.documentElement.scrollWidth"
             assert page.evaluate(f"{width} - document.documentElement.clientWidth") <= 0, url
+            broken += [f"{url} {each}" for each in violations(page)]
+        assert broken == []
         body = "getComputedStyle(document.body).backgroundColor"
         assert page.evaluate(body) == ground
 

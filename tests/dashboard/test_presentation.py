@@ -89,7 +89,7 @@ counts = st.lists(
 def test_a_chart_shows_every_record_and_stays_inside(
     counted: list[tuple[datetime, str, int]],
 ) -> None:
-    drawn = chart.stacked(counted, start=NOON, minutes=10)
+    drawn = chart.stacked(counted, start=NOON, step=timedelta(minutes=1), columns=10)
     total = sum(count for _, _, count in counted)
     assert drawn.total == total == sum(each.total for each in drawn.series)
     assert total == sum(sum(column.counts) for column in drawn.columns)

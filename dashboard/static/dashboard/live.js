@@ -2,15 +2,17 @@
 //
 // What refreshes is marked with `data-live` (its value: the applications it shows, empty for all). htmx fetches it
 // on the event `arrester:changed` and morphs it in place: what did not change is not touched, so that focus,
-// selection, scroll and opened details survive. Dialogs stand outside of these regions.
+// selection, scroll and opened details survive. Dialogs stand outside of these regions. All windows of a browser
+// share one stream (`stream.js`, in a shared worker): with one each, the seventh would wait for ever on HTTP/1.1.
 
 const GATHER_MS = 300;
 const POLL_MS = 5000;
 const SWITCH = "arrester-live";
 
 const body = document.body;
+const streamUrl = new URL("stream.js", import.meta.url);
 const moved = new Set();
-let source = null;
+let port = null;
 let position = body.dataset.position;
 let gathering = null;
 let connected = false;
@@ -39,27 +41,47 @@ function gather(application) {
   }, GATHER_MS);
 }
 
-function connect() {
-  disconnect();
-  source = new EventSource(`${body.dataset.liveUrl}?position=${encodeURIComponent(position)}`);
-  source.addEventListener("open", () => show(true));
-  source.addEventListener("error", () => show(false));
-  source.addEventListener("changed", (event) => {
-    position = event.lastEventId || position;
-    for (const name of event.data.split(" ")) gather(name);
-  });
+function heard({ data: said }) {
+  if (said.kind === "state") show(said.connected);
+  if (said.kind !== "changed") return;
+  position = said.position || position;
+  for (const name of said.names) gather(name);
 }
 
-function disconnect() {
-  source?.close();
-  source = null;
-  connected = false;
+function say(kind) {
+  port?.postMessage({ kind, position, url: new URL(body.dataset.liveUrl, location).href });
 }
 
-// A dropped connection is taken up again by the browser or, when it has given up, here; meanwhile we poll.
+// Where browsers have no shared workers (some phones) the page has a worker of its own: one stays visible there.
+function open() {
+  if (port) return;
+  if (window.SharedWorker) {
+    const worker = new SharedWorker(streamUrl, { name: "arrester-stream" });
+    worker.addEventListener("error", () => { port = null; show(false); });
+    port = worker.port;
+    port.start();
+  } else {
+    port = new Worker(streamUrl);
+  }
+  port.addEventListener("message", heard);
+}
+
+// Says that this page looks, and on which position it stands; whoever is behind is told to read again.
+function follow() {
+  if (active()) {
+    open();
+    say("look");
+  } else {
+    say("leave");
+    connected = false;
+  }
+  show(connected);
+}
+
 function poll() {
   if (!active()) return;
-  if (source?.readyState === EventSource.CLOSED) connect();
+  open();
+  say("look");
   if (!connected) refresh(new Set(["*"]));
   else for (const region of document.querySelectorAll("[data-poll]")) htmx.trigger(region, "arrester:changed");
 }
@@ -75,32 +97,26 @@ function show(isConnected) {
   }
 }
 
-function follow() {
-  if (active()) {
-    connect();
-    // What happened while nobody looked.
-    refresh(new Set(["*"]));
-  } else {
-    disconnect();
-  }
-  show(connected);
+function woken() {
+  follow();
+  // What happened while nobody looked.
+  if (active()) refresh(new Set(["*"]));
 }
 
 document.addEventListener("click", (event) => {
   if (!event.target.closest("[data-live-switch]")) return;
   localStorage.setItem(SWITCH, wanted() ? "off" : "on");
-  follow();
+  woken();
 });
-document.addEventListener("visibilitychange", follow);
+document.addEventListener("visibilitychange", woken);
 body.addEventListener("htmx:sendError", () => { reachable = false; show(connected); });
 body.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.xhr?.status > 0) { reachable = event.detail.xhr.status < 500; show(connected); }
 });
-window.addEventListener("pagehide", disconnect);
-window.addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
+window.addEventListener("pagehide", () => { say("leave"); connected = false; });
+window.addEventListener("pageshow", (event) => { if (event.persisted) woken(); });
 
 if (body.dataset.liveUrl) {
-  if (active()) connect();
-  show(false);
+  follow();
   setInterval(poll, POLL_MS);
 }

@@ -1,4 +1,4 @@
-// What a page does by itself: theme, dialogs, ticking times, copying, and what a refresh must not undo.
+// What a page does by itself: theme, dialogs, menus, copying, and what a refresh must not undo.
 
 const THEME = "arrester-theme";
 const root = document.documentElement;
@@ -30,35 +30,7 @@ function nextTheme() {
   showTheme();
 }
 
-// ── times ────────────────────────────────────────────────────────────────────────────────────
-
-// The same words as the server's `ago`.
-function ago(seconds) {
-  if (seconds < 0) return "just now";
-  const steps = [[60, 1, "s"], [3600, 60, "min"], [172800, 3600, "h"], [Infinity, 86400, "d"]];
-  const [, unit, name] = steps.find(([limit]) => seconds < limit);
-  return `${Math.floor(seconds / unit)} ${name} ago`;
-}
-
-function left(seconds) {
-  if (seconds <= 0) return "any moment now";
-  const minutes = Math.floor(seconds / 60);
-  return `in ${minutes}:${String(Math.floor(seconds % 60)).padStart(2, "0")} min`;
-}
-
-// The difference between the server's clock and this one, so that a wrong clock here tells no lies.
-const skew = Date.now() - Date.parse(document.body.dataset.now);
-
-function tick() {
-  const now = Date.now() - skew;
-  for (const time of document.querySelectorAll("time[data-ago], time[data-left]")) {
-    const seconds = (now - Date.parse(time.dateTime)) / 1000;
-    const text = "ago" in time.dataset ? ago(seconds) : left(-seconds);
-    if (time.textContent !== text) time.textContent = text;
-  }
-}
-
-// ── dialogs ──────────────────────────────────────────────────────────────────────────────────
+// ── dialogs and menus ────────────────────────────────────────────────────────────────────────
 
 const dialog = document.getElementById("dialog");
 
@@ -80,31 +52,59 @@ function checkForm(form) {
   form.querySelector("[type=submit]").disabled = !typed;
 }
 
-// Enter in a text field never fires an action.
+// Enter in a text field never fires an action; a menu closes on Escape.
 document.addEventListener("keydown", (event) => {
   const field = event.target;
-  if (event.key === "Enter" && field.matches("dialog input")) event.preventDefault();
+  if (event.key === "Enter" && field.matches("dialog input, dialog select")) event.preventDefault();
+  const menu = event.key === "Escape" && field.closest("details.menu[open]");
+  if (menu) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
 });
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+// ── what is chosen once and remembered: raw traces, the form of a record ────────────────────────
+
+const CHOICE = "arrester-choice-";
+
+function showChoices() {
+  for (const group of document.querySelectorAll("[data-choice]")) {
+    const buttons = [...group.querySelectorAll("[data-choose]")];
+    const remembered = localStorage.getItem(CHOICE + group.dataset.choice);
+    const chosen = buttons.find((button) => button.dataset.choose === remembered) ?? buttons[0];
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button === chosen));
+    for (const form of group.querySelectorAll("[data-form-of]")) form.hidden = form.dataset.formOf !== chosen?.dataset.choose;
+  }
+}
 
 // ── clicks ───────────────────────────────────────────────────────────────────────────────────
 
 document.addEventListener("click", async (event) => {
-  const target = event.target.closest("[data-theme-switch], [data-close], [data-copy], [data-dismiss]");
+  const target = event.target.closest("[data-theme-switch], [data-close], [data-copy], [data-dismiss], [data-choose]");
   if (!target) return;
   if (target.matches("[data-theme-switch]")) nextTheme();
-  if (target.matches("[data-close]")) dialog.close();
+  if (target.matches("[data-close]")) target.closest("dialog").close();
   if (target.matches("[data-dismiss]")) target.closest(".notice").remove();
   if (target.matches("[data-copy]")) await copy(target);
+  if (target.matches("[data-choose]")) {
+    localStorage.setItem(CHOICE + target.closest("[data-choice]").dataset.choice, target.dataset.choose);
+    showChoices();
+  }
 });
 
 async function copy(button) {
-  const text = document.getElementById(button.dataset.copy).textContent;
+  const source = document.getElementById(button.dataset.copy);
   try {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(source.dataset.text ?? source.textContent);
     said(button, "Copied");
   } catch {
     // Clipboards need https or localhost: select it instead, the rest is Ctrl-C.
-    getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+    getSelection().selectAllChildren(source);
     said(button, "Selected");
   }
 }
@@ -118,13 +118,12 @@ function said(button, word) {
 // ── what a refresh must not undo ─────────────────────────────────────────────────────────────
 
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-  !(name === "open" && node.matches("details"));
+  !(name === "open" && node.matches("details")) && !(name === "hidden" && node.matches("[data-form-of]"));
 // What somebody is typing.
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
   !(node.nodeType === Node.ELEMENT_NODE && node.matches("form.filters"));
 
 document.querySelector(".sections [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
-document.body.addEventListener("htmx:afterSettle", tick);
+document.body.addEventListener("htmx:afterSwap", showChoices);
+showChoices();
 showTheme();
-tick();
-setInterval(tick, 1000);

@@ -1,0 +1,81 @@
+"""The task grid of an application: a cell per task, page by page where there are many."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from controlplane import queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.states import TaskStatus
+from controlplane.queries import Pipeline
+
+#: Cells of one pipeline on one page, and from how many on they are small.
+CELLS, DENSE_FROM = 400, 48
+#: Pages that can be asked for: far more than any pipeline's tasks need.
+MOST_PAGES = 100_000
+
+
+class Part(NamedTuple):
+    """A pipeline, and which of its tasks are shown."""
+
+    pipeline: Pipeline
+    #: How many tasks have a row.
+    total: int
+    first: int
+    last: int
+    newer: int | None
+    older: int | None
+
+    @property
+    def dense(self) -> bool:
+        """Whether cells have only room for a letter."""
+        return self.total > DENSE_FROM
+
+    @property
+    def partly(self) -> bool:
+        """Whether there are more tasks than are shown."""
+        return self.newer is not None or self.older is not None
+
+
+class Asked(NamedTuple):
+    """What the URL asks the grid for."""
+
+    pipeline: str
+    key: str
+    page: int
+
+
+def asked(pipeline: str, key: str, page: str) -> Asked:
+    """Return what the URL's texts ask for; raise InvalidValue."""
+    if not page:
+        return Asked(pipeline, key, 1)
+    if not page.isdecimal() or len(page) > 6 or not 1 <= int(page) <= MOST_PAGES:
+        raise InvalidValue("page", page, f"a whole number from 1 to {MOST_PAGES}")
+    return Asked(pipeline, key, int(page))
+
+
+def parts(application: str, wanted: Asked) -> list[Part]:
+    """Return the pipelines of an application with the tasks of the page that is asked for."""
+    found = queries.pipelines(
+        application,
+        only=wanted.pipeline or None,
+        key=wanted.key,
+        offset=(wanted.page - 1) * CELLS,
+        limit=CELLS,
+    )
+    return [_part(each, wanted) for each in found]
+
+
+def _part(pipeline: Pipeline, wanted: Asked) -> Part:
+    total = sum(pipeline.counts[status] for status in TaskStatus)
+    before = (wanted.page - 1) * CELLS
+    shown = len(pipeline.tasks)
+    more = shown == CELLS if wanted.key else before + shown < total
+    return Part(
+        pipeline=pipeline,
+        total=total,
+        first=before + 1,
+        last=before + shown,
+        newer=wanted.page - 1 if wanted.page > 1 else None,
+        older=wanted.page + 1 if more else None,
+    )

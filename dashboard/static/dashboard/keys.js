@@ -1,0 +1,73 @@
+// One-key shortcuts. None of them acts: they move, open, or put the focus on the button that does.
+
+const SWITCH = "arrester-keys";
+const GO_MS = 1500;
+let going = 0;
+
+const on = () => localStorage.getItem(SWITCH) !== "off";
+const busy = (target) => target.closest?.("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
+const links = () => [...document.querySelectorAll("[data-rows] > [id] a.row-link, [data-rows] > [id] > a.cell")]
+  .filter((link) => link.offsetParent);
+
+function move(step) {
+  const all = links();
+  const at = all.findIndex((link) => link.closest("[id]").contains(document.activeElement));
+  const next = all[at === -1 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1)];
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+// What asks in a dialog before it does anything may be pressed; all else is only focused.
+function reach(key) {
+  const target = document.querySelector(`[data-key="${key}"]:not(:disabled)`);
+  if (!target) return false;
+  target.focus();
+  if (target.getAttribute("hx-target") === "#dialog" || target.matches("a")) target.click();
+  return true;
+}
+
+function tickRow() {
+  document.activeElement?.closest("[data-rows] > [id]")?.querySelector("input[type=checkbox]")?.click();
+}
+
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: tickRow,
+  "/": () => document.querySelector("form.filters input[type=search]")?.focus(),
+  "[": () => document.querySelector("a[rel=prev]")?.click(),
+  "]": () => document.querySelector("a[rel=next]")?.click(),
+  ".": () => document.querySelector("[data-live-switch]")?.click(),
+  "?": () => document.getElementById("keys")?.showModal(),
+  g: () => { going = Date.now(); },
+};
+
+document.addEventListener("keydown", (event) => {
+  const { key, target } = event;
+  if (event.ctrlKey || event.metaKey || event.altKey || busy(target)) return;
+  if (key !== "?" && !on()) return;
+  const goes = Date.now() - going < GO_MS;
+  going = 0;
+  if (goes) {
+    const link = document.querySelector(`[data-go="${CSS.escape(key)}"]`);
+    if (link) { event.preventDefault(); location.assign(link.href); }
+  } else if (Object.hasOwn(KEYS, key)) {
+    event.preventDefault();
+    KEYS[key]();
+  } else if (["r", "e", "m"].includes(key) && reach(key)) {
+    event.preventDefault();
+  }
+});
+
+function showSwitch() {
+  const box = document.querySelector("[data-keys-switch]");
+  if (box) box.checked = on();
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-keys-switch]")) localStorage.setItem(SWITCH, event.target.checked ? "on" : "off");
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-keys]")) document.getElementById("keys").showModal();
+});
+showSwitch();

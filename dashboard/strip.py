@@ -1,0 +1,95 @@
+"""A task's states over time, as one strip that a template draws as SVG, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from controlplane.domain.events import (
+    EventData,
+    StoredEvent,
+    TaskDied,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+)
+from controlplane.domain.states import TaskStatus
+
+#: What is shown at least, so that a pause of a second ago is no strip of one colour.
+LEAST = timedelta(hours=1)
+
+
+class Part(NamedTuple):
+    """A stretch in one state; `sequence` is of the event that began it, 0 where none is known."""
+
+    status: TaskStatus
+    begin: datetime
+    end: datetime
+    sequence: int
+    x: float
+    width: float
+
+
+class Strip(NamedTuple):
+    """The parts on a width of 100, oldest first."""
+
+    parts: list[Part]
+    start: datetime
+    end: datetime
+
+
+def strip(turns: Sequence[StoredEvent], *, now: datetime) -> Strip | None:
+    """Return the strip of what changed a task's state, newest first; None where nothing did."""
+    found = _changes(turns)
+    if not found:
+        return None
+    start = min(found[0][0], now - LEAST)
+    whole = (now - start) / timedelta(seconds=1)
+    moments = [(start, TaskStatus.RUNNING, 0), *found]
+    ends = [*(begin for begin, _, _ in found), now]
+    return Strip(
+        parts=[
+            Part(
+                status=status,
+                begin=begin,
+                end=end,
+                sequence=sequence,
+                x=round(100 * (begin - start).total_seconds() / whole, 2),
+                # What lasted a moment only is to be seen, too.
+                width=round(max(0.4, 100 * (end - begin).total_seconds() / whole), 2),
+            )
+            for (begin, status, sequence), end in zip(moments, ends, strict=True)
+            if end > begin
+        ],
+        start=start,
+        end=now,
+    )
+
+
+def _changes(turns: Sequence[StoredEvent]) -> list[tuple[datetime, TaskStatus, int]]:
+    """Return when which state began by which event, oldest first; an older run changes none."""
+    found: list[tuple[datetime, TaskStatus, int]] = []
+    newest = 0
+    for stored in reversed(turns):
+        run, status = stored.event.run, _status(stored.event.data)
+        if run is None or status is None or run.epoch < newest:
+            continue
+        newest = run.epoch
+        if not found or found[-1][1] is not status:
+            # Times are the agent's: a clock set back would give stretches of less than nothing.
+            at = max(stored.event.occurred_at, found[-1][0]) if found else stored.event.occurred_at
+            found.append((at, status, stored.sequence))
+    return found
+
+
+def _status(data: EventData) -> TaskStatus | None:
+    match data:
+        case TaskPaused():
+            return TaskStatus.PAUSED
+        case TaskDied():
+            return TaskStatus.DEAD
+        case TaskResumed() | TaskRestarted():
+            return TaskStatus.RUNNING
+        case _:
+            return None

@@ -1,0 +1,219 @@
+"""Ways of working in a real browser: ten windows, waiting rows, keys, zones, what is remembered."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.db import connection
+from django.urls import reverse
+from playwright.sync_api import Browser, Page, expect
+
+from controlplane import queries
+from tests.dashboard.browser import expect_no_reload, log_in, open_live, window
+from tests.dashboard.story import NA, TYPO, Story, failure
+
+pytestmark = pytest.mark.e2e
+
+
+def test_ten_windows_are_live_on_one_stream(browser: Browser, server: str, story: Story) -> None:
+    context = browser.new_context(base_url=server)
+    pages = [context.new_page() for _ in range(10)]
+    log_in(pages[0], "ana")
+    for page in pages:
+        open_live(page, "/")
+    story.pauses("JFK")
+    for page in pages:
+        expect(page.locator("#needs .state")).to_have_text("PAUSED")
+        expect_no_reload(page)
+    # The one that opened the stream goes; the others stay live.
+    pages[0].close()
+    story.pauses("LGA")
+    for page in pages[1:]:
+        expect(page.locator("#needs").get_by_text("delays_LGA")).to_be_visible()
+    context.close()
+
+
+def test_without_shared_workers_a_page_is_live_by_itself(
+    browser: Browser, server: str, story: Story
+) -> None:
+    context = browser.new_context(base_url=server)
+    context.add_init_script("delete window.SharedWorker")
+    page = context.new_page()
+    log_in(page, "ana")
+    open_live(page, "/")
+    story.pauses("JFK")
+    expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible()
+    context.close()
+
+
+def test_new_rows_wait_behind_a_pill(page: Page, story: Story) -> None:
+    story.pauses("JFK")
+    open_live(page, "/tasks")
+    expect(page.locator("#tasks > tr")).to_have_count(1)
+    story.pauses("LGA")
+    story.pauses("SEA", held=7)
+    story.pauses("JFK", held=99)
+    pill = page.get_by_role("button", name="2 new")
+    expect(pill).to_be_visible()
+    expect(page.locator("#tasks > tr")).to_have_count(1)
+    # What a row says does not wait.
+    expect(page.locator("#tasks > tr").first).to_contain_text("99")
+    pill.click()
+    expect(page.locator("#tasks > tr")).to_have_count(3)
+    expect(pill).to_be_hidden()
+    expect_no_reload(page)
+
+
+def test_nothing_moves_under_the_pointer(page: Page, story: Story) -> None:
+    task = story.pauses("JFK")
+    open_live(page, "/")
+    row = page.locator("#needs > li").first
+    row.hover()
+    before = row.bounding_box()
+    story.pauses("LGA", cause=failure("produce", "app.Full", "no room"))
+    story.resumes("JFK", story.command(task))
+    expect(page.get_by_role("button", name="2 new")).to_be_visible()
+    expect(row).to_have_class("gone")
+    assert row.bounding_box() == before
+    page.mouse.move(5, 5)
+    expect(page.locator("#needs > li")).to_have_count(1)
+    expect(page.locator("#needs")).to_contain_text("delays_LGA")
+
+
+def test_opened_folds_and_the_scroll_survive_a_refresh(page: Page, story: Story) -> None:
+    task = story.pauses("JFK", held=5)
+    open_live(page, reverse("task", args=[task.digest]))
+    page.get_by_text("1 frame of the platform").click()
+    page.evaluate("scrollTo(0, 300)")
+    story.pauses("JFK", held=77)
+    expect(page.locator(".facts b").first).to_have_text("77")
+    expect(page.locator("#fold-2").get_by_text("in guarded")).to_be_visible()
+    assert page.evaluate("scrollY") == 300
+    expect_no_reload(page)
+
+
+def test_keys_move_open_and_go_but_never_act(page: Page, story: Story) -> None:
+    task = story.pauses("JFK")
+    story.pauses("LGA", cause=failure("produce", "app.Full", "no room"))
+    open_live(page, "/")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    expect(page.locator("#needs > li").first.locator("a")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{reverse('task', args=[task.digest])}")
+    open_live(page, page.url)
+    page.keyboard.press("r")
+    expect(page.locator("#resume")).to_be_focused()
+    for key in "jkxrem[]/":
+        page.keyboard.press(key)
+    assert queries.commands().rows == ()
+    page.keyboard.press(".")
+    expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "off")
+    page.keyboard.press(".")
+    page.keyboard.press("g")
+    page.keyboard.press("e")
+    page.wait_for_url("**/errors")
+    page.keyboard.press("/")
+    page.keyboard.type("gjk?")
+    expect(page.get_by_role("searchbox").first).to_have_value("gjk?")
+    page.get_by_role("searchbox").first.blur()
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keyboard")
+    expect(keys).to_be_visible()
+    keys.get_by_label("Keys work on this browser").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.wait_for_timeout(300)
+    assert page.url.endswith("/errors")
+
+
+def test_times_are_in_utc_or_in_the_zone_of_the_browser(
+    browser: Browser, server: str, story: Story
+) -> None:
+    story.pauses("JFK")
+    context = browser.new_context(base_url=server, timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    log_in(page, "ana")
+    page.goto(reverse("task", args=[story.task("JFK").digest]))
+    clock = page.locator("#events time").first
+    utc = clock.text_content()
+    page.locator("[data-zone-switch]").click()
+    expect(page.locator(".foot")).to_contain_text("UTC+05:30")
+    assert clock.text_content() != utc
+    page.reload()
+    expect(clock).not_to_have_text(utc or "")
+    clock.hover()
+    expect(clock).to_have_attribute("title", re.compile(r"UTC\+05:30$"))
+    page.locator("[data-zone-switch]").click()
+    expect(clock).to_have_text(utc or "")
+    context.close()
+
+
+def test_the_form_of_a_trace_and_of_a_record_is_remembered(page: Page, story: Story) -> None:
+    task = story.pauses("JFK")
+    url = reverse("task", args=[task.digest])
+    open_live(page, url)
+    expect(page.locator("#trace")).to_be_hidden()
+    page.locator("[data-choice=trace]").get_by_role("button", name="Raw").click()
+    page.get_by_role("button", name="Hex").click()
+    expect(page.locator("#trace")).to_be_visible()
+    story.pauses("JFK", held=12)
+    expect(page.locator(".facts b").first).to_have_text("12")
+    expect(page.locator("#trace")).to_be_visible()
+    page.goto(reverse("error", args=["flights", TYPO.fingerprint]))
+    expect(page.locator("#trace")).to_be_visible()
+    expect(page.get_by_text("00000000").first).to_be_visible()
+
+
+def test_a_hidden_window_lets_go_of_the_stream_and_catches_up(page: Page, story: Story) -> None:
+    open_live(page, "/")
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    page.evaluate(hide % "true" + "document.dispatchEvent(new Event('visibilitychange'))")
+    # At once where a browser says that a page has gone; else its silence has to be waited for.
+    for _ in range(300):
+        if not listening():
+            break
+        page.wait_for_timeout(100)
+    assert not listening()
+    story.skips("EWR", 3)
+    story.pauses("JFK")
+    page.wait_for_timeout(700)
+    expect(page.get_by_text("Nothing needs attention")).to_be_visible()
+    page.evaluate(hide % "false" + "document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible()
+    expect_no_reload(page)
+
+
+def listening() -> int:
+    """Return how many connections listen for a web process."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+        )
+        return int(cursor.fetchone()[0])
+
+
+def test_printed_pages_have_the_tables_behind_the_pictures(page: Page, story: Story) -> None:
+    story.skips("EWR", 12)
+    page.goto(reverse("error", args=["flights", NA.fingerprint]))
+    table = page.get_by_role("columnheader", name="From (UTC)")
+    expect(table).to_be_hidden()
+    page.emulate_media(media="print")
+    expect(table).to_be_visible()
+
+
+def test_everybody_sees_each_page_without_a_word_on_the_console(
+    browser: Browser, server: str, story: Story
+) -> None:
+    task = story.pauses("JFK").digest
+    urls = ("/", "/applications", "/applications/flights", "/tasks", f"/tasks/{task}", "/errors")
+    for name in ("ana", "ben"):
+        with window(browser, server, name) as page:
+            for url in urls:
+                response = page.goto(url)
+                assert response is not None and response.status == 200
+                assert len(response.body()) < 250_000
