@@ -37,6 +37,7 @@ VARIABLES = {
     "ARRESTER_SECRET_KEY": "only for tests, and long enough to be accepted",
     "ARRESTER_APP_PASSWORD": "app-secret",
     "ARRESTER_OWNER_PASSWORD": "owner-secret",
+    "ARRESTER_ADMIN_PASSWORD": "admin-secret",
     "ARRESTER_OPERATOR_PASSWORD": "operator-secret",
     "ARRESTER_VIEWER_PASSWORD": "viewer-secret",
     "POSTGRES_PASSWORD": "postgres-secret",

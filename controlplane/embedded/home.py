@@ -25,7 +25,7 @@ SHARED_ROOT = Path("/var/lib/arrester")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Made at the first start and kept; `operator` and `viewer` are the first users' passwords."""
+    """Made at the first start and kept; the last three are the first users' passwords."""
 
     postgres: str = ""
     owner: str = ""
@@ -34,6 +34,7 @@ class Credentials:
     secret_key: str = ""
     operator: str = ""
     viewer: str = ""
+    admin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +127,13 @@ class Home:
             ) from error
 
     def make_credentials(self) -> Credentials:
-        """Return the credentials, made now if this is the first start."""
-        if self.credentials_file.exists():
-            return self.known_credentials()
-        made = Credentials(**{name: secrets.token_urlsafe(24) for name in asdict(Credentials())})
+        """Return the credentials; what an earlier version did not know is made now."""
+        known = asdict(self.known_credentials())
+        if self.credentials_file.exists() and all(known.values()):
+            return Credentials(**known)
+        made = Credentials(
+            **{name: value or secrets.token_urlsafe(24) for name, value in known.items()}
+        )
         draft = self.credentials_file.with_suffix(".new")
         draft.unlink(missing_ok=True)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -1,4 +1,4 @@
-"""Make the groups and the first two users, once."""
+"""Make the groups and the first three users, once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
 
-USERS = ("operator", "viewer")
+USERS = ("admin", "operator", "viewer")
 
 
 def password_variable(user: str) -> str:
@@ -17,7 +17,7 @@ def password_variable(user: str) -> str:
 
 
 class Command(BaseCommand):
-    help = "Make the groups and users operator and viewer, if they are not there yet."
+    help = "Make the groups and users admin, operator and viewer, if they are not there yet."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         for name in USERS:

@@ -132,7 +132,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"\n    http://127.0.0.1:{environment.port}\n"
             f"    user operator, password {servers.credentials.operator}\n"
-            f"    (read only: user viewer; passwords of the first start are in"
+            f"    (users viewer and admin too; passwords of the first start are in"
             f" {servers.home.credentials_file})\n\n"
         )
         self.stdout.flush()
