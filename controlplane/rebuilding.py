@@ -145,13 +145,19 @@ def _catch_up(application: str, found: Derivation, *, progress: Progress) -> Sna
     return snapshots
 
 
-@transaction.atomic
 def differences(application: str, *, progress: Progress = silent) -> list[str]:
-    """Return how the live rows differ from what the log gives; empty when they are equal."""
-    stream = store.lock(application)
-    derived = derive(application, until=stream.sequence, progress=progress).rows()
-    found = live(application)
-    return [line for model in VIEWS for line in _compare(model, derived[model], found[model])]
+    """Return how the live rows differ from what the log gives; empty when they are equal.
+
+    Folds go on meanwhile, until the last few events.
+    """
+    with store.maintaining(application):
+        found = begin(application)
+        _catch_up(application, found, progress=progress)
+        with transaction.atomic():
+            store.lock(application)
+            found.fold(store.read(application, after=found.position), progress=progress)
+            derived, shown = found.rows(), live(application)
+    return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
 
 
 def _compare(model: type[fields.Model], derived: list[Row], found: list[Row]) -> Iterator[str]:

@@ -66,6 +66,9 @@ def test_folds_go_on_while_views_are_rebuilt(
     monkeypatch.setattr(rebuilding, "NEAR", 2)
     monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 3)
     models.Task.objects.update(failed=999)
+    models.HourCount.objects.create(
+        application=APPLICATION, hour=histories.NOON, fingerprint="never", count=1, sequence=1
+    )
     save, folded = shadow.save, 0
 
     def save_while_more_comes(application: str, found: rebuilding.Derived) -> None:
