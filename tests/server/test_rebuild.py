@@ -88,6 +88,25 @@ def test_folds_go_on_while_views_are_rebuilt(
     assert [store.nearest(APPLICATION, position) for position in (3, 8, 14)] == [3, 6, 9]
 
 
+def test_a_rebuild_that_dies_leaves_the_live_views(
+    before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(application: str, snapshots: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rebuilding, "NEAR", 2)
+    with monkeypatch.context() as patch:
+        # The last step before the commit.
+        patch.setattr(store, "replace_snapshots", die)
+        with pytest.raises(KeyboardInterrupt):
+            rebuilding.rebuild(APPLICATION)
+    assert models.ShadowRow.objects.exists()
+    assert rebuilding.live(APPLICATION) == before
+    rebuilding.rebuild(APPLICATION)
+    assert rebuilding.live(APPLICATION) == before
+    assert not models.ShadowRow.objects.exists()
+
+
 def test_views_are_rebuilt_while_workers_fold(redis: Redis, before: rebuilding.Derived) -> None:
     done = threading.Event()
 

@@ -148,6 +148,24 @@ def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.
     assert retain().bases == {APPLICATION: 25}
 
 
+def test_what_dies_between_the_base_and_the_drop_is_done_by_the_next_run(
+    forty_days: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(before: date, *, batches_before: date) -> store.Dropped:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "drop_days", die)
+        with pytest.raises(KeyboardInterrupt):
+            retain()
+    assert len(streams.log()) == 85
+    assert rebuilding.differences(APPLICATION) == []
+    done = retain()
+    assert (done.bases, done.dropped.partitions) == ({}, 28)
+    assert rebuilding.live(APPLICATION) == forty_days
+    assert rebuilding.differences(APPLICATION) == []
+
+
 def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
     store.ensure_partitions((NOW - timedelta(days=40)).date(), days=40)
     for age in (1, 390, 401, 500):
