@@ -7,7 +7,7 @@ PostgreSQL and Redis, templates. What the network and the browser take is theirs
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import quantiles
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ import psycopg
 from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from msgspec.structs import replace
 
@@ -25,6 +24,7 @@ from controlplane import embedded, models, queries, rows
 from controlplane.domain.states import TaskState
 from controlplane.queries import GroupFilter, TaskFilter
 
+Execute = Callable[[str, Any, bool, Any], Any]
 GOAL_MS = 100
 #: One of so many tasks stands still.
 STANDS = 100
@@ -37,6 +37,8 @@ class Figure(NamedTuple):
     name: str
     p95_ms: float
     median_ms: float
+    #: Of it, what this process computed; the rest is PostgreSQL, Redis and waiting for a core.
+    own_ms: float
     statements: int
     kilobytes: float
 
@@ -113,36 +115,51 @@ def pages(wide: str, other: str) -> dict[str, str]:
         "errors": reverse("errors"),
         "error": reverse("error", args=[group.application, group.fingerprint]),
         "commands": reverse("commands"),
+        "dead letters": reverse("dead-letters"),
+        "held": reverse("held"),
+        "instances": reverse("instances"),
+        "audit": reverse("audit"),
         "quarantine": reverse("quarantine"),
     }
 
 
 def _measured(client: Client, name: str, url: str, requests: int) -> Figure:
-    with CaptureQueriesContext(connection) as asked:
+    statements: list[str] = []
+
+    def count(execute: Execute, sql: str, parameters: Any, many: bool, context: Any) -> Any:
+        statements.append(sql)
+        return execute(sql, parameters, many, context)
+
+    with connection.execute_wrapper(count):
         first = client.get(url)
     assert first.status_code == 200, (name, first.status_code)
-    took = sorted(_milliseconds(client, url) for _ in range(requests))
+    took = sorted(_timed(client, url) for _ in range(requests))
+    own = sorted(cpu for _, cpu in took)
     return Figure(
         name=name,
-        p95_ms=quantiles(took, n=20)[-1],
-        median_ms=took[len(took) // 2],
-        statements=len(asked),
+        p95_ms=quantiles([each for each, _ in took], n=20)[-1],
+        median_ms=took[len(took) // 2][0],
+        own_ms=own[len(own) // 2],
+        statements=len(statements),
         kilobytes=len(first.content) / 1000,
     )
 
 
-def _milliseconds(client: Client, url: str) -> float:
-    begin = time.perf_counter()
+def _timed(client: Client, url: str) -> tuple[float, float]:
+    begin, own = time.perf_counter(), time.thread_time()
     client.get(url)
-    return (time.perf_counter() - begin) * 1000
+    return (time.perf_counter() - begin) * 1000, (time.thread_time() - own) * 1000
 
 
 def table(found: Sequence[Figure]) -> str:
     """Return the figures as a table in Markdown."""
     lines = [
-        f"| {each.name} | {each.p95_ms:.0f} | {each.median_ms:.0f} | {each.statements} |"
-        f" {each.kilobytes:.0f} |"
+        f"| {each.name} | {each.p95_ms:.0f} | {each.median_ms:.0f} | {each.own_ms:.0f} |"
+        f" {each.statements} | {each.kilobytes:.0f} |"
         for each in found
     ]
-    head = f"| page | p95, ms (goal: ≤ {GOAL_MS}) | median, ms | SQL statements | KB of HTML |"
-    return "\n".join([head, "|---|---:|---:|---:|---:|", *lines])
+    head = (
+        f"| page | p95, ms (goal: ≤ {GOAL_MS}) | median, ms | own CPU, ms | SQL statements |"
+        " KB of HTML |"
+    )
+    return "\n".join([head, "|---|---:|---:|---:|---:|---:|", *lines])

@@ -24,7 +24,7 @@ STEPS = (
     (12 * HOUR, "12 hours"),
     (timedelta(days=1), "day"),
     (timedelta(days=7), "week"),
-    (timedelta(days=70), "10 weeks"),
+    (timedelta(days=28), "4 weeks"),
 )
 MOST_COLUMNS = 72
 FIRST = "1h"

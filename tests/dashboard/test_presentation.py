@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.events import Body, CommandKind
+from controlplane.domain.events import (
+    Body,
+    CommandKind,
+    Event,
+    EventData,
+    RecordsHeld,
+    ResumeHow,
+    Run,
+    StoredEvent,
+    TaskDied,
+    TaskPaused,
+    TaskResumed,
+)
 from controlplane.domain.states import (
     ApplicationStatus,
     CommandStatus,
@@ -19,8 +32,10 @@ from controlplane.domain.states import (
     TaskStatus,
     ThreadStatus,
 )
-from dashboard import chart, record
+from dashboard import chart, rates, record
+from dashboard.strip import strip
 from dashboard.templatetags.arrester import ICONS, KIND_WORDS, LOOKS, relative, state
+from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CSS = Path("dashboard/static/dashboard/arrester.css")
@@ -67,6 +82,95 @@ def test_a_record_says_what_is_missing_and_why() -> None:
 @given(st.text())
 def test_a_trace_keeps_every_line(stack: str) -> None:
     assert [line.text for line in record.trace(stack)] == stack.splitlines()
+
+
+@given(st.text())
+def test_a_folded_trace_keeps_every_line_in_its_place(stack: str) -> None:
+    folded = record.folds(stack)
+    assert [line.text for fold in folded for line in fold.lines] == stack.splitlines()
+    assert all(before.own is not after.own for before, after in pairwise(folded))
+
+
+def test_a_users_frame_of_the_jvm_is_told_from_the_platforms() -> None:
+    stack = (
+        "java.lang.IllegalStateException: no room\n"
+        "\tat com.acme.Sink.send(Sink.scala:41)\n"
+        "\tat org.apache.spark.rdd.RDD.map(RDD.scala:1)\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "\t... 12 more"
+    )
+    own, platform = record.folds(stack)
+    assert [line.text.strip()[:11] for line in own.lines][1] == "at com.acme"
+    assert (platform.own, platform.frames) == (False, 3)
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=48))
+def test_a_sparkline_says_its_sum_and_stays_inside(values: list[int]) -> None:
+    drawn = chart.spark(values)
+    assert (drawn.total, drawn.most) == (sum(values), max(values, default=0))
+    heights = [float(each) for each in re.findall(r"v-([\d.e+-]+)", drawn.path)]
+    assert len(heights) == len(values)
+    assert all(0 < each <= chart.SPARK_HEIGHT for each in heights)
+
+
+CHANGES = st.sampled_from(
+    [
+        TaskPaused(task="JFK", position=1),
+        TaskDied(task="JFK", position=1, failure=TYPO),
+        TaskResumed(task="JFK", how=ResumeHow.RETRY),
+        RecordsHeld(task="JFK", held=1),
+    ]
+)
+
+
+@given(st.lists(st.tuples(CHANGES, st.integers(-600, 600), st.integers(1, 3)), max_size=20))
+def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
+    changes: list[tuple[EventData, int, int]],
+) -> None:
+    turns = [
+        StoredEvent(
+            application="flights",
+            sequence=number,
+            received_at=NOON,
+            batch=UUID(int=number),
+            event=Event(
+                # A clock that is set back, and a run that speaks late.
+                occurred_at=NOON + timedelta(minutes=number, seconds=seconds),
+                data=data,
+                run=Run(pipeline="delays", checkpoint="c", epoch=epoch),
+            ),
+        )
+        for number, (data, seconds, epoch) in enumerate(changes, start=1)
+    ]
+    drawn = strip(turns[::-1], now=NOON + timedelta(hours=2))
+    if drawn is None:
+        assert all(isinstance(data, RecordsHeld) for data, _, _ in changes)
+        return
+    assert drawn.parts[0].begin == drawn.start and drawn.parts[-1].end == drawn.end
+    for before, after in pairwise(drawn.parts):
+        assert before.end == after.begin
+    assert all(each.x >= 0 and each.x + each.width <= 100.5 for each in drawn.parts)
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns", "unit"),
+    [
+        ({}, 60, "minute"),
+        ({"range": "15m"}, 15, "minute"),
+        ({"range": "6h"}, 72, "5 minutes"),
+        ({"range": "24h"}, 24, "hour"),
+        ({"range": "7d"}, 56, "3 hours"),
+        ({"range": "30d"}, 60, "12 hours"),
+        ({"from": "2026-11-20T09:00", "to": "2026-11-20T11:00"}, 24, "5 minutes"),
+        ({"from": "2025-01-01T00:00", "to": "2026-11-20T11:00"}, 25, "4 weeks"),
+    ],
+)
+def test_a_chart_s_time_is_cut_into_few_whole_steps(
+    asked: dict[str, str], columns: int, unit: str
+) -> None:
+    span = rates.span(asked, now=NOON + timedelta(seconds=17))
+    assert (span.columns, span.unit) == (columns, unit)
+    assert span.start.timestamp() % span.step.total_seconds() == 0
 
 
 @given(st.binary(max_size=5000))

@@ -130,6 +130,19 @@ def test_keys_move_open_and_go_but_never_act(page: Page, story: Story) -> None:
     assert page.url.endswith("/errors")
 
 
+def test_keys_reach_the_buttons_of_an_error(page: Page, story: Story) -> None:
+    story.skips("EWR", 3)
+    open_live(page, reverse("error", args=["flights", NA.fingerprint]))
+    page.keyboard.press("e")
+    expect(page.locator("#resolve")).to_be_focused()
+    page.keyboard.press("m")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert queries.group("flights", NA.fingerprint).state.status == "UNRESOLVED"
+
+
 def test_times_are_in_utc_or_in_the_zone_of_the_browser(
     browser: Browser, server: str, story: Story
 ) -> None:
