@@ -147,7 +147,11 @@ def causes(*, now: datetime, limit: int, application: str | None = None) -> dict
     since, until = day(now)
     top = queries.top_causes(since=since, until=until, application=application, limit=limit)
     sparks = sparks_of_groups([each.group for each in top], now=now)
-    return {"causes": ranked((each.group, each.count) for each in top), "sparks": sparks}
+    return {
+        "causes": ranked((each.group, each.count) for each in top),
+        "sparks": sparks,
+        "quiet": queries.quiet_groups(application),
+    }
 
 
 def backlog(total: int, *, limit: int, application: str | None = None) -> dict[str, object]:

@@ -345,8 +345,12 @@ class Overview(Answer, frozen=True, kw_only=True):
     more_stops: int
     #: Pipelines of which two live checkpoints run.
     twins: tuple[ThreadState, ...]
-    #: The groups that failed last.
+    #: How many tasks stand by errors that somebody has muted: they are left out above.
+    muted_stops: int
+    #: The UNRESOLVED groups that failed last.
     groups: tuple[GroupState, ...]
+    #: How many groups are left out, by state.
+    quiet: dict[str, int]
     open_commands: tuple[CommandState, ...]
     failed_last_hour: int
     health: Health

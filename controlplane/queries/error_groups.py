@@ -209,7 +209,8 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
     return Paused(tasks=tuple(found), left=count - len(found))
 
 
-def quiet_groups() -> dict[GroupStatus, int]:
+def quiet_groups(application: str | None = None) -> dict[str, int]:
     """Return how many groups lists leave out by default, by state."""
-    counts = group_counts()
-    return {state: counts[state] for state in (GroupStatus.MUTED, GroupStatus.RESOLVED)}
+    counts = group_counts(GroupFilter(application=application))
+    quiet = (GroupStatus.MUTED.value, GroupStatus.RESOLVED.value)
+    return {state: counts[state] for state in quiet}

@@ -29,13 +29,19 @@ from controlplane.queries.answers import GroupFilter, Lag, Overview, Pipeline, S
 #: How much of each list the overview shows, and how many tasks of one cause stand apart in it.
 GLANCE, FEW = 20, 3
 # DEAD ones first, then those that have stood longest: what is left out can wait.
+#: Whether a task stands by an error that somebody has muted.
+_MUTED = """EXISTS (SELECT FROM error_group WHERE error_group.application = task.application
+    AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')"""
+_MUTED_STOPS = f"""
+SELECT count(*) FROM task WHERE {lines.OF_LINES} AND status <> 'RUNNING' AND {_MUTED}
+"""
 _STOPS = f"""
 WITH stopped AS (
     SELECT digest, status, since, held, count(*) OVER alike AS alike,
         sum(held) OVER alike AS together,
         row_number() OVER (PARTITION BY application, pipeline, status,
             coalesce(fingerprint, digest::text) ORDER BY since, digest) AS place
-    FROM task WHERE {lines.OF_LINES} AND status <> 'RUNNING'
+    FROM task WHERE {lines.OF_LINES} AND status <> 'RUNNING' AND NOT {_MUTED}
     WINDOW alike AS (PARTITION BY application, pipeline, status,
         coalesce(fingerprint, digest::text))
 )
@@ -71,7 +77,9 @@ def overview() -> Overview:
         stops=stops,
         more_stops=more,
         twins=lines.twins(known),
+        muted_stops=_muted_stops(known),
         groups=error_groups.groups(GroupFilter(state=GroupStatus.UNRESOLVED), limit=GLANCE).rows,
+        quiet=error_groups.quiet_groups(),
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
         failed_last_hour=sum(each.count for each in last_hour),
         health=operations.health(),
@@ -93,6 +101,13 @@ def _stops(known: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
         if digest.hex in tasks
     )
     return stops, max(0, found[0][-1] - GLANCE) if found else 0
+
+
+def _muted_stops(known: Sequence[ThreadState]) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(_MUTED_STOPS, lines.columns(lines.shown(known)))
+        (count,) = cursor.fetchone()
+    return int(count)
 
 
 def applications() -> tuple[Summary, ...]:

@@ -64,11 +64,14 @@ def failed_by_group(
 def top_causes(
     *, since: datetime, until: datetime, application: str | None = None, limit: int = 8
 ) -> tuple[Cause, ...]:
-    """Return the error groups with most failed records in the hours of [since, until)."""
+    """Return the UNRESOLVED groups with most failed records in the hours of [since, until)."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT application, fingerprint, sum(count) FROM hour_count"
             " WHERE hour >= %s AND hour < %s AND (%s::text IS NULL OR application = %s)"
+            " AND NOT EXISTS (SELECT FROM error_group AS quiet WHERE quiet.status <> 'UNRESOLVED'"
+            " AND quiet.application = hour_count.application"
+            " AND quiet.fingerprint = hour_count.fingerprint)"
             " GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %s",
             [since, until, application, application, cursors.bounded(limit)],
         )

@@ -7,6 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
+from controlplane.domain.ids import uuid7
 from controlplane.domain.states import TaskStatus, ThreadStatus
 from dashboard import buttons, listening, record
 from dashboard.history import as_json
@@ -99,6 +100,7 @@ def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, obje
         "expiry_minutes": listening.expiry_minutes(),
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
+        "note_id": uuid7(timezone.now()),
         "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
         "recent": turns[:RECENT],
         "strip": strip(turns, now=timezone.now()),

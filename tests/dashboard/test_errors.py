@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import uuid4
 
@@ -64,6 +64,48 @@ def test_the_list_leaves_out_what_is_resolved_and_says_so(flights: Story, viewer
     assert "ImplausibleDelay" in every and "SparkNumberFormatException" in every
     overview = text(viewer, reverse("overview"))
     assert "ImplausibleDelay" in overview
+
+
+def test_the_overview_leaves_out_what_is_muted_and_says_so(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK")
+    flights.pauses("LGA", cause=NA)
+    wish = GroupWish(
+        id=uuid4(),
+        act=GroupAct.MUTE,
+        fingerprint=TYPO.fingerprint,
+        actor="ana",
+        until=datetime.now(UTC) + timedelta(hours=1),
+    )
+    actions.act_on_group("flights", wish)
+    page = text(viewer, reverse("overview"))
+    assert "1 thing needs attention" in page and "delays_LGA" in page
+    assert "1 task that stands" in page and "1 muted" in page
+    assert "ImplausibleDelay" not in page
+    resolve(NA.fingerprint)
+    page = text(viewer, reverse("overview"))
+    assert "delays_LGA" in page and "1 resolved" in page and "No unresolved error" in page
+
+
+def test_a_note_on_a_task_stands_in_its_history(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    url = reverse("note-on-task", args=[task])
+    status, page = press(operator, url, text="asked the vendor")
+    assert status == 200 and "asked the vendor" in page
+    assert press(operator, url, text=" ")[0] == 400
+
+
+def test_all_paused_tasks_of_an_application_are_resumed(
+    flights: Story, operator: Client, viewer: Client
+) -> None:
+    tasks = [flights.pauses(key).digest for key in ("JFK", "LGA")]
+    url = reverse("application", args=["flights"])
+    assert "Resume paused tasks" in text(operator, url)
+    assert 'id="resume-many" disabled' in text(viewer, url)
+    form = {"task": tasks, "application": "flights"}
+    status, page = press(operator, reverse("resume-many"), **form)
+    assert status == 200 and "2 tasks were asked to resume." in page
+    asked = operator.get(f"{reverse('resume-many-dialog')}?application=flights").content.decode()
+    assert "Resume 0 tasks" in asked
 
 
 def test_groups_are_found_by_class_stage_message_and_time(flights: Story, viewer: Client) -> None:

@@ -119,9 +119,17 @@ function said(button, word) {
 
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(name === "open" && node.matches("details")) && !(name === "hidden" && node.matches("[data-form-of]"));
-// What somebody is typing.
+// What somebody is typing: filters, and a note until it is sent.
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
-  !(node.nodeType === Node.ELEMENT_NODE && node.matches("form.filters"));
+  !(node.nodeType === Node.ELEMENT_NODE && (node.matches("form.filters") || isBeingWritten(node)));
+const isBeingWritten = (node) =>
+  node.matches("form.note") && !("sent" in node.dataset) && node.querySelector("textarea").value !== "";
+document.body.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.target.matches("form.note")) event.target.dataset.sent = "";
+});
+document.body.addEventListener("htmx:afterRequest", (event) => {
+  if (event.target.matches?.("form.note") && !event.detail.successful) delete event.target.dataset.sent;
+});
 
 document.querySelector(".sections [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 document.body.addEventListener("htmx:afterSwap", showChoices);
