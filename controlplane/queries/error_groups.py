@@ -1,11 +1,13 @@
-"""Error groups: filtered, sorted and counted, with the last day of each, who did what, and whom
-they touch. Each is a fixed number of statements, however many groups are asked about."""
+"""Error groups: filtered, sorted and counted, with who did what and whom they touch.
+
+Each is a fixed number of statements, however many groups are asked about.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +25,6 @@ from controlplane.queries.answers import Affected, GroupFilter, Page, Paused
 #: The columns that a list is sorted by; with `-` before the name the greatest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")
 NEWEST = "-last_seen"
-HOUR = timedelta(hours=1)
 #: Of a group's newest failures, how many events are read to find the tasks that it touched.
 LOOKED_AT = 5000
 #: Looked for in the JSON text: a quote in a message is escaped, so no message can look like a key.
@@ -128,29 +129,6 @@ def stages(application: str | None = None) -> tuple[str, ...]:
             [application, application],
         )
         return tuple(stage for (stage,) in cursor.fetchall())
-
-
-def last_hours(
-    groups: Iterable[GroupState], *, until: datetime, hours: int = 24
-) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Return failed records of each group in each of the `hours` hours that end with `until`'s.
-
-    By (application, fingerprint); of an hour without a failure 0. One statement for all.
-    """
-    asked = [(each.application, each.fingerprint) for each in groups]
-    last = until.replace(minute=0, second=0, microsecond=0)
-    first = last - HOUR * (hours - 1)
-    found = {each: [0] * hours for each in asked}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT application, fingerprint, hour, count FROM hour_count"
-            " WHERE hour >= %s AND hour <= %s AND (application, fingerprint) IN"
-            " (SELECT * FROM unnest(%s::text[], %s::text[]))",
-            [first, last, [each[0] for each in asked], [each[1] for each in asked]],
-        )
-        for application, mark, hour, count in cursor.fetchall():
-            found[(application, mark)][(hour - first) // HOUR] += count
-    return {each: tuple(counts) for each, counts in found.items()}
 
 
 def group_history(

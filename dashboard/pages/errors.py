@@ -68,7 +68,7 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
         "groups": [
             (each, stopped.get((each.application, each.fingerprint), 0)) for each in groups.rows
         ],
-        "last_hours": queries.last_hours(groups.rows, until=now),
+        "sparks": rates.sparks_of_groups(groups.rows, now=now),
         "next": groups.next,
     }
     return page(request, who, place, context)
