@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 from uuid import uuid4
 
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
+from agents.callback import Callback, OnBatch
 from agents.checkpoint import (
     CheckpointUnusable,
     FileTaken,
@@ -18,9 +19,6 @@ from agents.checkpoint import (
     storage,
 )
 from agents.pipeline import Pipeline, Trigger
-
-#: What Spark calls with each micro-batch and its number.
-OnBatch = Callable[[DataFrame, int], None]
 
 #: Beside the checkpoint of a static source: what Spark keeps for a streaming one.
 BATCH_FOLDER = "arrester/batch"
@@ -70,11 +68,47 @@ def start_query(
     """Start what calls `on_batch`."""
     if not pipeline.source.isStreaming:
         return StaticQuery(pipeline.source, progress, on_batch)
-    writer = pipeline.source.writeStream.foreachBatch(on_batch)
+    callback = Callback(on_batch)
+    writer = pipeline.source.writeStream.foreachBatch(callback)
     writer = writer.option("checkpointLocation", checkpoint)
     if trigger:
         writer = writer.trigger(**trigger)
-    return writer.start()
+    try:
+        return StreamQuery(writer.start(), callback)
+    except BaseException:
+        callback.let_go()
+        raise
+
+
+class StreamQuery:
+    """Spark's streaming query; stopped, it leaves nothing behind."""
+
+    def __init__(self, query: StreamingQuery, callback: Callback) -> None:
+        self._query = query
+        self._callback = callback
+
+    @property
+    def id(self) -> str:
+        """The id of its checkpoint."""
+        return str(self._query.id)
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it runs."""
+        return self._query.isActive
+
+    def awaitTermination(self) -> object:
+        """Wait for its end."""
+        return self._query.awaitTermination()
+
+    def exception(self) -> BaseException | None:
+        """What it died of."""
+        return self._query.exception()
+
+    def stop(self) -> None:
+        """Stop it, and wait until the micro-batch at work is over."""
+        self._query.stop()
+        self._callback.let_go()
 
 
 class StaticQuery:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from agents import Agent, Ending, Response, UncaughtAnswer
 from agents.handlers import ErrorContext, Record, RecordError
@@ -70,6 +72,25 @@ def test_a_replaced_thread_loses_nothing_and_leaves_paused_tasks_alone(bench: Be
         assert states == {"a": TaskStatus.PAUSED, "b": TaskStatus.RUNNING}
         assert agent.await_termination(0.3) is None
     assert bench.positions("a") == []
+
+
+def test_runs_that_follow_one_another_leave_nothing_behind(bench: Bench) -> None:
+    def left() -> tuple[int, int]:
+        gateway: Any = SparkContext._gateway
+        serving = [
+            thread
+            for thread in threading.enumerate()
+            if "ClientServerConnection" in str(getattr(thread, "_target", None))
+        ]
+        return len(gateway.gateway_property.pool.dict), len(serving)
+
+    before = left()
+    for number in range(3):
+        bench.add(("a", number, "x"))
+        bench.start(bench.checking(lambda row: row))
+        bench.wait_for_input()
+        bench.stop()
+    wait_until(lambda: left()[0] == before[0] and left()[1] <= before[1] + 1)
 
 
 def test_default_raises_what_the_thread_died_of(bench: Bench) -> None:

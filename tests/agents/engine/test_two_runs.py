@@ -91,4 +91,4 @@ def test_what_was_answered_is_known_while_a_micro_batch_is_at_work(bench: Bench)
 
 def test_the_checkpoint_id_is_the_one_that_spark_has(bench: Bench) -> None:
     thread = bench.start(bench.checking(lambda row: row))
-    assert thread.checkpoint_id == str(thread._query.id)  # type: ignore[attr-defined]  # Spark's
+    assert thread.checkpoint_id == str(thread._query.id)  # type: ignore[attr-defined]  # Spark's query has one
