@@ -47,8 +47,7 @@ bench: $(STAMP)  ## measure, and print the ratios
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m benchmarks $(ARGS)
 
 screenshots: $(STAMP)  ## make the pictures in docs/screenshots again
-	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
-		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) scripts/screenshots.py
+	@chromium=$$(scripts/chromium) && CHROMIUM=$$chromium exec $(PY) -m scripts.screenshots
 
 requirements: $(STAMP)  ## pin and hash the dependencies of pyproject.toml again
 	@UV=.venv/bin/uv scripts/requirements

@@ -1,135 +1,182 @@
-"""Make the pictures in docs/screenshots from the running product and its demo pipeline.
+"""Make the pictures in docs/screenshots: real servers, a web process, and a story that is told.
 
-It starts everything in a temporary folder, waits for the first PAUSED task, acts as an operator
-would, and photographs what is there.
+Nothing of Spark runs, so that the pictures are made in a minute and show the same each time.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
+from typing import Literal
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
+
+from tests import services
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PICTURES = REPOSITORY / "docs" / "screenshots"
 DESKTOP, PHONE = (1280, 800), (360, 740)
-PATIENCE_MS = 300_000
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+PATIENCE_MS = 60_000
+AIRPORTS = ("JFK", "LGA", "EWR", "BOS", "SFO", "SEA", "LAX", "ORD")
+#: Pages that are photographed as they are.
+LISTS = (
+    "applications",
+    "tasks",
+    "commands",
+    "dead-letters",
+    "held",
+    "instances",
+    "audit",
+    "quarantine",
+    "settings",
+)
 
 
 def main() -> None:
-    """Run the product, take the pictures, stop it."""
+    """Run servers and a web process, tell the story, take the pictures, stop everything."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=PATIENCE_MS)
-    # Under /tmp itself: the account that PostgreSQL runs under has to get there.
-    with tempfile.TemporaryDirectory(prefix="arrester-pictures-", dir="/tmp") as folder:
-        Path(folder).chmod(0o711)
-        home = Path(folder) / "home"
-        with product(home) as url, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=os.environ.get("CHROMIUM") or None, args=QUIET
-            )
-            password = json.loads((home / "credentials.json").read_text())["operator"]
-            story(browser, url, password)
-            browser.close()
+    with servers():
+        import django
+
+        django.setup()
+        from tests.dashboard.browser import chromium, web
+
+        task = story()
+        with chromium() as browser, web() as url:
+            photographs(browser, url, task)
 
 
 @contextmanager
-def product(home: Path) -> Iterator[str]:
-    """Run `manage.py up` while the block runs; give the dashboard's URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    env = os.environ | {"ARRESTER_HOME": str(home), "ARRESTER_PORT": str(port)}
-    up = subprocess.Popen([sys.executable, "manage.py", "up"], cwd=REPOSITORY, env=env)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(url)
-        yield url
-    finally:
-        up.send_signal(signal.SIGINT)
-        up.wait(120)
+def servers() -> Iterator[None]:
+    """Run PostgreSQL and Redis, and set the environment to a fresh database there."""
+    with services.running() as urls:
+        os.environ |= {
+            "DATABASE_URL": urls.database,
+            "MIGRATE_DATABASE_URL": urls.migrate_database,
+            "REDIS_URL": urls.redis,
+            "ARRESTER_SECRET_KEY": "only for pictures " * 3,
+            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        }
+        services.make_template(urls)
+        services.clone(urls)
+        yield
 
 
-def wait_for(url: str) -> None:
-    """Return when the web process answers; raises TimeoutError after two minutes."""
-    for _ in range(240):
-        try:
-            urllib.request.urlopen(f"{url}/healthz", timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.5)
-    raise TimeoutError(f"nothing answers at {url}")
+def story() -> str:
+    """Tell a day of three applications; return the digest of the task that is looked into."""
+    from controlplane import actions, broker, models
+    from controlplane.domain import keys
+    from controlplane.domain.events import Body, RecordFailed, RecordsHeld, Response, TaskDied
+    from tests.dashboard.conftest import make_user
+    from tests.dashboard.story import STACK, Story, failure
+
+    make_user("ana", "operator", "admin")
+    make_user("ben", "viewer")
+    random = Random(7)
+    flights = Story()
+    orders = Story(application="orders", pipeline="ingest", checkpoint="5b1c9a70-2e1f")
+    payments = Story(application="payments", pipeline="settle", checkpoint="c03d7f12-88ab")
+    for each, host in ((flights, "flights-1"), (orders, "orders-1"), (payments, "payments-1")):
+        each.starts(host=host)
+    for minutes in sorted((random.randrange(3, 1430) for _ in range(70)), reverse=True):
+        ago = timedelta(minutes=minutes)
+        flights.skips(random.choice(AIRPORTS), random.randint(2, 40), ago=ago)
+        orders.skips(f"part-{random.randrange(12)}", random.randint(1, 12), ago=ago / 2)
+    for minutes in range(57, 0, -3):
+        flights.skips(
+            random.choice(AIRPORTS), random.randint(1, 25), ago=timedelta(minutes=minutes)
+        )
+    payments.skips("card", 9, ago=timedelta(minutes=25))
+    repaired = flights.pauses("ORD", held=4, ago=timedelta(minutes=50))
+    command = actions.resume_task(repaired.digest, actor="ana", reason="the feed is repaired").id
+    flights.fetches(command)
+    flights.resumes("ORD", command)
+    full = failure("produce", "kafka.errors.TimeoutError", "no room", "sink.py:88 in send")
+    orders.tell(
+        RecordFailed(task="part-3", position=88_123, failure=full, response=Response.FAIL),
+        TaskDied(task="part-3", position=88_123, failure=full),
+        RecordsHeld(task="part-3", held=96, first_position=88_123),
+        body=Body(record={"order": "o-1", "amount": 12.5}, redacted=("card.number",), stack=STACK),
+        ago=timedelta(minutes=31),
+    )
+    task = flights.pauses("JFK", held=1843, ago=timedelta(minutes=12))
+    flights.pauses("SEA", held=212, ago=timedelta(minutes=3))
+    flights.send(b"\x82\xa4type not an event of ours")
+    payments.falls_silent()
+    for each in (flights, orders):
+        each.beats()
+        # As long as the pictures take.
+        broker.client().expire(keys.heartbeat(each.application, each.instance), 600)
+    # As if they were there: nobody folds meanwhile but the story itself.
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    for name in ("redis", "wake", "worker"):
+        models.Sighting.objects.update_or_create(name=name, defaults={"at": soon})
+    return task.digest
 
 
-def story(browser: Browser, url: str, password: str) -> None:
-    """Photograph what an operator sees, from the alarm to the resumed task."""
-    page = signed_in(browser, url, password, size=DESKTOP, scheme="light")
-    page.goto(f"{url}/applications/flights")
-    expect(page.get_by_role("link", name="PAUSED")).to_have_count(2)
-    photograph(page, "application")
-    page.goto(url)
-    photograph(page, "overview")
-    page.get_by_role("link", name="departures_JFK").first.click()
-    expect(page.get_by_role("button", name="Resume past this record")).to_be_visible()
-    task = page.url
-    photograph(page, "task", whole=True)
-    for name, scheme, size in (("task-dark", "dark", DESKTOP), ("task-phone", "light", PHONE)):
-        other = signed_in(browser, url, password, size=size, scheme=scheme)
-        other.goto(task)
-        photograph(other, name)
-        other.close()
-    resume_past(page)
-    page.goto(f"{url}/errors")
-    photograph(page, "errors")
-    page.get_by_role("link", name="SparkException").first.click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("SparkException")
+def photographs(browser: Browser, url: str, task: str) -> None:
+    """Take all pictures: what is there, and what an operator does about it."""
+    page = signed_in(browser, url)
+    for path, name in (
+        ("/", "overview"),
+        ("/applications/flights", "application"),
+        ("/applications/flights?tab=timeline", "application-timeline"),
+        ("/applications/flights?tab=errors&range=24h", "application-errors"),
+        *((f"/{name}", name) for name in LISTS),
+        ("/errors", "errors"),
+    ):
+        page.goto(path)
+        photograph(page, name)
+    page.get_by_role("link", name="ImplausibleDelay").first.click()
     photograph(page, "error")
-    page.goto(f"{url}/applications/flights")
-    page.get_by_role("button", name="Shut down application").click()
-    expect(page.get_by_role("dialog")).to_be_visible()
-    photograph(page, "shut-down")
-
-
-def resume_past(page: Page) -> None:
-    """Skip the record with a reason, and photograph the dialog and the command's page."""
+    page.goto(f"/tasks/{task}")
+    photograph(page, "task", whole=True)
+    phone = signed_in(browser, url, size=PHONE)
+    dark = signed_in(browser, url, scheme="dark")
+    for other, name in ((phone, "task-phone"), (dark, "task-dark")):
+        other.goto(f"/tasks/{task}")
+        photograph(other, name)
+    page.locator("#events a[href*=as_of]").last.click()
+    expect(page.get_by_text("Back to now")).to_be_visible()
+    photograph(page, "task-as-of")
+    page.goto(f"/tasks/{task}")
     page.get_by_role("button", name="Resume past this record").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("HA51 did leave 21 hours late; the row is right")
     photograph(page, "resume-past")
     dialog.get_by_role("button", name="Resume past this record").click()
-    last = page.get_by_text("Last command")
-    expect(last).to_contain_text("APPLIED")
-    last.get_by_role("link").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("APPLIED")
+    expect(dialog).to_be_hidden()
+    page.goto("/commands")
+    page.get_by_role("link", name="Resume past the record").first.click()
     photograph(page, "command")
+    page.goto("/applications/orders")
+    page.get_by_role("button", name="Shut down application").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    photograph(page, "shut-down")
 
 
 def signed_in(
-    browser: Browser, url: str, password: str, *, size: tuple[int, int], scheme: str
+    browser: Browser,
+    url: str,
+    *,
+    size: tuple[int, int] = DESKTOP,
+    scheme: Literal["light", "dark"] = "light",
 ) -> Page:
     """Return a page of the given size and colours on which the operator has logged in."""
-    dark = scheme == "dark"
-    page = browser.new_page(
-        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
+    from tests.dashboard.browser import log_in
+
+    width, height = size
+    context = browser.new_context(
+        base_url=url, viewport={"width": width, "height": height}, color_scheme=scheme
     )
+    page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{url}/login")
-    page.get_by_label("User name").fill("operator")
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    log_in(page, "ana")
     return page
 
 
@@ -137,7 +184,7 @@ def photograph(page: Page, name: str, *, whole: bool = False) -> None:
     """Write the picture `name`, once what moves has come to rest."""
     page.wait_for_timeout(600)
     page.screenshot(path=PICTURES / f"{name}.png", full_page=whole, animations="disabled")
-    print(f"docs/screenshots/{name}.png")
+    print(f"docs/screenshots/{name}.png", flush=True)
 
 
 if __name__ == "__main__":
