@@ -265,7 +265,7 @@ class Runtime:
     def _stay_away(self, started: InstanceStarted) -> NoReturn:
         """Say why nothing runs here, and do not run."""
         reason = (
-            f"{self.config.application} is LATCHED: it was shut down on purpose; "
+            f"{self.config.application} is LATCHED: it was shut down, by a person or by a failure; "
             "start it from the dashboard, then run again"
         )
         self.ending = Ending.SHUT_DOWN
