@@ -52,21 +52,22 @@ class Shelf:
         rows = frame.where((F.col(ORDINAL) == 0) & (hold | (F.col(FATE) >= SOURCE)))
         row = F.when(hold, F.col(ROW)).alias(ROW)
         entry = F.when(hold, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
-        return self._write(rows.select(TASK, POSITION, hold.alias(_HOLD), row, entry), order)
+        name = self._write(rows.select(TASK, POSITION, hold.alias(_HOLD), row, entry), order)
+        counts = self._read([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
+        return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
 
     def put_skipped(self, frame: DataFrame, cut: Column, *, order: int) -> str:
-        """Write the coordinates of a chunk's failed rows; held ones stay where they are."""
+        """Write the coordinates of failed rows; what a chunk holds stays where it is."""
         failed = (F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE) & ~must_hold(cut)
         row = F.when(F.lit(False), F.col(ROW)).alias(ROW)
         skipped = frame.where(failed).select(TASK, POSITION, F.lit(False).alias(_HOLD), row, ENTRY)
-        return self._write(skipped, order)[0]
+        return self._write(skipped, order)
 
-    def _write(self, written: DataFrame, order: int) -> tuple[str, list[Held]]:
+    def _write(self, written: DataFrame, order: int) -> str:
         # The name is nobody else's: a run that has lost its number may still be writing.
         name = f"{order:020d}-{uuid.uuid4().hex[:8]}"
         written.write.parquet(self._path(name))
-        counts = self._read([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
-        return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
+        return name
 
     def marks(self, asides: Sequence[Aside]) -> DataFrame | None:
         """Return marks for all records that are in `asides`, None for no asides."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
 from uuid import uuid4
 
@@ -59,7 +60,7 @@ class OnePass:
                 for _, step in segment:
                     assert not isinstance(step, Process)
                     making.native(step)
-            making.select([quoted(name) for name in pipeline.columns])
+            making.end(pipeline.columns)
         except PySparkException:
             # An expression that Spark analyses only once: every micro-batch is done with care.
             _log.debug("%s cannot be done in one pass", pipeline.name, exc_info=True)
@@ -88,20 +89,23 @@ class _Making:
     def __init__(self, shape: DataFrame, mark: str) -> None:
         self.layers: list[Layer] = []
         self.mark = mark
+        #: What a record fails of, and no layer has asked yet: each layer costs every micro-batch.
+        self._unasked: list[Column] = []
         self._shape = shape
 
     def source(self, pipeline: Pipeline) -> None:
         """A record needs a task and a position."""
         plain = Plain.of(self._shape, pipeline)
         if plain is not None:
-            self._fail_where(quoted(plain.position).isNull())
+            self._unasked.append(quoted(plain.position).isNull())
             return
         theirs = self._theirs()
         task = self._attempted({VALUE: task_key(pipeline.task)})
         position = self._attempted({VALUE: pipeline.position.cast("long")})
         self.select([*theirs, task.alias(_TASK_ATTEMPT), position.alias(_POSITION_ATTEMPT)])
         missing = F.col(_POSITION_ATTEMPT)[VALUE].isNull()
-        self._fail_where(F.col(_TASK_ATTEMPT).isNull() | missing)
+        self._unasked += [F.col(_TASK_ATTEMPT).isNull(), missing]
+        self._ask()
         self.select(theirs)
 
     def native(self, step: Native) -> None:
@@ -109,7 +113,8 @@ class _Making:
         names = self._shape.withColumns(dict(step.expressions)).columns
         made = {name.lower(): name for name in step.expressions}
         self.select([*self._theirs(), self._attempted(step.expressions).alias(_ATTEMPT)])
-        self._fail_where(F.col(_ATTEMPT).isNull())
+        self._unasked.append(F.col(_ATTEMPT).isNull())
+        self._ask()
         self.select(
             [
                 F.col(_ATTEMPT).getField(made[name.lower()]).alias(name)
@@ -121,6 +126,7 @@ class _Making:
 
     def python(self, segment: Sequence[tuple[int, Step]], policy: Policy) -> None:
         """The worker raises at the first failed attempt."""
+        self._ask()
         steps = python_steps(segment)
         schema = python_schema(segment)
         whole = shipped("records").WholeSteps(
@@ -138,8 +144,18 @@ class _Making:
         values = {name: reusable(self._shape, each) for name, each in expressions.items()}
         return attempted(self._shape.sparkSession, values)
 
-    def _fail_where(self, failed: Column) -> None:
+    def end(self, columns: Sequence[str]) -> None:
+        """The sink gets just its columns."""
+        self._ask()
+        if tuple(self._shape.columns) != tuple(columns):
+            self.select([quoted(name) for name in columns])
+
+    def _ask(self) -> None:
+        if not self._unasked:
+            return
+        failed = reduce(lambda one, other: one | other, self._unasked)
         passes = F.when(failed, F.raise_error(F.lit(self.mark))).otherwise(F.lit(True))
+        self._unasked = []
         self._add(lambda frame: frame.where(passes))
 
     def _theirs(self) -> list[Column]:

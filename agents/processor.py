@@ -284,9 +284,9 @@ class Processor:
         cut = cut_of(decision.cuts)
         if evaluated.clean:
             return None, []
-        if order is not None:
+        if order is not None and (decision.cuts or evaluated.held):
             return self._shelf.put(evaluated.frame, cut, order=order)
-        number = self._journal.next_number
+        number = self._journal.next_number if order is None else order
         return self._shelf.put_skipped(evaluated.frame, cut, order=number), []
 
     def _dead_letters(

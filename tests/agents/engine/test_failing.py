@@ -157,10 +157,10 @@ def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_what_was_decided(
 def test_positions_that_are_null_or_not_unique_are_failures_of_their_records(
     bench: Bench,
 ) -> None:
-    bench.add(("a", 0, "x"), ("a", None, "x"), ("a", 1, "y"), ("a", 1, "z"), ("b", 1, "x"))
+    bench.add(("a", 0, "x"), ("a", None, "x"), ("a", 1, "y"), ("a", 1, "bad"), ("b", 1, "x"))
     pipeline = (
         bench.define(on_error=LogAndContinue())
-        .process("check", lambda row: None if row["value"] == "z" else row)
+        .process("check", local_raising_on_bad())
         .write(sink_to(bench.folder / "out"))
     )
     bench.start(pipeline)
@@ -207,7 +207,7 @@ def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> 
 
 def reading(bench: Bench, on_error: Handler) -> Pipeline:
     """Return a pipeline whose source's records are answered by `on_error`."""
-    builder = bench.define(on_error=on_error).process("check", lambda row: row)
+    builder = bench.define(on_error=on_error).process("check", local_raising_on_bad())
     return builder.write(sink_to(bench.folder / "out"))
 
 
@@ -224,7 +224,7 @@ def test_records_without_a_position_are_never_the_same_again(bench: Bench) -> No
 
 
 def test_of_records_at_one_position_one_is_the_same_again(bench: Bench) -> None:
-    bench.add(*[("a", 1, "x")] * 2, ("a", 2, "y"))
+    bench.add(("a", 1, "x"), ("a", 1, "bad"), ("a", 2, "y"))
     bench.start(reading(bench, LogAndFail()))
     wait_until(lambda: bool(bench.deaths))
     bench.start(reading(bench, LogAndContinue()))
