@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from agents.handlers import Handler, check_handler
@@ -18,7 +17,7 @@ from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.names import check_name
 from controlplane.domain.policy import StageKind
-from controlplane.domain.setting_keys import HANDLER_RULE, Key
+from controlplane.domain.setting_keys import HANDLER_RULE
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 #: What stands for a handler, by its key.
@@ -27,11 +26,6 @@ _HANDLERS = {
     StageKind.PROCESS: keys.PROCESSING_HANDLER,
     StageKind.PRODUCE: keys.PRODUCTION_HANDLER,
 }
-#: Settings that this agent does not carry out: it says so, where it would else say nothing.
-_NOT_CARRIED_OUT = (
-    keys.HELD_RECORDS_LIMIT,
-    keys.HELD_BYTES_LIMIT,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +85,6 @@ class _Reader:
         except InvalidConfiguration as exc:
             self.faults += exc.faults
             settings = ErrorSettings.read({})
-        known = {fault.name for fault in self.faults}
-        self.faults += [fault for fault in _not_carried_out(given) if fault.name not in known]
         return settings
 
     def handlers(self, given: Mapping[str, object]) -> dict[StageKind, Handler]:
@@ -145,24 +137,6 @@ def loaded(given: object) -> object:
         module, _, name = given.strip().rpartition(".")
         given = getattr(importlib.import_module(module), name)
     return given() if isinstance(given, type) else given
-
-
-def _not_carried_out(given: Mapping[str, object]) -> list[InvalidValue]:
-    """Return a fault for each setting that would change nothing, unless it says the default."""
-    faults = []
-    for key in _NOT_CARRIED_OUT:
-        for name in (key.name, key.shipped, key.old):
-            if name is not None and name in given and not _is_default(key, given[name]):
-                allowed = f"{key.default!r} only: nothing else is available yet"
-                faults.append(InvalidValue(name, given[name], allowed))
-    return faults
-
-
-def _is_default(key: Key[Any], value: object) -> bool:
-    try:
-        return bool(key.parse(value) == key.default)
-    except (ValueError, TypeError):
-        return False
 
 
 def _default_spool_folders() -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from agents.bounds import HeldTooMuch
 from agents.deadletters import LettersFailed
 from agents.diagnose import Problem
 from agents.entries import Entry, Kind
@@ -36,6 +37,8 @@ def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> Thre
         return ThreadDeath(pipeline=pipeline, reason=reason, finished=not stopped)
     if isinstance(exc, Superseded):
         return superseded(pipeline, exc)
+    if isinstance(exc, HeldTooMuch) and exc.stops:
+        return ThreadDeath(pipeline=pipeline, reason=str(exc), finished=True)
     raised = exc.raised if isinstance(exc, SinkFailed | LettersFailed) else exc
     blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
     return ThreadDeath(

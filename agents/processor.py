@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from agents.again import Again, helpful_retries, with_cured
+from agents.bounds import HeldBounds
 from agents.checkpoint import Storage
 from agents.config import AgentConfig
 from agents.deadletters import LetterBox, letter_box
@@ -67,6 +68,7 @@ class Processor:
         self._clock = clock
         self._check = check
         self._chunk_records = config.errors.held_chunk_records
+        self._bounds = HeldBounds(self._spark, root, config.errors)
         self._shelf = Shelf(spark=self._spark, root=root, schema=pipeline.source.schema)
         self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
         #: What the executors go by.
@@ -250,6 +252,7 @@ class Processor:
         """Put aside what does not go to the sink, and make the decision one durable entry."""
         at = self._clock()
         aside, held = self._put_aside(evaluated, decision, order=order)
+        self._bounds.check(self._ledger, aside, held)
         letters, lettered = self._dead_letters(evaluated, decision, at)
         told = self._teller.decided(decision, at, lambda key: self._ledger.task(key).blame)
         told += [self._teller.event(each, at) for each in lettered]

@@ -155,6 +155,12 @@ REDACT_SHOW: Key[tuple[str, ...]] = Key(
 EXAMPLES_LIMIT = _count("errors.examples.limit", 100, 1, 10_000)
 HELD_RECORDS_LIMIT = _limit("held.records.limit")
 HELD_BYTES_LIMIT = _limit("held.bytes.limit")
+HELD_LIMIT_RESPONSE = Key(
+    name="held.limit.response",
+    default="fail",
+    allowed="fail or stop",
+    parse=choice("fail", "stop"),
+)
 HELD_CHUNK_RECORDS = _count("held.chunk.records", 10_000, 1, 1_000_000)
 SPOOL_BYTES = _count("spool.bytes.limit", 2**30, 2**20, 2**62)
 SHUTDOWN_TIMEOUT_MS = _count("error.shutdown.timeout.ms", 60_000, 1, 86_400_000)
@@ -171,7 +177,13 @@ _ALL = (
     *(DLQ_ENABLE, DLQ_FORMAT, DLQ_PATH, DLQ_TOPIC, DLQ_PARTITIONS, DLQ_REPLICATION),
     *(DLQ_HEADERS, DLQ_CONVERTER, DLQ_INCLUDE_CONFIGS, DLQ_INCLUDE_MESSAGES),
     *(REDACT, REDACT_DEFAULT, REDACT_SHOW),
-    *(EXAMPLES_LIMIT, HELD_RECORDS_LIMIT, HELD_BYTES_LIMIT, HELD_CHUNK_RECORDS),
+    *(
+        EXAMPLES_LIMIT,
+        HELD_RECORDS_LIMIT,
+        HELD_BYTES_LIMIT,
+        HELD_LIMIT_RESPONSE,
+        HELD_CHUNK_RECORDS,
+    ),
     *(SPOOL_BYTES, SHUTDOWN_TIMEOUT_MS),
     *(DESERIALIZATION_HANDLER, PROCESSING_HANDLER, PRODUCTION_HANDLER),
 )

@@ -72,6 +72,8 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: held.records.limit, held.bytes.limit: None or negative is no bound.
     held_records_limit: int | None
     held_bytes_limit: int | None
+    #: held.limit.response=stop: the run ends as if it had been stopped; else it fails.
+    held_limit_stops: bool
     held_chunk_records: int
     spool_bytes: int
     #: error.shutdown.timeout.ms
@@ -97,6 +99,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             examples_limit=reader.key(keys.EXAMPLES_LIMIT),
             held_records_limit=reader.key(keys.HELD_RECORDS_LIMIT),
             held_bytes_limit=reader.key(keys.HELD_BYTES_LIMIT),
+            held_limit_stops=reader.key(keys.HELD_LIMIT_RESPONSE) == "stop",
             held_chunk_records=reader.key(keys.HELD_CHUNK_RECORDS),
             spool_bytes=reader.key(keys.SPOOL_BYTES),
             shutdown_timeout_ms=reader.key(keys.SHUTDOWN_TIMEOUT_MS),

@@ -6,7 +6,7 @@ import pytest
 
 from agents.config import AgentConfig
 from agents.handlers import LogAndContinue, LogAndPause
-from controlplane.domain.error_keys import KEYS, SPELLINGS
+from controlplane.domain.error_keys import KEYS
 from controlplane.domain.errors import InvalidConfiguration
 from controlplane.domain.policy import StageKind
 
@@ -133,19 +133,6 @@ def test_the_old_spelling_names_the_same_key_and_todays_wins(stage: str) -> None
     assert list(read({old: LogAndPause}).handlers.values()) == [LogAndPause()]
     both: dict[str, object] = {name: LogAndContinue, old: LogAndPause}
     assert list(read(both).handlers.values()) == [LogAndContinue()]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("errors.decisions", "always"),
-        ("held.records.limit", 10),
-    ],
-)
-def test_what_would_change_nothing_is_refused(name: str, value: object) -> None:
-    with pytest.raises(InvalidConfiguration, match="nothing else is available yet"):
-        read({name: value})
-    assert name in KEYS | SPELLINGS
 
 
 def test_dead_letters_in_files_need_a_path_and_in_kafka_a_topic() -> None:
