@@ -8,19 +8,20 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors.exceptions.captured import CapturedException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from agents.guard import as_column, failfast
-from agents.inputs import Inputs, inputs_of
+from agents.inputs import Inputs, collected, inputs_of
 from agents.pipeline import Pipeline
 from agents.steps import Columns, Deserialize, Step
-from agents.worker.columns import SOURCE
+from agents.worker.columns import ROW, SOURCE
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import unwrapped
 
 _MESSAGE_CHARACTERS = 4_000
 _STACK_CHARACTERS = 16_000
 _CAUSES = 10
+_PLACE = "__arrester_place"
 
 
 #: Of what no table knows.
@@ -60,6 +61,25 @@ def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list
         if number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize | Columns)
     }
     return [next(found[number]) if number in found else NOT_REPEATED for number in numbers]
+
+
+def explain_places(examples: DataFrame, raised: Sequence[Column | None]) -> list[Problem | None]:
+    """Return why the expression of each record's task or position raised; None where none did.
+
+    `examples` is a small local checkpoint itself, in the same order.
+    """
+    source = examples.select(f"{ROW}.*")
+    found: list[Problem | None] = []
+    evaluators: dict[int, _Evaluator] = {}
+    for row, expression in zip(collected(examples), raised, strict=True):
+        if expression is None:
+            found.append(None)
+            continue
+        if id(expression) not in evaluators:
+            step = Deserialize(name=_PLACE, expression=expression, on_error=None)
+            evaluators[id(expression)] = _Evaluator(source, [step])
+        found.append(evaluators[id(expression)].problem(row))
+    return found
 
 
 def _problems(inputs: Inputs) -> list[Problem]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from agents.diagnose import Problem, explain
+from agents.diagnose import Problem, explain, explain_places
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
 from agents.steps import Columns, Deserialize
-from agents.worker.columns import ENTRY, ERROR, FATE, POSITION, ROW, SOURCE, TASK
+from agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    FATE,
+    POSITION,
+    POSITION_RAISED,
+    ROW,
+    SOURCE,
+    TASK,
+    TASK_RAISED,
+)
 from controlplane.domain.causes import Cause
 
 _KEY = "__arrester_key"
@@ -49,6 +59,10 @@ def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
     numbers = [int(row[FATE]) for row in rows]
     native = [is_native(pipeline, number) for number in numbers]
     problems = explain(small, pipeline, numbers) if any(native) else []
+    reasons: list[Problem | None] = [None] * len(rows)
+    raised = [_raised(pipeline, row) for row in rows]
+    if any(expression is not None for expression in raised):
+        reasons = explain_places(small, raised)
     return [
         FailedRecord(
             task=row[TASK],
@@ -56,7 +70,7 @@ def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
             entry=row[ENTRY],
             number=number,
             stage=stage_of(pipeline, number),
-            problem=problems[index] if native[index] else _problem(row),
+            problem=problems[index] if native[index] else _reasoned(_problem(row), reasons[index]),
             row=row[ROW],
             key=row[_KEY],
             value=row[_VALUE],
@@ -137,6 +151,22 @@ def _problem(row: Row) -> Problem:
         cause=Cause(names=tuple(error["names"]), condition=error["condition"]),
         attempts=error["attempts"],
     )
+
+
+def _raised(pipeline: Pipeline, row: Row) -> Column | None:
+    """Return the expression that told no task, or no position, of a record; None: it told them."""
+    kind = None if row[ERROR] is None else row[ERROR]["exception_class"]
+    if row[FATE] != SOURCE or kind not in (TASK_RAISED, POSITION_RAISED):
+        return None
+    return pipeline.task if kind == TASK_RAISED else pipeline.position.cast("long")
+
+
+def _reasoned(problem: Problem, reason: Problem | None) -> Problem:
+    """Return a problem with what Spark said of it; the class stays, people know it by that."""
+    if reason is None:
+        return problem
+    said = f"{problem.message}: {reason.exception_class}: {reason.message}"
+    return replace(problem, message=said, condition=reason.condition, stack=reason.stack)
 
 
 def _position_problem(row: Row) -> Problem:

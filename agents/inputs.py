@@ -48,13 +48,13 @@ def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs
     done = max(python, default=0)
     fates = [row[FATE] for row in examples.select(FATE).collect()]
     if not done:
-        rows = [[row] for row in _collected(examples)]
+        rows = [[row] for row in collected(examples)]
         failed = [row for row, fate in zip(rows, fates, strict=True) if fate == number]
         return Inputs(frame=examples.select(f"{ROW}.*"), steps=steps[:number], rows=failed)
     again = _again(examples.where(F.col(FATE) == number), steps[:done])
     place, fate = again.columns.index(POSITION), again.columns.index(FATE)
     grouped: dict[int, list[Any]] = {}
-    for row in _collected(again):
+    for row in collected(again):
         grouped.setdefault(row.getLong(place), []).extend([row] if row.isNullAt(fate) else [])
     frame = again.drop(*INTERNAL)
     return Inputs(frame=frame, steps=steps[done:number], rows=list(grouped.values()))
@@ -76,6 +76,6 @@ def _again(examples: DataFrame, steps: Sequence[Step]) -> DataFrame:
     return after_steps(prepared, steps, policy=Policy()).localCheckpoint(eager=True)
 
 
-def _collected(frame: DataFrame) -> list[Any]:
+def collected(frame: DataFrame) -> list[Any]:
     """Return the rows of the JVM, in the order of partitions."""
     return list(frame._jdf.queryExecution().executedPlan().executeCollect())

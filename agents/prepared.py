@@ -21,17 +21,17 @@ from agents.worker.columns import (
     INTERNAL,
     ORDINAL,
     POSITION,
+    POSITION_RAISED,
     RETRIES,
     ROW,
     SOURCE,
     TASK,
+    TASK_RAISED,
 )
 from controlplane.domain.names import KEY_MAX_BYTES
 
 #: Beside a mark: the fate that is known before evaluation.
 MARK = "__arrester_mark"
-#: What a record fails of whose task or position raised.
-TASK_RAISED, POSITION_RAISED = "TaskRaised", "PositionRaised"
 _TASK_ATTEMPT = "__arrester_task_attempt"
 _POSITION_ATTEMPT = "__arrester_position_attempt"
 

@@ -23,6 +23,10 @@ ORDINAL: Final = "__arrester_ordinal"
 RETRIES: Final = "__arrester_retries"
 INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, FATE, ERROR, ORDINAL, RETRIES)
 
+#: What a record fails of whose task or position raised.
+TASK_RAISED: Final = "TaskRaised"
+POSITION_RAISED: Final = "PositionRaised"
+
 #: The step number of the source itself.
 SOURCE: Final = 0
 #: Its task is not running: to be held, not evaluated.

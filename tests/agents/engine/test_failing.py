@@ -195,6 +195,9 @@ def test_a_task_or_a_position_that_raises_is_a_failure_of_its_record(bench: Benc
     letters = {each["exception_class"]: each for each in bench.dead_letters()}
     assert "the expression of the task raised" in letters["TaskRaised"]["message"]
     assert "the expression of the position raised" in letters["PositionRaised"]["message"]
+    # And what Spark said of it, found by looking at the record.
+    assert {each.failure.condition for each in failed} == {"CAST_INVALID_INPUT"}
+    assert "The value 'x' of the type" in failed[0].failure.message
 
 
 def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> None:
