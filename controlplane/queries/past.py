@@ -188,6 +188,7 @@ def pipelines(
             thread=thread,
             tasks=tuple(found.get(lines.line(thread), [])[: cursors.bounded(limit)]),
             counts=_by_status(found.get(lines.line(thread), [])),
+            held=sum(each.held for each in found.get(lines.line(thread), [])),
             twin=alive[thread.pipeline] > 1,
         )
         for thread in sorted(
@@ -240,9 +241,9 @@ def _group_order(state: GroupState) -> tuple[datetime, str, str]:
     return (state.last_seen or _EARLIEST, state.application, state.fingerprint)
 
 
-def _grid_order(state: TaskState) -> tuple[bool, bool, str, str]:
-    stands = state.status is not TaskStatus.RUNNING
-    return (not stands, state.id.key is not None, state.id.key or "", state.id.digest)
+def _grid_order(state: TaskState) -> tuple[str, bool, str, str]:
+    # DEAD ones first, as in the grid of now.
+    return (state.status.value, state.id.key is not None, state.id.key or "", state.id.digest)
 
 
 def _by_status(tasks: Sequence[TaskState]) -> dict[str, int]:
