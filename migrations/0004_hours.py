@@ -11,7 +11,10 @@ SELECT application, date_trunc('hour', minute, 'UTC'), fingerprint,
     least(sum(count), 9223372036854775807)::bigint, max(sequence)
 FROM minute_count GROUP BY 1, 2, 3
 """
-FILL_CAUSES = "UPDATE task SET fingerprint = state::json #>> '{failure,fingerprint}'"
+# As text: PostgreSQL's json refuses an escaped NUL, and a message may have one.
+FILL_CAUSES = """
+UPDATE task SET fingerprint = substring(state from '"fingerprint":"([^"]+)"')
+"""
 GRANT = """
 DO $$
 BEGIN

@@ -65,7 +65,9 @@ def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
         for name in imports(module)
         if top(name) not in EXECUTOR_MAY_IMPORT and not name.startswith("agents.worker")
     }
-    assert strays == set()
+    # Dead letters in a topic are the one exception, within functions; a probe looks for it first.
+    assert {stray for stray in strays if top(stray[1]) != "confluent_kafka"} == set()
+    assert {module for module, _ in strays} <= {"agents/worker/letters.py"}
 
 
 def test_migrations_import_nothing_of_ours() -> None:
@@ -129,7 +131,9 @@ def test_requirements_are_hashed_and_name_no_host(name: str) -> None:
 
 
 def test_every_make_target_is_listed() -> None:
-    targets = "help up demo test conformance lint check bench screenshots requirements clean"
+    targets = (
+        "help up demo test conformance chaos-fold lint check bench screenshots requirements clean"
+    )
     listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True)
     names = [line.split()[1] for line in listed.stdout.splitlines() if line.startswith("make ")]
     assert " ".join(names) == targets
