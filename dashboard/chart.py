@@ -151,15 +151,16 @@ class Spark(NamedTuple):
 
 
 def spark(values: Sequence[int]) -> Spark:
-    """Return the sparkline of `values`, oldest first; a step without any is a hair."""
-    most, width = max(values, default=0), SPARK_WIDTH / max(1, len(values))
-    path = "".join(
-        _little_bar(index * width, width, value / most if most else 0.0)
+    """Return the sparkline of `values`, oldest first, on a base line that is a hair.
+
+    In whole numbers, and without what is empty: a list has a hundred of them.
+    """
+    most = max(values, default=0)
+    step = int(SPARK_WIDTH) // max(1, len(values))
+    base = int(SPARK_HEIGHT)
+    bars = "".join(
+        f"M{index * step} {base}v-{max(1, round(base * value / most))}h{max(1, step - 1)}V{base}z"
         for index, value in enumerate(values)
+        if value
     )
-    return Spark(path=path, total=sum(values), most=most)
-
-
-def _little_bar(x: float, width: float, part: float) -> str:
-    height = max(1.0, part * SPARK_HEIGHT) if part else 0.5
-    return f"M{x:.4g} {SPARK_HEIGHT:.4g}v-{height:.3g}h{width * 0.75:.3g}v{height:.3g}z"
+    return Spark(path=f"M0 {base}v-.5h{int(SPARK_WIDTH)}v.5z{bars}", total=sum(values), most=most)

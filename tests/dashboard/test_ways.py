@@ -178,6 +178,7 @@ def test_the_form_of_a_trace_and_of_a_record_is_remembered(page: Page, story: St
     expect(page.locator("#trace")).to_be_visible()
     page.goto(reverse("error", args=["flights", TYPO.fingerprint]))
     expect(page.locator("#trace")).to_be_visible()
+    page.goto(reverse("error", args=["flights", TYPO.fingerprint]) + "?tab=record")
     expect(page.get_by_text("00000000").first).to_be_visible()
 
 
