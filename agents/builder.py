@@ -22,7 +22,7 @@ from agents.defined import (
 from agents.guard import failfast, require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
-from agents.sinks import Files, Sink, SinkFunction
+from agents.sinks import Connect, Files, Producer, Send, Sink, SinkFunction
 from agents.steps import Columns, Deserialize, Process, Step, UserFunction
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
@@ -124,7 +124,9 @@ class PipelineBuilder:
         made = self.source.sparkSession.createDataFrame([], returned)
         return replace(self, steps=(*self.steps, step), shape=made)
 
-    def write(self, fn: SinkFunction, *, atomic: bool = False) -> Pipeline:
+    def write(
+        self, fn: SinkFunction, *, atomic: bool = False, on_error: Handler | None = None
+    ) -> Pipeline:
         """Finish with a sink that is called as `fn(df, number)` for what passed all steps.
 
         Numbers are strictly increasing and the same on every replay: a sink that is idempotent by
@@ -134,10 +136,14 @@ class PipelineBuilder:
         all of `df`, once, and lets exceptions of its write pass. Healthy micro-batches are then
         guarded and written in one pass, which costs next to nothing; a record that fails ends the
         write, and the micro-batch is done again with care.
+
+        `on_error` answers, once, for a micro-batch that the sink failed with (KIP-210): CONTINUE
+        leaves all of its records out, PAUSE holds each of their tasks at its first one.
         """
         if not callable(fn):
             raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
-        return self._finished(Sink(function=fn, atomic=atomic))
+        _check_handler("write", on_error)
+        return self._finished(Sink(function=fn, atomic=atomic, on_error=on_error))
 
     def write_files(
         self,
@@ -147,13 +153,15 @@ class PipelineBuilder:
         partition_by: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         number_column: str | None = None,
+        on_error: Handler | None = None,
     ) -> Pipeline:
         """Finish with files below `path`, which are all or nothing by Spark's commit protocol.
 
         They are appended: at least once, since a replay writes again. With `number_column` each
         number has a folder `<number_column>=<number>` below `path`, which a replay replaces:
-        exactly once. `options` are those of the format.
+        exactly once. `options` are those of the format, `on_error` is that of `write`.
         """
+        _check_handler("write_files", on_error)
         files = Files(
             path=path,
             format=format,
@@ -161,9 +169,37 @@ class PipelineBuilder:
             options=dict(options or {}),
             number_column=number_column,
         )
-        return self._finished(Sink(function=files, atomic=True))
+        return self._finished(Sink(function=files, atomic=True, on_error=on_error))
 
-    def _finished(self, sink: Sink) -> Pipeline:
+    def produce(
+        self,
+        send: Send | None = None,
+        *,
+        connect: Connect | None = None,
+        on_error: Handler | None = None,
+    ) -> Pipeline:
+        """Finish by sending each row that passed all steps: strictly in order within its task.
+
+        `send(row)` is called on executors with a dict. What it raises is the record's failure; so
+        is the exception of what it returns, where that is a future. The next row of a task is
+        sent when its last one has arrived; rows of other tasks do not wait for it.
+
+        A `send` that needs a client comes from `connect` instead, a function without arguments
+        that returns a context manager which gives it: opened once for each Spark partition that
+        has rows. What `connect` raises is the pipeline's own error, and no handler sees it.
+
+        Delivery is at least once: a replay of a micro-batch sends it again, in order. `on_error`
+        answers for a record that could not be sent, after the retries: CONTINUE, PAUSE or FAIL;
+        after the last two, nothing of its task behind it has been sent.
+        """
+        if (send is None) == (connect is None) or not callable(send or connect):
+            allowed = "a function of a row, or connect=, a function that opens one"
+            raise InvalidValue("produce: send", send, allowed)
+        _check_handler("produce", on_error)
+        require_arrow("produce")
+        return self._finished(Producer(send=send, connect=connect, on_error=on_error))
+
+    def _finished(self, sink: Sink | Producer) -> Pipeline:
         return Pipeline(
             name=self.name,
             source=self.source,
@@ -205,6 +241,11 @@ class PipelineBuilder:
             raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
 
 
+def _check_handler(end: str, on_error: Handler | None) -> None:
+    if on_error is not None:
+        check_handler(f"{end}: on_error", on_error)
+
+
 def define(
     name: str,
     source: DataFrame,
@@ -222,7 +263,8 @@ def define(
 
     `task` gives the unit that pauses on its own (text; NULL, or no task at all, is the global
     task), `position` a sortable integer that is unique within the task; for a Kafka source they
-    default to `partition` and `offset`. `key` and `value` are shown with a failed record.
+    default to `partition` and `offset`, and `value` to `value`. `key` and `value` are shown with a
+    failed record.
     `on_error` answers for records whose task or position raises, or whose position is NULL or not
     unique (stage `source`).
     """
@@ -232,6 +274,9 @@ def define(
     if {"topic", "partition", "offset"} <= set(source.columns):
         task = "partition" if task is None else task
         position = "offset" if position is None else position
+        # Its key is shown to people only where the author says so: it may be anybody's name.
+        if value is None and "value" in source.columns:
+            value = "value"
     if position is None:
         raise InvalidValue("position", None, "a column: a unique, sortable integer per task")
     if on_error is not None:

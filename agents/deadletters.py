@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -74,6 +75,10 @@ class LetterBox:
     teller: Teller
     fates: Fates
     clock: Callable[[], datetime]
+    #: Raises when the run is to end.
+    check: Callable[[], None]
+    #: Goes round what a stop ends at once: a broker may be waited for for long.
+    given_up_on_stop: Callable[[], AbstractContextManager[None]]
     #: Delivered in their order; what could not be is tried again with the next ones.
     _waiting: list[DeadLetters] = field(default_factory=list)
 
@@ -145,8 +150,11 @@ class LetterBox:
         kept = self._kept(letters)
         frame = kept if self.place.raw else kept.select(*KEPT)
         try:
-            return self.place.write(frame, letters)
+            with self.given_up_on_stop():
+                return self.place.write(frame, letters)
         except Exception as exc:  # whatever a sink may raise
+            # A job that a stop has interrupted is the stop: the next run writes them.
+            self.check()
             return all_waiting(frame, problem_of(self.spark, exc))
 
     def _tell(self, letters: DeadLetters, refused: Sequence[Refused]) -> None:
@@ -224,6 +232,8 @@ def letter_box(
     journal: Journal,
     teller: Teller,
     config: AgentConfig,
+    check: Callable[[], None],
+    given_up_on_stop: Callable[[], AbstractContextManager[None]],
 ) -> LetterBox:
     """Return the box of one run, and what earlier runs left to be delivered in it."""
     number = produce_number(fates.pipeline)
@@ -239,12 +249,13 @@ def letter_box(
             application=config.application,
             checkpoint=journal.ledger.checkpoint,
             configs=config.errors.dead_letters.include_configs,
-            redact=config.errors.redact,
         ),
         journal=journal,
         teller=teller,
         fates=replace(fates, stages={**fates.stages, number: said}),
         clock=fates.clock,
+        check=check,
+        given_up_on_stop=given_up_on_stop,
     )
     box.expect(journal.kept)
     return box

@@ -49,6 +49,7 @@ class Engine:
         spark = pipeline.source.sparkSession
         ship(spark.sparkContext)
         self.pipeline = pipeline
+        pipeline.sink.check(spark)
         # Dead letters that have nowhere to go are said before anything begins.
         self._place = place_of(pipeline, config)
         if self._place is not None:

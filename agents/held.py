@@ -97,7 +97,7 @@ class Shelf:
         )
         if last is None:
             raise HeldRowsMissing(f"{task.held} rows of task {key!r} are not in {self.root}")
-        end = _after(last[ENTRY], last[POSITION])
+        end = after(last[ENTRY], last[POSITION])
         taken = waiting.where(~_is_from(end)).count()
         return Chunk(task=key, start=start, end=end, taken=taken)
 
@@ -128,7 +128,7 @@ class Shelf:
         if place_of_last is None or position > (place_of_last["position"] or 0) + 1:
             held = None if place_of_last is None else place_of_last["position"]
             raise BeyondHeld(f"the last record that task {key!r} holds is at position {held}")
-        end = _after(place_of_last["entry"], place_of_last["position"])
+        end = after(place_of_last["entry"], place_of_last["position"])
         return Chunk(task=key, start=start, end=end, taken=task.held)
 
     def rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
@@ -236,7 +236,7 @@ def _is_from(cursor: Cursor) -> Column:
     return later | (here & F.coalesce(F.col(POSITION) >= cursor.position, F.lit(False)))
 
 
-def _after(entry: int, position: int | None) -> Cursor:
+def after(entry: int, position: int | None) -> Cursor:
     """Return the cursor just behind a row; a position of None comes before all numbers."""
     if position is None:
         return Cursor(entry=entry, position=-(2**63))

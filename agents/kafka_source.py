@@ -23,15 +23,16 @@ class KafkaSource:
     topics: frozenset[str]
     pattern: str | None
 
-    def reads(self, topic: str, servers: frozenset[str]) -> bool:
-        """Whether it reads `topic` of the cluster at `servers`; unknown servers are all the same.
+    def reads(self, topic: str, servers: frozenset[str]) -> str | None:
+        """Return by which option it reads `topic` of the cluster at `servers`; None: it does not.
 
-        Two lists without a server in common are taken for two clusters.
+        Unknown servers are all the same; two lists without a server in common are two clusters.
         """
         if servers and self.servers and not servers & self.servers:
-            return False
-        by_pattern = self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
-        return topic in self.topics or by_pattern
+            return None
+        if self.pattern is not None and re.fullmatch(self.pattern, topic) is not None:
+            return f"subscribePattern {self.pattern}"
+        return "subscribe or assign" if topic in self.topics else None
 
 
 def kafka_sources(source: DataFrame) -> list[KafkaSource]:

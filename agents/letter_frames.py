@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from agents.failed import FailedRecord, is_native, stage_of
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
+from agents.stages import dotted, stages_of
 from agents.worker.columns import ERROR, FATE, POSITION, PREFIX, ROW, SOURCE, TASK
 
 #: The columns of a dead letter, for ever: new ones are added at the end.
@@ -64,8 +65,6 @@ class Writing:
     checkpoint: str
     #: errors.dlq.include.configs
     configs: bool
-    #: errors.redact
-    redact: Sequence[str]
 
     def letters(
         self, frame: DataFrame, known: Sequence[FailedRecord], said: Said, *, raw: bool
@@ -191,14 +190,13 @@ class Writing:
         """Return what each stage runs: a function's full name, or an expression."""
         source = "org.apache.spark.sql.DataFrame"
         steps = [_runs(step) for step in self.pipeline.steps]
-        return [source, *steps, _name(self.pipeline.sink.function)]
+        return [source, *steps, dotted(self.pipeline.sink.function)]
 
     def _configs(self) -> str:
-        """Return the stages in order with what they run; what looks secret is left out."""
-        names = [name.lower() for name in self.redact if not name.startswith("$")]
+        """Return the stages in order with their configuration, without what looks secret."""
         stages = [
-            {"stage": stage, "class": None if any(n in runs.lower() for n in names) else runs}
-            for stage, runs in zip(self._stages(), self._classes(), strict=True)
+            {"stage": each.name, "class": each.kind, "config": dict(each.config)}
+            for each in stages_of(self.pipeline)
         ]
         return json.dumps({"pipeline": self.pipeline.name, "stages": stages})
 
@@ -209,9 +207,4 @@ def _has_headers(row: T.StructType) -> bool:
 
 def _runs(step: object) -> str:
     function = getattr(step, "function", None)
-    return _name(function) if function is not None else str(getattr(step, "expression", step))
-
-
-def _name(function: object) -> str:
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
+    return dotted(function) if function is not None else str(getattr(step, "expression", step))

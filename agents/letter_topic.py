@@ -124,9 +124,9 @@ def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy)
         spark=source.sparkSession, settings=settings, configuration=configuration, policy=policy
     )
     servers = servers_of(configuration.get(BOOTSTRAP))
-    if any(each.reads(place.topic, servers) for each in sources):
+    for option in filter(None, (each.reads(place.topic, servers) for each in sources)):
         raise DeadLettersUnusable(
-            f"errors.dlq.topic.name={place.topic!r} is a topic that the pipeline reads: "
-            "its dead letters would come back as records"
+            f"errors.dlq.topic.name={place.topic!r} is a topic that the pipeline reads "
+            f"({option}): its dead letters would come back as records"
         )
     return place

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame
 
 from agents.handlers import Handler
-from agents.sinks import Sink
+from agents.sinks import Producer, Sink
 from agents.steps import Step
 from controlplane.domain.errors import ArresterError
 
@@ -53,7 +53,7 @@ class Pipeline:
     steps: tuple[Step, ...]
     #: The names of the columns that the sink gets.
     columns: tuple[str, ...]
-    sink: Sink
+    sink: Sink | Producer
     runner: Runner | None = None
     #: Names and paths that do not leave the driver, besides those of the configuration.
     redact: Sequence[str] = ()

@@ -8,33 +8,33 @@ from datetime import datetime
 from uuid import uuid4
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.again import Again, helpful_retries, with_cured
+from agents.again import Again, with_cured
 from agents.bounds import HeldBounds
 from agents.checkpoint import Storage
+from agents.commits import Commits
 from agents.config import AgentConfig
 from agents.deadletters import LetterBox, letter_box
 from agents.decisions import Coordinates, Decision, Judge
-from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Held, Kind
-from agents.fatal import RecordFatal, SinkFailed, must_obey
+from agents.entries import NO_BATCH, Chunk
+from agents.fatal import RecordFatal, must_obey
 from agents.fates import Fates
 from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
 from agents.ledger import Ledger, TaskLedger
-from agents.letter_frames import Said
 from agents.letter_places import Place
 from agents.microbatch import Evaluated, evaluate
 from agents.onepass import OnePass
 from agents.pipeline import Pipeline
 from agents.policies import redaction_of, stage_policies
+from agents.producing import Production
 from agents.shared import blaming_shared
 from agents.stages import stages_of
 from agents.telling import Teller
 from agents.ways import CAREFUL_BATCHES, Ways
-from agents.worker.columns import ENTRY, FATE, ORDINAL, ROW, SOURCE
-from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
+from agents.worker.columns import ENTRY, ROW
 from controlplane.domain.policy import StageKind
 
 Clock = Callable[[], datetime]
@@ -68,7 +68,6 @@ class Processor:
         self._clock = clock
         self._check = check
         self._chunk_records = config.errors.held_chunk_records
-        self._bounds = HeldBounds(self._spark, root, config.errors)
         self._shelf = Shelf(spark=self._spark, root=root, schema=pipeline.source.schema)
         self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
         #: What the executors go by.
@@ -89,11 +88,33 @@ class Processor:
             outage=config.errors.outage,
             redaction=redaction_of(pipeline, config),
         )
+        self._production = Production(
+            fates=fates,
+            examples_limit=config.errors.examples_limit,
+            redaction=redaction_of(pipeline, config),
+            check=check,
+            wait=wait,
+        )
         self._letters: LetterBox | None = None
         if place is not None:
             self._letters = letter_box(
-                place, fates=fates, files=files, journal=journal, teller=teller, config=config
+                place,
+                fates=fates,
+                files=files,
+                journal=journal,
+                teller=teller,
+                config=config,
+                check=check,
+                given_up_on_stop=self._given_up_on_stop,
             )
+        self._commits = Commits(
+            journal=journal,
+            teller=teller,
+            shelf=self._shelf,
+            letters=self._letters,
+            bounds=HeldBounds(self._spark, root, config.errors),
+            clock=clock,
+        )
         #: errors.decisions=always: each micro-batch leaves an entry before its sink is called.
         self._always = config.errors.always_decisions
         self._ways = Ways(
@@ -150,9 +171,11 @@ class Processor:
             must_obey(evaluated, decision)
         clean = evaluated.clean and not evaluated.retries
         if not clean or (self._always and not replayed):
-            order = before[0].entry if before else self._journal.next_number
-            self._commit(evaluated, decision, batch=batch, order=order)
-        self._write(evaluated, decision, self._ledger.batch_number(batch))
+            self._commits.commit(evaluated, decision, batch=batch)
+        number, dead = self._ledger.batch_number(batch), self._dead_before()
+        for left in self._production.write(evaluated, _held(decision), number, dead):
+            self._commits.commit(left.evaluated, left.decision, batch=batch)
+            clean = False
         evaluated.release()
         self._ways.done_with_care(clean=clean)
 
@@ -202,26 +225,30 @@ class Processor:
             evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
             evaluated = blaming_shared(evaluated)
         self._check()
-        decision = self._decided(evaluated, _blamed(self._ledger.task(chunk.task)))
+        decision = self._decided(evaluated, self._blamed_of(chunk))
         evaluated = with_cured(evaluated, decision.cured)
         self._check()
         if self._always and replayed:
             must_obey(evaluated, decision)
+        chunk = self._cut(chunk, decision)
+        if self._ledger.open_chunk is None or evaluated.failed or evaluated.retries:
+            self._commits.commit(evaluated, decision, chunk=chunk)
+        if chunk.taken:
+            number, dead = self._ledger.chunk_number(chunk.after), self._blamed_of(chunk)
+            for left in self._production.write(evaluated, _held(decision), number, dead):
+                chunk = self._cut(chunk, left.decision)
+                self._commits.commit(left.evaluated, left.decision, chunk=chunk)
+        evaluated.release()
+        self._commits.drained(chunk)
+
+    def _cut(self, chunk: Chunk, decision: Decision) -> Chunk:
+        """Return the chunk up to where its task halts."""
         for cut in decision.cuts.values():
             chunk = self._shelf.cut_chunk(self._ledger, chunk, cut)
-        if self._ledger.open_chunk is None or evaluated.failed or evaluated.retries:
-            self._commit(evaluated, decision, chunk=chunk)
-        if chunk.taken:
-            self._write(evaluated, decision, self._ledger.chunk_number(chunk.after))
-        evaluated.release()
-        self._drained(chunk)
+        return chunk
 
-    def _drained(self, chunk: Chunk) -> None:
-        at = self._clock()
-        left = self._ledger.task(chunk.task).held - chunk.taken
-        told = self._teller.event(RecordsHeld(task=chunk.task, held=left), at)
-        epoch = self._teller.run.epoch
-        self._journal.append(Entry(kind=Kind.DRAINED, at=at, epoch=epoch, events=(told,)))
+    def _blamed_of(self, chunk: Chunk) -> list[Coordinates]:
+        return _blamed(self._ledger.task(chunk.task))
 
     def _decided(self, evaluated: Evaluated, blamed: Sequence[Coordinates]) -> Decision:
         if not evaluated.failed:
@@ -240,82 +267,6 @@ class Processor:
             for where in _blamed(task)
         ]
 
-    def _commit(
-        self,
-        evaluated: Evaluated,
-        decision: Decision,
-        *,
-        batch: int | None = None,
-        order: int | None = None,
-        chunk: Chunk | None = None,
-    ) -> None:
-        """Put aside what does not go to the sink, and make the decision one durable entry."""
-        at = self._clock()
-        aside, held = self._put_aside(evaluated, decision, order=order)
-        self._bounds.check(self._ledger, aside, held)
-        letters, lettered = self._dead_letters(evaluated, decision, at)
-        told = self._teller.decided(decision, at, lambda key: self._ledger.task(key).blame)
-        told += [self._teller.event(each, at) for each in lettered]
-        told += [
-            self._teller.event(each, at)
-            for each in helpful_retries(evaluated, cut_of(decision.cuts))
-        ]
-        for each in held:
-            count = self._ledger.task(each.task).held + each.count
-            told.append(self._teller.event(RecordsHeld(task=each.task, held=count), at))
-        self._journal.append(
-            Entry(
-                kind=Kind.BATCH if chunk is None else Kind.DRAIN,
-                at=at,
-                epoch=self._teller.run.epoch,
-                events=tuple(told),
-                batch=batch,
-                order=order,
-                aside=aside,
-                held=tuple(held),
-                chunk=chunk,
-                dead_letters=letters,
-            )
-        )
-        if letters is not None and self._letters is not None:
-            self._letters.deliver(letters)
-
-    def _put_aside(
-        self, evaluated: Evaluated, decision: Decision, *, order: int | None
-    ) -> tuple[str | None, list[Held]]:
-        """Write what does not go to the sink; `order` is None for a chunk."""
-        cut = cut_of(decision.cuts)
-        if evaluated.clean:
-            return None, []
-        if order is not None and (decision.cuts or evaluated.held):
-            return self._shelf.put(evaluated.frame, cut, order=order)
-        number = self._journal.next_number if order is None else order
-        return self._shelf.put_skipped(evaluated.frame, cut, order=number), []
-
-    def _dead_letters(
-        self, evaluated: Evaluated, decision: Decision, at: datetime
-    ) -> tuple[DeadLetters | None, list[RecordsDeadLettered]]:
-        skipped_any = len(decision.examples) + len(decision.rest)
-        if self._letters is None or not skipped_any:
-            return None, []
-        skipped = (F.col(FATE) >= SOURCE) & (F.col(ORDINAL) == 0)
-        frame = evaluated.frame.where(skipped & ~must_hold(cut_of(decision.cuts)))
-        said = Said(name=self.letters_name(), at=at)
-        return self._letters.put(frame, decision.examples, said)
-
-    def letters_name(self) -> str:
-        """Return the name of the next entry's folder of dead letters: nobody else has it."""
-        ledger = self._ledger
-        return f"{ledger.checkpoint}-{self._journal.next_number:020d}-{self._teller.run.epoch}"
-
-    def _write(self, evaluated: Evaluated, decision: Decision, number: int) -> None:
-        held = must_hold(cut_of(decision.cuts)) if decision.cuts else None
-        passed = evaluated.passed(self._pipeline, held)
-        try:
-            self._pipeline.sink(passed, number)
-        except BaseException as exc:  # SystemExit would hang the query for ever
-            raise SinkFailed(exc) from exc
-
     @property
     def shelf(self) -> Shelf:
         """Where held rows are."""
@@ -325,6 +276,11 @@ class Processor:
     def letters(self) -> LetterBox | None:
         """Where dead letters go; None when they are not enabled."""
         return self._letters
+
+
+def _held(decision: Decision) -> Column:
+    """Return whether a record that passed is held by the decision, behind a halt of its task."""
+    return must_hold(cut_of(decision.cuts)) if decision.cuts else F.lit(False)
 
 
 def _blamed(task: TaskLedger) -> list[Coordinates]:

@@ -1,8 +1,9 @@
-"""What a pipeline ends in: the author's function, or files that Spark commits as a whole."""
+"""What a pipeline ends in: a function of whole batches, files, or a function of single rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,10 @@ from agents.handlers import Handler
 from controlplane.domain.errors import InvalidValue
 
 SinkFunction = Callable[[DataFrame, int], object]
+#: Sends one row, a dict; returns a future where it does not wait itself.
+Send = Callable[[dict[str, Any]], object]
+#: Opens a client, for each Spark partition: a context manager that gives a `Send`.
+Connect = Callable[[], AbstractContextManager[Send]]
 
 #: Formats that Spark writes as files and commits by its own protocol.
 FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
@@ -29,18 +34,47 @@ class Sink:
     function: SinkFunction
     #: Whether a call that raises has left nothing behind.
     atomic: bool = False
-    #: Who answers for failures of the sink; None: the uncaught exception handler.
+    #: Who answers for failures of the sink; None: the configuration's production handler.
     on_error: Handler | None = None
 
     def __call__(self, df: DataFrame, number: int) -> object:
         """Write `df` under its number; what the sink raises is the caller's to understand."""
         return self.function(df, number)
 
+    def check(self, spark: SparkSession) -> None:
+        """Every session will do."""
+
     def is_atomic(self, spark: SparkSession) -> bool:
         """Whether all or nothing is written, in this session too."""
         if isinstance(self.function, Files):
             return self.atomic and self.function.is_atomic(spark)
         return self.atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """What `.produce` was given: a function that sends one row, or what opens one."""
+
+    send: Send | None
+    connect: Connect | None
+    #: Who answers for failed records; None: the configuration's production handler.
+    on_error: Handler | None = None
+
+    @property
+    def function(self) -> object:
+        """What the author wrote."""
+        return self.send if self.connect is None else self.connect
+
+    def is_atomic(self, spark: SparkSession) -> bool:
+        """Whether all or nothing is written: what is sent is sent."""
+        return False
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise InvalidValue where Spark would send one record twice at a time."""
+        name = "spark.speculation"
+        if spark.sparkContext.getConf().get(name, "false").lower() == "true":
+            allowed = "false where a pipeline produces: the order of its records would be lost"
+            raise InvalidValue(name, "true", allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from agents.handlers import Stage
 from agents.pipeline import Pipeline
 from agents.secrets import without_secrets
-from agents.sinks import Sink
+from agents.sinks import Producer, Sink
 from agents.steps import Step
 
 
@@ -33,7 +33,7 @@ def stages_of(pipeline: Pipeline) -> tuple[Stage, ...]:
     )
 
 
-def _config(of: Step | Sink) -> dict[str, str]:
+def _config(of: Step | Sink | Producer) -> dict[str, str]:
     given = {each.name: getattr(of, each.name) for each in fields(of)}
     shown = {name: _shown(value) for name, value in given.items() if not _is_nothing(value)}
     return without_secrets(shown)

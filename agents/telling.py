@@ -9,6 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec.structs import replace
+from pyspark.sql import Row
 
 from agents.decisions import Decision, Rest
 from agents.diagnose import Problem
@@ -127,7 +128,8 @@ class Teller:
             logged=self.log,
         )
         told = self._body(each)
-        self._log(data, f"position {data.position}", f" {told.record}" if self.log_records else "")
+        shown = kafka_coordinates(each.row) or told.record
+        self._log(data, f"position {data.position}", f" {shown}" if self.log_records else "")
         return self.event(data, at, body=told)
 
     def _log(self, data: RecordFailed | FailuresCounted, where: str, record: str = "") -> None:
@@ -256,6 +258,14 @@ def _unseen(stage: str, rest: Rest) -> Failure:
         attempts=rest.attempts,
     )
     return failure(stage, problem)
+
+
+def kafka_coordinates(row: Row) -> str | None:
+    """Return where a record of Kafka is, in place of what is in it; None for any other."""
+    given = row.asDict()
+    if not {"topic", "partition", "offset"} <= given.keys():
+        return None
+    return f"topic {given['topic']}, partition {given['partition']}, offset {given['offset']}"
 
 
 def first_line(text: str) -> str:

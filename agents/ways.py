@@ -12,6 +12,7 @@ from agents.entries import Kind
 from agents.journal import Journal
 from agents.onepass import OnePass
 from agents.pipeline import Pipeline
+from agents.sinks import Sink
 
 _log = logging.getLogger("arrester.thread")
 
@@ -60,9 +61,10 @@ class Ways:
         Nobody can tell for certain whether the source, a step or the sink has failed. The careful
         way can: it evaluates before it writes. `check` raises when the run is to end.
         """
-        assert self.one_pass is not None
+        sink = self.pipeline.sink
+        assert self.one_pass is not None and isinstance(sink, Sink)
         try:
-            self.pipeline.sink(self.one_pass.frame(source), number)
+            sink(self.one_pass.frame(source), number)
         except BaseException as exc:  # SystemExit would hang the query for ever
             check()
             failed = self.one_pass.is_failed_record(exc)

@@ -164,7 +164,7 @@ def _connect_headers(letter: Letter) -> list[tuple[str, object]]:
         "stage": _CONNECT_STAGES.get(stage.partition(":")[0], stage),
         "class.name": letter["executing_class"],
         "exception.class.name": letter["exception_class"],
-        "exception.message": letter["message"],
+        "exception.message": letter["message"] or None,
         "exception.stacktrace": _trace(letter),
     }
     return [(f"{_CONNECT}{name}", value) for name, value in said.items()]
@@ -173,7 +173,7 @@ def _connect_headers(letter: Letter) -> list[tuple[str, object]]:
 def _streams_headers(letter: Letter) -> list[tuple[str, object]]:
     said = {
         "exception": letter["exception_class"],
-        "message": letter["message"],
+        "message": letter["message"] or None,
         "stacktrace": _trace(letter),
         "topic": letter["topic"],
         "partition": letter["partition"],
@@ -189,7 +189,7 @@ def _trace(letter: Letter) -> str:
     if name and stack.startswith(name):
         return stack
     message = letter["message"]
-    return f"{name}{'' if message is None else f': {message}'}\n{stack}".rstrip("\n")
+    return f"{name}{f': {message}' if message else ''}\n{stack}".rstrip("\n")
 
 
 def _bytes(value: object) -> bytes | None:

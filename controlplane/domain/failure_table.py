@@ -120,6 +120,8 @@ FATAL: dict[str, tuple[str, ...]] = {
     # of that record.
     "serialization of our own output": (KAFKA + "SerializationException",),
     FULL_BUFFER: (
+        # Said of a time-out by `send` itself, whatever class it has.
+        "arrester.FullBuffer",
         "builtins.BufferError",
         CONFLUENT + "_QUEUE_FULL",
         KAFKA + "BufferExhaustedException",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 PRODUCE = 0
 _SECONDS = 10.0
@@ -98,6 +98,28 @@ def headers_of(message: Message) -> dict[str, str | None]:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+class RecordedAdmin:
+    """Stands for Kafka's admin client, which the mock cluster does not answer: keeps requests."""
+
+    def __init__(self, topics: list[str], error: KafkaException | None = None) -> None:
+        self.topics = dict.fromkeys(topics)
+        self.error = error
+        self.requests: list[Any] = []
+
+    def list_topics(self, *, timeout: float) -> RecordedAdmin:
+        return self
+
+    def create_topics(self, wanted: list[Any], *, request_timeout: float) -> dict[str, Any]:
+        self.requests += [
+            (each.topic, each.num_partitions, each.replication_factor) for each in wanted
+        ]
+        return {each.topic: self for each in wanted}
+
+    def result(self) -> None:
+        if self.error is not None:
+            raise self.error
 
 
 #: What a broker says when too few replicas are there; the client would try again for ever.

@@ -19,6 +19,7 @@ from tests.agents.kafka_cluster import (
     NOT_ENOUGH_REPLICAS,
     TOO_LARGE,
     KafkaCluster,
+    RecordedAdmin,
     headers_of,
     kafka,
 )
@@ -177,28 +178,6 @@ def test_brokers_that_are_away_leave_the_letters_waiting(cluster: KafkaCluster) 
     finally:
         cluster.up()
     assert (told["failures"], told["waiting"]) == (2, 2)
-
-
-class RecordedAdmin:
-    """Stands for Kafka's admin client, which the mock cluster does not answer: keeps requests."""
-
-    def __init__(self, topics: list[str], error: KafkaException | None = None) -> None:
-        self.topics = dict.fromkeys(topics)
-        self.error = error
-        self.requests: list[Any] = []
-
-    def list_topics(self, *, timeout: float) -> RecordedAdmin:
-        return self
-
-    def create_topics(self, wanted: list[Any], *, request_timeout: float) -> dict[str, Any]:
-        self.requests += [
-            (each.topic, each.num_partitions, each.replication_factor) for each in wanted
-        ]
-        return {each.topic: self for each in wanted}
-
-    def result(self) -> None:
-        if self.error is not None:
-            raise self.error
 
 
 def maker() -> TopicMaker:

@@ -1,9 +1,14 @@
-"""What a handler is told of a failure, on Spark."""
+"""What a handler is told of a failure on Spark, and what the log says of a record of Kafka."""
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from tests.agents.engine.bench import Bench
+from tests.agents.engine.kafka_bench import KafkaRecord, add_records
 from tests.conformance.cases import Case
+from tests.conformance.kafka_effects import pipeline, raising
 from tests.conformance.kafka_rows import Seen, kafka_pipeline
 
 #: Where the case's fields are in our context.
@@ -42,4 +47,39 @@ def check_context(case: Case, bench: Bench) -> None:
     assert context.settings["errors.log.enable"] == "True"
 
 
-CHECKS = {"context-fields-wip": check_context}
+class _Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def check_record_details(case: Case, bench: Bench) -> None:
+    given = dict(case.given["record"])
+    assert given.pop("timestamp_type") == "none"
+    record = KafkaRecord(key=b"the-key", value=b"the-value", **given)
+    add_records(bench, record)
+    log, kept = logging.getLogger("arrester.failures"), _Lines()
+    log.addHandler(kept)
+    try:
+        step = raising("ConnectException", "x")
+        settings: dict[str, Any] = {"errors_log_enable": True, "errors_log_include_messages": True}
+        bench.start(pipeline(bench, step), **settings)
+        bench.wait_for_input()
+        bench.stop()
+    finally:
+        log.removeHandler(kept)
+    [line] = [line for line in kept.lines if "process:step failed" in line]
+    assert all(text in line for text in case.expect["message_contains"])
+    assert "the-key" not in line and "the-value" not in line
+    assert str(record.timestamp_ms) not in line
+
+
+CHECKS = {
+    "sink-record-details": check_record_details,
+    "context-fields-wip": check_context,
+}

@@ -1,4 +1,6 @@
-"""A driver process of its own, to be killed: `python -m tests.agents.engine.driver FOLDER [POINT]`.
+"""A driver process of its own, to be killed.
+
+    python -m tests.agents.engine.driver FOLDER [POINT] [produce]
 
 It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
 `before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, or `after-abort`:
@@ -21,11 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from agents.builder import define
 from agents.config import AgentConfig
 from agents.entries import Entry
-from agents.handlers import LogAndContinue, LogAndPause
+from agents.handlers import ErrorContext, LogAndContinue, LogAndPause, Record, RecordError
 from agents.journal import Journal
 from agents.thread import PipelineThread
 from controlplane.domain import wire
 from controlplane.domain.events import Event
+from controlplane.domain.policy import Answer
 from controlplane.domain.states import ThreadStatus
 from tests.agents.engine.bench import APPLICATION, SCHEMA, sink_to
 
@@ -91,7 +94,14 @@ def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
     return sink
 
 
-def main(folder: Path, point: str) -> None:
+class ByValue:
+    """Has to be asked: some records are left out, others pause their task."""
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        return Answer.CONTINUE if record.row["value"] == "skip" else Answer.PAUSE
+
+
+def main(folder: Path, point: str, end: str) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -113,12 +123,22 @@ def main(folder: Path, point: str) -> None:
         return row
 
     source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    pipeline = (
-        define("lines", source.json(str(folder / "in")), task="task", position="position")
-        .process("parse", parse, on_error=LogAndContinue())
-        .process("check", check, on_error=LogAndPause())
-        .write(dying_sink(folder / "out", point), atomic=point in ("after-abort", "atomic"))
-    )
+    lines = define("lines", source.json(str(folder / "in")), task="task", position="position")
+    if end == "produce":
+        file = str(folder / "sent")
+
+        def send(row: Row) -> None:
+            check(parse(row))
+            with open(file, "a") as sent:
+                sent.write(f"{row['task']} {row['position']}\n")
+
+        pipeline = lines.produce(send, on_error=ByValue())
+    else:
+        pipeline = (
+            lines.process("parse", parse, on_error=LogAndContinue())
+            .process("check", check, on_error=LogAndPause())
+            .write(dying_sink(folder / "out", point), atomic=point in ("after-abort", "atomic"))
+        )
     die_at(point)
     thread = PipelineThread(
         pipeline,
@@ -140,4 +160,5 @@ def main(folder: Path, point: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
+    given = [*sys.argv[2:], "", ""]
+    main(Path(sys.argv[1]), given[0], given[1])

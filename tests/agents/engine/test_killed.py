@@ -13,7 +13,13 @@ from pyspark.sql import SparkSession
 
 from controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
 from controlplane.domain.states import TaskStatus
-from tests.agents.engine.bench import read_sink, server_state, wait_until, write_batch
+from tests.agents.engine.bench import (
+    PATIENCE_SECONDS,
+    read_sink,
+    server_state,
+    wait_until,
+    write_batch,
+)
 from tests.agents.engine.driver import read_outbox
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
@@ -26,17 +32,20 @@ class Driver:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: What the pipeline ends in: `produce`, or a sink.
+        self.end = ""
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, point: str = "") -> None:
-        command = [sys.executable, "-m", "tests.agents.engine.driver", str(self.folder), point]
+        module = "tests.agents.engine.driver"
+        command = [sys.executable, "-m", module, str(self.folder), point, self.end]
         log = (self.folder / "driver.log").open("ab")
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         log.close()
 
     def dies(self) -> None:
         assert self.process is not None
-        assert self.process.wait(timeout=90) == -signal.SIGKILL, self.log()
+        assert self.process.wait(timeout=PATIENCE_SECONDS) == -signal.SIGKILL, self.log()
 
     def kill(self) -> None:
         assert self.process is not None
@@ -46,7 +55,7 @@ class Driver:
     def stop(self) -> None:
         assert self.process is not None
         (self.folder / "stop").touch()
-        assert self.process.wait(timeout=90) == 0, self.log()
+        assert self.process.wait(timeout=PATIENCE_SECONDS) == 0, self.log()
         (self.folder / "stop").unlink()
 
     def log(self) -> str:
@@ -55,6 +64,12 @@ class Driver:
     def positions(self, task: str) -> list[int]:
         rows = [row for _, row in read_sink(self.folder / "out")]
         return [row["position"] for row in rows if row["task"] == task]
+
+    def sent(self, task: str) -> list[int]:
+        """Return what was sent of a task, in order and as often as it was."""
+        file = self.folder / "sent"
+        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return [int(position) for name, position in lines if name == task]
 
 
 @pytest.fixture
@@ -126,6 +141,29 @@ def test_a_driver_killed_between_an_abort_and_the_redo(driver: Driver, spark: Sp
     assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
     events = [event.data for event in read_outbox(driver.folder / "outbox")]
     assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
+
+
+def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> None:
+    driver.end = "produce"
+    driver.start("before-entry:batch")  # all is sent but what failed; nothing is decided
+    driver.dies()
+    assert (driver.sent("a"), driver.sent("b")) == ([0, 1], [0, 1])
+    driver.start("after-entry:batch")  # it is decided again, durably now
+    driver.dies()
+    (driver.folder / "repaired").touch()
+    driver.start("before-entry:drained")  # held records are sent, and not known to be
+    driver.dies()
+
+    driver.start()
+
+    wait_until(lambda: 4 in driver.sent("a") and 3 in driver.sent("b"), what=driver.log())
+    driver.stop()
+    for task, positions in {"a": [0, 1, 2, 3, 4], "b": [0, 1, 3]}.items():
+        sent = driver.sent(task)
+        # At least once; nothing of a task was ever ahead of what stands before it.
+        assert list(dict.fromkeys(sent)) == positions
+        assert list(dict.fromkeys(reversed(sent))) == positions[::-1]
+    check_all(driver, spark, failed=2)
 
 
 def check_all(driver: Driver, spark: SparkSession, *, failed: int) -> None:

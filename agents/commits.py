@@ -1,0 +1,118 @@
+"""A decision becomes one durable entry: what is put aside, its dead letters, and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import functions as F
+
+from agents.again import helpful_retries
+from agents.bounds import HeldBounds
+from agents.deadletters import LetterBox
+from agents.decisions import Decision
+from agents.entries import Chunk, DeadLetters, Entry, Held, Kind
+from agents.held import Shelf, cut_of, must_hold
+from agents.journal import Journal
+from agents.letter_frames import Said
+from agents.microbatch import Evaluated
+from agents.telling import Teller
+from agents.worker.columns import FATE, ORDINAL, SOURCE
+from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commits:
+    """Makes the entries of one run about micro-batches and chunks."""
+
+    journal: Journal
+    teller: Teller
+    shelf: Shelf
+    #: Where dead letters go; None when they are not enabled.
+    letters: LetterBox | None
+    bounds: HeldBounds
+    clock: Callable[[], datetime]
+
+    def commit(
+        self,
+        evaluated: Evaluated,
+        decision: Decision,
+        *,
+        batch: int | None = None,
+        chunk: Chunk | None = None,
+    ) -> None:
+        """Put aside what does not go to the sink, and make the decision one durable entry.
+
+        What is decided about a micro-batch after its sink has failed adds to what was before.
+        """
+        at, order = self.clock(), None if batch is None else self._order(batch)
+        aside, held = self._put_aside(evaluated, decision, order=order)
+        self.bounds.check(self.journal.ledger, aside, held)
+        letters, lettered = self._dead_letters(evaluated, decision, at)
+        told = self.teller.decided(decision, at, lambda key: self.journal.ledger.task(key).blame)
+        told += [self.teller.event(each, at) for each in lettered]
+        told += [
+            self.teller.event(each, at)
+            for each in helpful_retries(evaluated, cut_of(decision.cuts))
+        ]
+        for each in held:
+            count = self.journal.ledger.task(each.task).held + each.count
+            told.append(self.teller.event(RecordsHeld(task=each.task, held=count), at))
+        self.journal.append(
+            Entry(
+                kind=Kind.BATCH if chunk is None else Kind.DRAIN,
+                at=at,
+                epoch=self.teller.run.epoch,
+                events=tuple(told),
+                batch=batch,
+                order=order,
+                aside=aside,
+                held=tuple(held),
+                chunk=chunk,
+                dead_letters=letters,
+            )
+        )
+        if letters is not None and self.letters is not None:
+            self.letters.deliver(letters)
+
+    def _order(self, batch: int) -> int:
+        """Return the place of the rows that a micro-batch holds: the same for all its entries."""
+        before = self.journal.ledger.asides_of_batch(batch)
+        return before[0].entry if before else self.journal.next_number
+
+    def _put_aside(
+        self, evaluated: Evaluated, decision: Decision, *, order: int | None
+    ) -> tuple[str | None, list[Held]]:
+        """Write what does not go to the sink; `order` is None for a chunk."""
+        cut = cut_of(decision.cuts)
+        if evaluated.clean:
+            return None, []
+        if order is not None and (decision.cuts or evaluated.held):
+            return self.shelf.put(evaluated.frame, cut, order=order)
+        number = self.journal.next_number if order is None else order
+        return self.shelf.put_skipped(evaluated.frame, cut, order=number), []
+
+    def _dead_letters(
+        self, evaluated: Evaluated, decision: Decision, at: datetime
+    ) -> tuple[DeadLetters | None, list[RecordsDeadLettered]]:
+        skipped_any = len(decision.examples) + len(decision.rest)
+        if self.letters is None or not skipped_any:
+            return None, []
+        skipped = (F.col(FATE) >= SOURCE) & (F.col(ORDINAL) == 0)
+        frame = evaluated.frame.where(skipped & ~must_hold(cut_of(decision.cuts)))
+        said = Said(name=self._letters_name(), at=at)
+        return self.letters.put(frame, decision.examples, said)
+
+    def _letters_name(self) -> str:
+        """Return the name of the next entry's folder of dead letters: nobody else has it."""
+        ledger = self.journal.ledger
+        return f"{ledger.checkpoint}-{self.journal.next_number:020d}-{self.teller.run.epoch}"
+
+    def drained(self, chunk: Chunk) -> None:
+        """Write down that the chunk's sink has returned."""
+        at = self.clock()
+        left = self.journal.ledger.task(chunk.task).held - chunk.taken
+        told = self.teller.event(RecordsHeld(task=chunk.task, held=left), at)
+        epoch = self.teller.run.epoch
+        self.journal.append(Entry(kind=Kind.DRAINED, at=at, epoch=epoch, events=(told,)))

@@ -1,0 +1,275 @@
+"""The end of a pipeline under the rules of stage produce (KIP-210): what fails there is decided.
+
+A decision is made after the sink's failure, so it adds to what was decided before it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from agents.again import Again
+from agents.decisions import Coordinates, Decision, Judge
+from agents.diagnose import Problem
+from agents.failed import produce_number
+from agents.fatal import RecordFatal, SinkFailed
+from agents.fates import Fates, SelfHealing
+from agents.handlers import ErrorContext, Record, RecordError, ask
+from agents.microbatch import Evaluated
+from agents.payload import Redaction
+from agents.pipeline import Pipeline
+from agents.policies import StagePolicy
+from agents.raised import problem_of
+from agents.saying import say
+from agents.sending import Sending
+from agents.sinks import Producer, Sink
+from agents.worker.columns import DECIDED, ERROR, ERROR_TYPE, FATE, HELD, ORDINAL, RETRIES, SOURCE
+from controlplane.domain.events import Response
+from controlplane.domain.levels import Saying
+from controlplane.domain.policy import Answer, StageKind
+from controlplane.domain.respond import (
+    AskHandler,
+    Decided,
+    FailedAttempt,
+    NotOurs,
+    TaskRun,
+    respond,
+)
+from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, Undecided
+
+#: Said where the records are told of.
+_QUIET = (Saying.TASK_PAUSED, Saying.TASK_KILLED, Saying.OUTPUT_SKIPPED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Records that the sink did not take, each failed at stage produce, and what is decided."""
+
+    evaluated: Evaluated
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class _Always:
+    """Answers for every record of a batch what was answered about the batch."""
+
+    answer: Answer
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        return self.answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Production:
+    """Writes what passed the steps of one pipeline, by one run."""
+
+    fates: Fates
+    examples_limit: int
+    redaction: Redaction
+    #: Raises when the run is to end.
+    check: Callable[[], None]
+    #: Waits so many milliseconds; raises when the run is to end.
+    wait: Callable[[int], None]
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Whose end it is."""
+        return self.fates.pipeline
+
+    @property
+    def number(self) -> int:
+        """The step number of stage produce."""
+        return produce_number(self.pipeline)
+
+    @property
+    def stage(self) -> StagePolicy:
+        """What holds for it."""
+        return self.fates.stages[self.number]
+
+    def write(
+        self, evaluated: Evaluated, held: Column, number: int, blamed: Sequence[Coordinates]
+    ) -> Iterator[LeftOut]:
+        """Write what passed and is not `held`; yield each decision about what was not taken.
+
+        The caller makes it durable before it asks for more. Raises SinkFailed, RecordFatal,
+        SelfHealing, or what `check` raises.
+        """
+        if isinstance(self.pipeline.sink, Producer):
+            yield from Sending(production=self, producer=self.pipeline.sink).run(
+                evaluated, held, blamed
+            )
+            return
+        passed = evaluated.passed(self.pipeline, held)
+        failed = self._written(self.pipeline.sink, passed, number)
+        if failed is None:
+            return
+        raised, problem, answer = failed
+        left = self._whole(evaluated, held, problem)
+        if left.failed or answer is Answer.PAUSE:
+            yield self.decided(left, self._answered(answer), blamed, raised=raised)
+        left.release()
+
+    def decided(
+        self,
+        left: Evaluated,
+        stage: StagePolicy,
+        blamed: Sequence[Coordinates],
+        *,
+        raised: BaseException | None = None,
+    ) -> LeftOut:
+        """Decide about the records of `left` that failed at this stage."""
+        if not left.failed and raised is not None:
+            raise SinkFailed(raised) from raised
+        fates = replace(self.fates, stages={**self.fates.stages, self.number: stage})
+        again = Again(fates=fates, policy=stage.policy, wait=self.wait)
+        judge = Judge(
+            fates=fates, again=again, examples_limit=self.examples_limit, redaction=self.redaction
+        )
+        decision = judge.decide(left.frame, blamed) if left.failed else Decision()
+        if decision.fatal is not None:
+            raise RecordFatal(decision.fatal) from raised
+        return LeftOut(evaluated=left, decision=decision)
+
+    def spent(self) -> StagePolicy:
+        """Return what holds for failures whose budget of retries is spent."""
+        policy = msgspec.structs.replace(self.stage.policy, retry=RetryPolicy())
+        return replace(self.stage, policy=policy)
+
+    def _answered(self, answer: Answer) -> StagePolicy:
+        policy = msgspec.structs.replace(self.spent().policy, handled=True, by_class={})
+        return replace(self.stage, policy=policy, handler=_Always(answer))
+
+    # ── a sink for whole batches ─────────────────────────────────────────────────────────────
+
+    def _written(
+        self, sink: Sink, passed: DataFrame, number: int
+    ) -> tuple[BaseException, Problem, Answer] | None:
+        """Call the sink until it returns, or its failure is decided; the number stays the same."""
+        started_ms, made = self.fates.now_ms(), 0
+        while True:
+            made += 1
+            try:
+                sink(passed, number)
+            except BaseException as exc:  # SystemExit would hang the query for ever
+                raised = exc
+            else:
+                return None
+            # An interrupted job after a stop request is the stop, not a failure of its own.
+            self.check()
+            problem = problem_of(passed.sparkSession, raised, attempts=made)
+            now_ms = self.fates.now_ms()
+            attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
+            fate = self._fate(problem, attempts, raised)
+            if isinstance(fate, Decided):
+                return raised, problem, Answer(fate.response.value)
+            say(Saying.SINK_RETRYING, self._described(problem, number))
+            self.wait(fate.wait_ms)
+
+    def _fate(
+        self, problem: Problem, attempts: Attempts, raised: BaseException
+    ) -> Decided | RetryAfter:
+        """Return what follows from a failed batch; raises SinkFailed where that is FAIL.
+
+        Its records are counted afterwards, each in its task: here one stands for all.
+        """
+        whole = None if self.pipeline.task is None else "*"
+        failure = FailedAttempt(
+            stage=StageKind.PRODUCE, cause=problem.cause, attempts=attempts, task=whole, position=0
+        )
+        run, policy, chance = TaskRun(), self.stage.policy, random.randrange
+        fate = respond(failure, policy, run, chance=chance)
+        if isinstance(fate, AskHandler):
+            answer = self.stage.answer or self._asked(problem)
+            fate = respond(failure, policy, run, chance=chance, answer=answer)
+        assert not isinstance(fate, AskHandler | Undecided)
+        if isinstance(fate, NotOurs):
+            raise SelfHealing(problem, fate.reason) from raised
+        if isinstance(fate, RetryAfter):
+            return fate
+        for saying in fate.said:
+            if saying not in _QUIET:
+                say(saying, self._described(problem, None))
+        if fate.response is Response.FAIL:
+            raise SinkFailed(raised) from raised
+        return fate
+
+    def _asked(self, problem: Problem) -> object:
+        handler = self.stage.handler
+        assert handler is not None
+        context = ErrorContext(
+            application=self.fates.application,
+            pipeline=self.pipeline.name,
+            stage=StageKind.PRODUCE,
+            task=None,
+            position=None,
+            attempt=problem.attempts,
+            at=self.fates.clock(),
+            stages=self.fates.described,
+            index=self.number,
+            settings=self.fates.settings,
+        )
+        error = RecordError(
+            problem.exception_class,
+            problem.message,
+            condition=problem.condition,
+            stack=problem.stack,
+        )
+        return ask(handler, context, Record(key=None, value=None, row={}), error)
+
+    def _described(self, problem: Problem, number: int | None) -> str:
+        where = "" if number is None else f" at number {number}, attempt {problem.attempts}"
+        return f"the sink of {self.pipeline.name} failed{where}: {problem.exception_class}"
+
+    def _whole(self, evaluated: Evaluated, held: Column, problem: Problem) -> Evaluated:
+        """Return the batch with all that went to the sink as failed of this stage."""
+        passed = F.col(FATE).isNull() & ~held
+        said = {
+            "exception_class": problem.exception_class,
+            "message": problem.message,
+            "stack": problem.stack,
+            "frame": problem.frame,
+            "names": F.array(*[F.lit(name) for name in problem.cause.names]),
+            "condition": problem.condition,
+            "kind": None,
+            "attempts": problem.attempts,
+        }
+        values = {n: v if isinstance(v, Column) else F.lit(v) for n, v in said.items()}
+        error = F.struct(*[value.alias(name) for name, value in values.items()]).cast(ERROR_TYPE)
+        frame = evaluated.frame.withColumns(
+            {
+                FATE: F.when(passed, F.lit(self.number)).otherwise(obeyed(held)),
+                ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
+                RETRIES: F.lit(0).cast("long"),
+            }
+        )
+        return evaluated_again(frame, self.number)
+
+
+def obeyed(held: Column) -> Column:
+    """Return the fate of a record from here on: what was decided about it is durable already."""
+    decided = (F.col(FATE) >= SOURCE) | (F.col(FATE) == HELD) | held
+    return F.when(F.coalesce(decided, F.lit(False)), F.lit(DECIDED)).otherwise(F.col(FATE))
+
+
+def evaluated_again(frame: DataFrame, number: int) -> Evaluated:
+    """Return a micro-batch after its sink, in a local checkpoint."""
+    kept = frame.localCheckpoint(eager=True)
+    first = F.col(ORDINAL) == 0
+    counts = kept.agg(
+        F.count_if(first).alias("records"),
+        F.count_if(first & (F.col(FATE) == number)).alias("failed"),
+        F.sum(F.when(first, F.col(RETRIES))).alias("retries"),
+    ).collect()[0]
+    return Evaluated(
+        frame=kept,
+        records=counts["records"],
+        failed=counts["failed"],
+        held=0,
+        retries=counts["retries"] or 0,
+        blocks=(kept,),
+    )

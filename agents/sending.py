@@ -1,0 +1,231 @@
+"""`.produce` on the driver: rounds of sends, until every record is sent or decided about (KIP-210).
+
+In each round the executors send what is due, each task strictly in order, and stop a task where
+somebody has to be asked or waited for. What a round decided is durable before the next one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from agents.decisions import Coordinates
+from agents.entries import Cursor
+from agents.fatal import SinkFailed
+from agents.held import after, cut_of, place
+from agents.microbatch import Evaluated
+from agents.saying import say
+from agents.shipping import shipped, shipped_rules
+from agents.sinks import Producer
+from agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    FATE,
+    ORDINAL,
+    POSITION,
+    PREFIX,
+    RETRIES,
+    TASK,
+)
+from controlplane.domain.classify import Kind
+from controlplane.domain.levels import Saying
+from controlplane.domain.policy import Answer
+from controlplane.domain.retry import Attempts, RetryAfter, next_attempt
+from controlplane.domain.tolerance import Tally, count
+
+if TYPE_CHECKING:
+    from agents.producing import LeftOut, Production
+
+_STOPPED = f"{PREFIX}stopped"
+_RESULT = (
+    f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "
+    f"{RETRIES} bigint, {_STOPPED} boolean"
+)
+_FOUND = {name: f"{name}_found" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
+#: More failures than any micro-batch has records.
+_MANY = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """A record that is to be sent again, and everything of its task behind it."""
+
+    at: Cursor
+    attempts: Attempts
+    due_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Plan:
+    """What is still to be sent: from where, by task. None: all of it."""
+
+    starts: dict[str | None, Cursor] | None = None
+    again: dict[str | None, _Again] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self.starts == {} and not self.again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """Sends one micro-batch, or one chunk of held records."""
+
+    production: Production
+    producer: Producer
+
+    def run(
+        self, evaluated: Evaluated, held: Column, blamed: Sequence[Coordinates]
+    ) -> Iterator[LeftOut]:
+        """Send what passed and is not `held`; yield what each round decided."""
+        passed = evaluated.frame.where(F.col(FATE).isNull() & ~held)
+        plan, began_ms = _Plan(), self.production.fates.now_ms()
+        while not plan.over:
+            due = self._due(plan)
+            told = self._round(passed, plan.starts, due)
+            # A task that is not due yet waits for another round.
+            waiting = {task: again for task, again in plan.again.items() if task not in due}
+            stopped = told.where(F.col(_STOPPED)).collect()
+            plan = self._after(stopped, due, began_ms)
+            found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
+            cuts: Mapping[str, Cursor] = {}
+            if not found.isEmpty():
+                left = self._left(evaluated, held, found)
+                decided = self.production.decided(left, self.production.spent(), blamed)
+                cuts = decided.decision.cuts
+                yield decided
+                left.release()
+            plan.again |= waiting
+            plan.starts = {task: at for task, at in (plan.starts or {}).items() if task not in cuts}
+            self.production.check()
+
+    def _due(self, plan: _Plan) -> dict[str | None, _Again]:
+        """Return what is to be sent again now; waits for the first, where nothing else is."""
+        if plan.again and plan.starts == {}:
+            first = min(each.due_ms for each in plan.again.values())
+            self.production.wait(max(0, first - self.production.fates.now_ms()))
+        now_ms = self.production.fates.now_ms()
+        return {task: each for task, each in plan.again.items() if each.due_ms <= now_ms}
+
+    def _round(
+        self,
+        passed: DataFrame,
+        starts: Mapping[str | None, Cursor] | None,
+        due: Mapping[str | None, _Again],
+    ) -> DataFrame:
+        """Send on the executors; return what failed, in a local checkpoint: it is done once."""
+        rows = passed
+        if starts is not None:
+            rows = rows.where(_is_from({**starts, **{t: each.at for t, each in due.items()}}))
+        columns = [TASK, ENTRY, POSITION, ORDINAL]
+        theirs = [f"`{name.replace('`', '``')}`" for name in self.production.pipeline.columns]
+        error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
+        rows = rows.select(*columns, error, *theirs)
+        rows = rows.repartition(F.col(TASK)).sortWithinPartitions(ENTRY, POSITION, TASK, ORDINAL)
+        try:
+            return rows.mapInArrow(self._producing(due), _RESULT).localCheckpoint(eager=True)
+        except BaseException as exc:
+            # A job that a stop has interrupted is the stop, not a failure of its own.
+            self.production.check()
+            raise SinkFailed(exc) from exc
+
+    def _producing(self, due: Mapping[str | None, _Again]) -> Any:
+        stage, fates = self.production.stage, self.production.fates
+        tolerance, now_ms = stage.policy.tolerance, fates.now_ms()
+        tallies = {task: run.tally for task, run in fates.runs.items()}
+        left = {
+            task: count(tolerance, tally, now_ms=now_ms, records=_MANY).tolerated
+            for task, tally in tallies.items()
+        }
+        fresh = count(tolerance, Tally(), now_ms=now_ms, records=_MANY).tolerated
+        kinds: frozenset[str | None] = frozenset()
+        if stage.answer is Answer.CONTINUE:
+            kinds = frozenset({None, Kind.RETRIABLE.value, Kind.OTHER.value})
+        elif stage.handler is None and tolerance.configured:
+            kinds = frozenset({Kind.RETRIABLE.value})
+        rulings = stage.policy.table.rulings.items()
+        return shipped("producing").Producing(
+            send=self.producer.send,
+            connect=self.producer.connect,
+            rules=shipped_rules(stage.policy),
+            immediate={
+                name: ruling.immediate.value
+                for name, ruling in rulings
+                if ruling.immediate is not None
+            },
+            goes_on=kinds,
+            allowed=fresh,
+            left=left,
+            made={task: each.attempts.made for task, each in due.items()},
+            retries=stage.policy.retry.limit != 0,
+        )
+
+    def _after(
+        self, stopped: Sequence[Row], due: Mapping[str | None, _Again], began_ms: int
+    ) -> _Plan:
+        """Return what is to be sent after tasks have stopped: again, or behind what failed."""
+        plan = _Plan(starts={})
+        retry, now_ms = self.production.stage.policy.retry, self.production.fates.now_ms()
+        for row in stopped:
+            task, error = row[TASK], row[ERROR]
+            at = Cursor(entry=row[ENTRY], position=row[POSITION])
+            known = due.get(task)
+            first = known is None or known.at != at
+            started_ms = began_ms if known is None or first else known.attempts.started_ms
+            attempts = Attempts(made=error["attempts"], started_ms=started_ms, now_ms=now_ms)
+            fate = next_attempt(retry, attempts, chance=random.randrange)
+            if error["kind"] == Kind.RETRIABLE and isinstance(fate, RetryAfter):
+                due_ms = now_ms + fate.wait_ms
+                plan.again[task] = _Again(at=at, attempts=attempts, due_ms=due_ms)
+                say(Saying.RETRYING, f"produce at task {task!r}, position {at.position}")
+            else:
+                plan.starts = {**(plan.starts or {}), task: after(at.entry, at.position)}
+        return plan
+
+    def _left(self, evaluated: Evaluated, held: Column, found: DataFrame) -> Evaluated:
+        """Return the batch with the records of `found` as failed of this stage."""
+        from agents.producing import evaluated_again, obeyed
+
+        right = found.select(*[F.col(name).alias(other) for name, other in _FOUND.items()])
+        same = [F.col(name).eqNullSafe(F.col(_FOUND[name])) for name in (TASK, ENTRY, POSITION)]
+        fresh = F.col(FATE).isNull() & ~held
+        error = F.col(_FOUND[ERROR])
+        number = F.lit(self.production.number)
+        frame = evaluated.frame.join(right, [*same, fresh], "left").withColumns(
+            {
+                FATE: F.when(fresh & error.isNotNull(), number).otherwise(obeyed(held)),
+                ERROR: F.when(fresh, error).otherwise(F.col(ERROR)),
+                RETRIES: F.coalesce(F.col(_FOUND[RETRIES]), F.lit(0)),
+            }
+        )
+        return evaluated_again(frame.drop(*_FOUND.values()), self.production.number)
+
+
+def _is_from(starts: Mapping[str | None, Cursor]) -> Column:
+    """Return whether a record is at or behind the start of its task; other tasks have none."""
+    return _matches(starts, lambda start: place() >= start)
+
+
+def _is_at(places: Mapping[str | None, Cursor]) -> Column:
+    """Return whether a record is the one named of its task."""
+    return _matches(places, lambda where: place() == where)
+
+
+def _matches(places: Mapping[str | None, Cursor], compare: Callable[[Column], Column]) -> Column:
+    """Compare each record with the place that is named for its task; without one it is False."""
+    named = cut_of({task: at for task, at in places.items() if task is not None})
+    found = F.coalesce(compare(named), F.lit(False))
+    if None not in places:
+        return found
+    at = places[None]
+    whole = F.struct(
+        F.lit(at.entry).alias("entry"), F.lit(at.position).cast("long").alias("position")
+    )
+    return F.when(F.col(TASK).isNull(), compare(whole)).otherwise(found)

@@ -1,0 +1,173 @@
+"""What a Spark task does with the rows of `.produce`: order, futures, stops, what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from agents.worker.attempts import Rules
+from agents.worker.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, TASK
+from agents.worker.producing import FULL_BUFFER, STOPPED, Producing
+from controlplane.domain import causes
+from controlplane.domain.classify import DEFAULT_TABLE
+from controlplane.domain.retry import RetryPolicy
+
+Row = dict[str, Any]
+Sent = list[tuple[str | None, int]]
+CONTINUE = frozenset({None, "RETRIABLE"})
+RULES = Rules(
+    wait_after=RetryPolicy().wait_after,
+    describe=causes.describe,
+    known_as=causes.known_as,
+    kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()},
+    retries=False,
+)
+_ERROR = pa.struct(
+    [
+        *((name, pa.string()) for name in ("exception_class", "message", "stack", "frame")),
+        ("names", pa.list_(pa.string())),
+        ("condition", pa.string()),
+        ("kind", pa.string()),
+        ("attempts", pa.int32()),
+    ]
+)
+
+
+def run(send: Callable[[Row], Any] | None, *rows: tuple[str | None, int], **more: Any) -> list[Row]:
+    """Send rows, in batches of two; return what is told."""
+    given: Row = {"connect": None, "immediate": {}, "goes_on": frozenset(), "allowed": 0}
+    producing = Producing(send=send, rules=RULES, left={}, **{**given, **more})
+    schema = pa.schema(
+        [
+            (TASK, pa.string()),
+            (ENTRY, pa.int32()),
+            (POSITION, pa.int64()),
+            (ORDINAL, pa.int32()),
+            (ERROR, _ERROR),
+            ("task", pa.string()),
+            ("position", pa.int64()),
+        ]
+    )
+    dicts = [
+        {TASK: task, ENTRY: 0, POSITION: n, ORDINAL: 0, "task": task, "position": n}
+        for task, n in rows
+    ]
+    batches = [
+        pa.RecordBatch.from_pylist(dicts[at : at + 2], schema=schema)
+        for at in range(0, len(dicts), 2)
+    ]
+    return [row for batch in producing(iter(batches)) for row in batch.to_pylist()]
+
+
+def failing_at(sent: Sent, *places: tuple[str | None, int]) -> Callable[[Row], None]:
+    def send(row: Row) -> None:
+        place = (row["task"], row["position"])
+        if place in places:
+            raise ValueError(f"refused {place}")
+        sent.append(place)
+
+    return send
+
+
+ROWS = [(task, n) for n in range(4) for task in ("a", "b")]
+
+
+def test_a_failure_stops_its_own_task_and_no_other() -> None:
+    sent: Sent = []
+    [told] = run(failing_at(sent, ("a", 1)), *ROWS)
+    assert sent == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("b", 3)]
+    assert (told[TASK], told[POSITION], told[STOPPED]) == ("a", 1, True)
+    assert told[ERROR]["exception_class"] == "ValueError"
+    assert told[ERROR]["names"][0] == "builtins.ValueError"
+
+
+def test_a_declared_continue_goes_on_up_to_what_is_allowed() -> None:
+    sent: Sent = []
+    failing = failing_at(sent, ("a", 0), ("a", 1), ("b", 2))
+    told = run(failing, *ROWS, goes_on=CONTINUE, allowed=1)
+    assert sent == [("b", 0), ("b", 1), ("b", 3)]
+    assert [(row[TASK], row[POSITION], row[STOPPED]) for row in told] == [
+        ("a", 0, False),
+        ("a", 1, True),
+        ("b", 2, False),
+    ]
+
+
+def test_the_next_row_of_a_task_waits_for_the_last_ones_future_and_no_other() -> None:
+    log: list[str] = []
+
+    class Later(Future[None]):
+        def __init__(self, name: str, error: Exception | None) -> None:
+            super().__init__()
+            self.name, self.error = name, error
+
+        def result(self, timeout: float | None = None) -> None:
+            log.append(f"arrived {self.name}")
+            if self.error is not None:
+                raise self.error
+
+    def send(row: Row) -> Future[None]:
+        name = f"{row['task']}{row['position']}"
+        log.append(f"sent {name}")
+        return Later(name, OSError("lost") if name == "a1" else None)
+
+    [told] = run(send, *ROWS)
+    assert log[:4] == ["sent a0", "sent b0", "arrived a0", "sent a1"]
+    # What stands behind the lost one has not been sent; the last of the others is awaited.
+    assert [line for line in log if line.startswith("sent a")] == ["sent a0", "sent a1"]
+    assert log[-1] == "arrived b3"
+    assert (told[TASK], told[POSITION], told[STOPPED]) == ("a", 1, True)
+
+
+def test_retries_of_earlier_rounds_are_told_with_the_record_that_took_them() -> None:
+    sent: Sent = []
+    again = {"a": 2, "b": 1}
+    failed, helped = run(failing_at(sent, ("a", 0)), ("a", 0), ("b", 0), ("b", 1), made=again)
+    assert (failed[TASK], failed[RETRIES], failed[ERROR]["attempts"]) == ("a", 2, 3)
+    assert (helped[TASK], helped[RETRIES], helped[ERROR]) == ("b", 1, None)
+
+
+def test_a_retriable_failure_stops_its_task_while_there_are_retries() -> None:
+    def send(row: Row) -> None:
+        raise TimeoutError("busy")
+
+    rows = [("a", 0), ("a", 1)]
+    assert [row[STOPPED] for row in run(send, *rows, goes_on=CONTINUE, allowed=9)] == [False] * 2
+    [told] = run(send, *rows, goes_on=CONTINUE, allowed=9, retries=True)
+    assert (told[STOPPED], told[ERROR]["kind"]) == (True, "RETRIABLE")
+
+
+def test_a_time_out_of_send_itself_is_a_full_buffer() -> None:
+    kinds = {"builtins.TimeoutError": "FATAL"}
+
+    def raises(row: Row) -> None:
+        raise TimeoutError("no room")
+
+    def later(row: Row) -> Future[None]:
+        answer: Future[None] = Future()
+        answer.set_exception(TimeoutError("late"))
+        return answer
+
+    [at_once] = run(raises, ("a", 0), immediate=kinds)
+    assert (at_once[ERROR]["kind"], at_once[ERROR]["names"][0]) == ("FATAL", FULL_BUFFER)
+    assert FULL_BUFFER in DEFAULT_TABLE.rulings
+    [afterwards] = run(later, ("a", 0), immediate=kinds)
+    assert afterwards[ERROR]["kind"] == "RETRIABLE"
+
+
+def test_a_client_is_opened_once_and_only_where_there_are_rows() -> None:
+    log: list[str] = []
+
+    @contextmanager
+    def connect() -> Iterator[Callable[[Row], None]]:
+        log.append("open")
+        yield lambda row: log.append(f"{row['task']}{row['position']}")
+        log.append("close")
+
+    assert run(None, connect=connect) == []
+    assert run(None, ("a", 0), (None, 1), ("a", 2), connect=connect) == []
+    assert log == ["open", "a0", "None1", "a2", "close"]

@@ -1,0 +1,154 @@
+"""Connect's dead letters, from a pipeline on Spark over the wire to Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+from agents.builder import define
+from agents.letter_places import DeadLettersUnusable
+from agents.worker.letters import TopicMaker
+from controlplane.domain.error_settings import ErrorSettings
+from controlplane.domain.levels import LEVELS, Saying
+from tests.agents.engine.bench import Bench, sink_to
+from tests.agents.engine.kafka_bench import KafkaRecord, add_records
+from tests.agents.kafka_cluster import RecordedAdmin, headers_of
+from tests.conformance.cases import Case
+from tests.conformance.kafka_effects import (
+    RetriableException,
+    check_headers,
+    dead_letter,
+    keys,
+    letters,
+    pipeline,
+    raising,
+)
+
+Row = dict[str, Any]
+
+
+def check_all_headers(case: Case, bench: Bench) -> None:
+    given = case.given
+    record = KafkaRecord(value=b"value", **given["original"])
+    step = raising(given["exception_class"], given["exception_message"])
+    message = dead_letter(bench, record, step)
+    check_headers(headers_of(message), case.expect["headers"])
+
+
+def check_null_message(case: Case, bench: Bench) -> None:
+    step = raising("ConnectException", case.given["exception_message"])
+    found = headers_of(dead_letter(bench, KafkaRecord(value=b"value"), step))
+    assert found[case.expect["header_present"]] == case.expect["header_value"]
+    assert (
+        bool(found["__connect.errors.exception.stacktrace"]) is case.expect["stacktrace_non_empty"]
+    )
+
+
+def check_appended(case: Case, bench: Bench) -> None:
+    name, expect = case.given["record_already_has_header"], case.expect
+    record = KafkaRecord(
+        value=b"value",
+        topic=expect["last_value_wins"],
+        headers=[(name, case.given["with_value"].encode())],
+    )
+    message = dead_letter(bench, record, raising("ConnectException", "x"))
+    given: list[Any] = list(message.headers() or [])
+    assert len([each for each, _ in given if each == name]) == expect["occurrences"]
+    assert headers_of(message)[name] == expect["last_value_wins"]
+
+
+def check_integration(case: Case, bench: Bench) -> None:
+    given, expect = case.given, case.expect
+    once, failing = str(bench.folder / "once"), dict(given["transformation"])
+    passing = next(name for name, how in failing.items() if "then succeeds" in how)
+
+    def step(row: Row) -> Row:
+        value = row["value"].decode()
+        if value in failing:
+            first = not Path(once).exists()
+            if value != passing or first:
+                Path(once).touch()
+                raise RetriableException(f"cannot transform {value}")
+        return row
+
+    topic = expect["dlq_headers"]["__connect.errors.topic"]
+    records = [
+        KafkaRecord(value=f"value-{n}".encode(), topic=topic, offset=n)
+        for n in range(given["records"])
+    ]
+    with letters() as cluster:
+        add_records(bench, *records)
+        settings = keys(cluster, errors_tolerance=given["tolerance"])
+        settings["errors_retry_timeout"] = given["retry_timeout_ms"]
+        settings["errors_retries_delay_max_ms"] = 100
+        bench.start(pipeline(bench, step), **settings)
+        bench.wait_for_input()
+        bench.stop()
+        found = [headers_of(message) for message in cluster.messages("letters")]
+    written = bench.spark.read.json(str(bench.folder / "out" / "*")).count()
+    assert written == expect["records_reaching_task"]
+    assert len(found) == expect["dlq_records"]
+    assert found[0]["__connect.errors.topic"] == topic
+    assert "RetriableException" in str(found[0]["__connect.errors.exception.class.name"])
+    assert "value-7" in str(found[0]["__connect.errors.exception.message"])
+
+
+def check_created(case: Case, bench: Bench) -> None:
+    """The request is seen at the admin client: the mock cluster makes no topics by request."""
+    settings = ErrorSettings.read({"errors.deadletterqueue.topic.name": "made"}).dead_letters
+    maker = TopicMaker(
+        configuration={},
+        name="made",
+        partitions=settings.partitions,
+        replication_factor=settings.replication_factor,
+    )
+    admin = RecordedAdmin(["made"] if case.given["dlq_topic_exists"] else [])
+    assert maker.make(admin) is case.expect["created"]
+    assert admin.requests == [("made", case.expect["partitions"], settings.replication_factor)]
+    assert LEVELS[Saying.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
+    add_records(bench, KafkaRecord(value=b"x"))
+    with letters() as cluster, pytest.raises(DeadLettersUnusable):
+        step = raising("ConnectException", "x")
+        bench.start(pipeline(bench, step), **keys(cluster, "missing"))
+
+
+class Topics(DataSource):
+    """Has a Kafka source's options: Spark's own connector is not on PyPI."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> str:
+        return "value BINARY, topic STRING, partition INT, offset BIGINT"
+
+    def simpleStreamReader(self, schema: Any) -> Nothing:
+        return Nothing()
+
+
+class Nothing(SimpleDataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+
+def check_regex(case: Case, bench: Bench) -> None:
+    bench.spark.dataSource.register(Topics)
+    reader = bench.spark.readStream.format("topics").option("kafka.bootstrap.servers", "a:1")
+    source = reader.option("subscribePattern", case.given["topics.regex"]).load()
+    reading = define("job", source).write(sink_to(bench.folder / "out"))
+    assert not case.expect["config_valid"] and case.expect["error_on"] == "topics.regex"
+    with pytest.raises(DeadLettersUnusable, match="subscribePattern"):
+        bench.start(reading, errors_dlq_topic_name=case.given["dlq"])
+
+
+CHECKS = {
+    "all-headers": check_all_headers,
+    "null-message": check_null_message,
+    "headers-appended.*": check_appended,
+    "integration-skip-retry-dlq": check_integration,
+    "topic-auto-created": check_created,
+    "dlq-topic-matches-regex": check_regex,
+}

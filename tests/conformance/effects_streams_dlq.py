@@ -1,0 +1,92 @@
+"""Streams' dead letters (KIP-1034), from a pipeline on Spark over the wire to Kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.handlers import ErrorContext, LogAndFail, Record, RecordError
+from controlplane.domain.policy import Answer
+from tests.agents.engine.bench import Bench, wait_until
+from tests.agents.engine.kafka_bench import KafkaRecord, add_records
+from tests.agents.kafka_cluster import TOO_LARGE, headers_of
+from tests.conformance.cases import Case
+from tests.conformance.kafka_effects import (
+    TOPIC,
+    check_headers,
+    dead_letter,
+    keys,
+    letters,
+    pipeline,
+    raising,
+)
+
+
+def check_headers_of(case: Case, bench: Bench) -> None:
+    context, expect = case.given["record_context"], case.expect
+    name, _, message = case.given["exception"].partition(" with message ")
+    record = KafkaRecord(
+        key=context["raw_key"].encode(),
+        value=context["raw_value"].encode(),
+        topic=context["topic"],
+        partition=context["partition"],
+        offset=context["offset"],
+        timestamp_ms=context["timestamp"],
+        headers=[(each, text.encode()) for each, text in context["headers"].items()],
+    )
+    found = dead_letter(bench, record, raising(name, message), topic=expect["topic"])
+    assert (found.topic(), found.timestamp()[1]) == (expect["topic"], expect["timestamp"])
+    assert (found.key(), found.value()) == (expect["key"].encode(), expect["value"].encode())
+    check_headers(headers_of(found), expect["headers"])
+
+
+def check_names(case: Case, bench: Bench) -> None:
+    record = KafkaRecord(value=b"value", headers=[("sourceHeader", b"hello")])
+    message = dead_letter(bench, record, raising("ConnectException", "x"))
+    headers: list[Any] = list(message.headers() or [])
+    names = [name for name, _ in headers]
+    streams = [name for name in names if name.startswith("__streams.")]
+    assert streams == case.expect["names"]
+    assert names[0] == "sourceHeader" and case.expect["order_after_original_headers"]
+    texts = headers_of(message)
+    assert {texts[f"__streams.errors.{each}"] for each in ("partition", "offset")} == {"0"}
+
+
+class Remembering:
+    """Answers CONTINUE, and knows what it was asked about."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        self.stages.append(context.stage)
+        return Answer.CONTINUE
+
+
+def check_send_error(case: Case, bench: Bench) -> None:
+    """A refused dead letter is the production handler's; after FAIL there is none, as by abort."""
+    assert "production handler" in case.expect["dlq_send_error"]
+    assert "aborted" in case.expect["with_exactly_once_and_FAIL"]
+    handler = Remembering()
+    with letters() as cluster:
+        add_records(bench, KafkaRecord(value=b"value"))
+        cluster.refuse(TOO_LARGE)
+        step = raising("ConnectException", "x")
+        settings = keys(cluster, production_exception_handler=handler)
+        bench.start(pipeline(bench, step), **settings)
+        bench.wait_for_input()
+        bench.stop()
+        assert bench.deaths == []
+        assert handler.stages == ["produce"]
+
+        add_records(bench, KafkaRecord(value=b"another", offset=1))
+        bench.start(pipeline(bench, step, on_error=LogAndFail()), **keys(cluster))
+        wait_until(lambda: bool(bench.deaths))
+        [delivered] = cluster.messages(TOPIC)
+        assert delivered.value() == b"value"
+
+
+CHECKS = {
+    "headers": check_headers_of,
+    "header-names": check_names,
+    "dlq-goes-through-.*": check_send_error,
+}
