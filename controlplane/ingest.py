@@ -211,14 +211,14 @@ def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:
 
 def _in_time(entry: Entry, horizon: datetime) -> Entry:
     """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
-    if entry.batch is None or entry.batch.version not in (7, 8):
+    if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
         return entry
-    at = ids.moment(entry.batch)
-    if at >= horizon:
+    # As a number: the time of a foreign id may be of a year that no datetime knows.
+    if ids.milliseconds(entry.batch) >= horizon.timestamp() * 1000:
         return entry
     return entry.refused(
-        f"a batch of {at:%Y-%m-%d}, older than the replay horizon: nobody can say any more whether"
-        " it is in the log already"
+        f"a batch of {ids.moment(entry.batch):%Y-%m-%d}, older than the replay horizon: nobody can"
+        " say any more whether it is in the log already"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from django.conf import settings
@@ -44,30 +45,42 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, (presence.added_at(self.newest) - since).total_seconds())
 
 
-def loads(applications: Sequence[str]) -> list[Load]:
-    """Return the load of each application, in one round trip; raises RedisError."""
+def loads(applications: Sequence[str]) -> list[Load | broker.ResponseError]:
+    """Return the load of each application, in one round trip; raises RedisError.
+
+    Where Redis refuses one (there is no stream under its key), that is its answer.
+    """
     with broker.client().pipeline(transaction=False) as pipe:
         for application in applications:
             broker.ask_waiting(pipe, keys.events(application))
             pipe.exists(keys.overload(application))
-        answers = pipe.execute()
-    return [
-        Load(
-            waiting=int(waiting),
-            oldest=oldest[0][0].decode() if oldest else None,
-            newest=newest[0][0].decode() if newest else None,
-            overloaded=bool(exists),
-        )
-        for oldest, newest, waiting, exists in zip(*[iter(answers)] * 4, strict=True)
-    ]
+        answers = pipe.execute(raise_on_error=False)
+    return [_load(*four) for four in zip(*[iter(answers)] * 4, strict=True)]
+
+
+def _load(*answers: Any) -> Load | broker.ResponseError:
+    for answer in answers:
+        if isinstance(answer, broker.ResponseError):
+            return answer
+        if isinstance(answer, Exception):
+            raise answer
+    oldest, newest, waiting, exists = answers
+    return Load(
+        waiting=int(waiting),
+        oldest=oldest[0][0].decode() if oldest else None,
+        newest=newest[0][0].decode() if newest else None,
+        overloaded=bool(exists),
+    )
 
 
 def watch(application: str, *, now: datetime) -> bool:
     """Ask the application's agents to tell less, or no longer; return whether they are asked to.
 
-    What was asked is forgotten after OVERLOAD_SECONDS, unless it is asked again.
+    What was asked is forgotten after OVERLOAD_SECONDS, unless it is asked again. Raises RedisError.
     """
     (load,) = loads([application])
+    if isinstance(load, broker.ResponseError):
+        raise load
     limits = settings.ENVIRONMENT
     share = CALM if load.overloaded else 1.0
     too_much = (

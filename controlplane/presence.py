@@ -16,6 +16,8 @@ from controlplane.domain.wire import Heartbeat
 GAP = timedelta(seconds=15)
 #: An entry that waits longer than this says that the fold is behind.
 BEHIND = timedelta(seconds=5)
+#: An id that somebody chose may be of a later year than any datetime knows.
+_LATEST = int(datetime.max.replace(tzinfo=UTC).timestamp()) * 1000 - 1
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +107,8 @@ def postgres_seen() -> datetime | None:
 
 
 def added_at(entry: str) -> datetime:
-    """Return when Redis took an entry, from its id."""
-    milliseconds = int(entry.partition("-")[0])
+    """Return when Redis took an entry, from its id; at the latest, the end of the year 9999."""
+    milliseconds = min(int(entry.partition("-")[0]), _LATEST)
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 

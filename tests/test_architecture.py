@@ -70,6 +70,40 @@ def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
     assert {module for module, _ in strays} <= {"agents/worker/letters.py"}
 
 
+def test_what_a_package_promises_is_there() -> None:
+    packages = [*modules("agents"), *modules("controlplane"), *modules("dashboard")]
+    strays = {
+        (str(module.relative_to(REPOSITORY)), name)
+        for module in packages
+        for name in promised(module) - bound(module)
+    }
+    assert strays == set()
+
+
+def promised(module: Path) -> set[str]:
+    """Return the names in a module's `__all__`."""
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def bound(module: Path) -> set[str]:
+    """Return the names that a module imports or defines at its top, and its submodules."""
+    names = {each.stem for each in module.parent.glob("*.py")}
+    for node in ast.parse(module.read_text()).body:
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                names |= {alias.asname or alias.name for alias in node.names}
+            case ast.FunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Assign():
+                names |= {ast.unparse(target) for target in node.targets}
+            case ast.AnnAssign():
+                names.add(ast.unparse(node.target))
+    return names
+
+
 def test_migrations_import_nothing_of_ours() -> None:
     strays = {
         (module.name, name)

@@ -36,7 +36,10 @@ def milliseconds(value: UUID) -> int:
 
 
 def moment(value: UUID) -> datetime:
-    """Return the time that a UUIDv7 or our UUIDv8 begins with."""
+    """Return the time that a UUIDv7 or our UUIDv8 begins with.
+
+    Raises OverflowError after the year 9999, which 48 bits of milliseconds can say.
+    """
     return _EPOCH + timedelta(milliseconds=milliseconds(value))
 
 

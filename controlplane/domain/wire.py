@@ -167,7 +167,11 @@ def _joined(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
     """Return an event as one, whose body has travelled apart."""
     if body == _NONE:
         return bytes(head)
-    return _pack.encode(_unpack_map.decode(head) | {"body": body})
+    try:
+        return _pack.encode(_unpack_map.decode(head) | {"body": body})
+    except msgspec.DecodeError:
+        # No map, so no event: whoever reads it says why.
+        return bytes(head)
 
 
 def decode_event(packed: bytes) -> Event | Unreadable:

@@ -104,7 +104,7 @@ __all__ = [
     "audit", "command", "commands", "dead_letters", "event", "examples", "failed_by_application",
     "failed_by_group", "failures", "feed", "group", "group_counts", "group_history",
     "group_occurrences", "groups", "groups_of", "health", "heard", "held", "held_in_all",
-    "instance", "instances", "lag", "lags", "last_hours", "metrics", "minutes",
+    "instance", "instances", "lag", "lags", "metrics", "minutes",
     "minutes_by_application", "neighbours", "notes_on_command", "open_commands", "overview", "past",
     "paused", "people", "pipelines", "position", "positions", "quarantine", "quiet_groups",
     "running", "stages", "stopped_by_group", "storage", "task", "task_history", "task_turns",

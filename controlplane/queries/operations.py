@@ -50,10 +50,12 @@ def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
 
 
 def _loads(applications: Sequence[str]) -> Sequence[overload.Load | None]:
+    """Return the load of each application; None: Redis does not say."""
     try:
-        return overload.loads(applications)
+        found = overload.loads(applications)
     except broker.RedisError:
         return [None] * len(applications)
+    return [each if isinstance(each, overload.Load) else None for each in found]
 
 
 def quarantine(

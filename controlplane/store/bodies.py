@@ -30,11 +30,13 @@ def body_of(stored: StoredEvent) -> Body | None:
     if packed is None:
         return None
     try:
-        return wire.decode_bodies(packed.bodies)[packed.place]
+        bodies = wire.decode_bodies(packed.bodies)
     except MalformedBatch:
         # The fold does not look at bodies: a sender whose zlib was broken is found out here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
         return None
+    # A foreign sender's list of bodies may be short: the rest have none.
+    return bodies[packed.place] if packed.place < len(bodies) else None
 
 
 def erase_body(stored: StoredEvent) -> str:

@@ -117,6 +117,18 @@ def test_one_strange_event_spoils_no_other() -> None:
     assert isinstance(middle, wire.Unreadable)
 
 
+@pytest.mark.parametrize("head", [7, "RecordFailed", [1], {1: 2}, None])
+def test_a_head_that_is_no_map_spoils_no_other(head: object) -> None:
+    good = histories.failed(1)
+    bare = wire.encode_event(replace(good, body=None))
+    heads = packed(bare, msgspec.msgpack.encode(head), bare)
+    bodies = zlib.compress(msgspec.msgpack.encode([good.body] * 3))
+    first, strange, last = wire.decode_batch(heads + bodies)
+    assert first == last == good
+    assert isinstance(strange, wire.Unreadable)
+    assert strange.raw == msgspec.msgpack.encode(head)
+
+
 @pytest.mark.parametrize("field", ["mood", "schema_versions"])
 def test_a_field_that_we_do_not_know_is_kept_aside(field: str) -> None:
     plain: dict[str, Any] = msgspec.to_builtins(histories.failed(1))

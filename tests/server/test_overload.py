@@ -83,6 +83,29 @@ def test_the_lag_says_how_far_the_fold_is_behind(redis: Redis) -> None:
     assert lag.waiting_seconds == pytest.approx(90, abs=30)
 
 
+@pytest.mark.parametrize("id", ["253402300800000-0", "18446744073709551615-1"])
+def test_an_entry_of_a_year_that_no_clock_has_stops_nobody(redis: Redis, id: str) -> None:
+    body = wire.encode_batch([histories.failed(1)])
+    streams.put(redis, streams.fields(ids.uuid7(NOW), body), id=id)
+    store.open_stream(APPLICATION)
+    Waker().turn()
+    assert queries.lag(APPLICATION).waiting == 1
+    ingest.drain(APPLICATION)
+    lag = queries.lag(APPLICATION)
+    assert (lag.sequence, lag.waiting, lag.fold_seconds) == (1, 0, 0)
+
+
+def test_a_key_of_another_type_hides_the_lag_of_its_application_alone(redis: Redis) -> None:
+    for application in ("broken", APPLICATION):
+        store.open_stream(application)
+    redis.set(keys.events("broken"), "no stream")
+    streams.send(redis, [histories.failed(1)])
+    assert [(each.application, each.waiting) for each in queries.lags()] == [
+        ("broken", None),
+        (APPLICATION, 1),
+    ]
+
+
 def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
     redis: Redis, limits: None, services: embedded.Urls, tmp_path: Path
 ) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from datetime import date
+from datetime import UTC, date, datetime
 from io import StringIO
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 from django.core.management import call_command
+from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import ingest, models, queries
-from controlplane.domain import keys, wire
+from controlplane.domain import ids, keys, wire
 from controlplane.domain.events import ApplicationOpened, Event, StoredEvent, ThreadStarted
 from controlplane.store import appending
 from tests import histories
@@ -106,6 +107,35 @@ def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis
 
     assert streams.said() == [first, second, third, second, third]
     assert models.EventBody.objects.count() == 3
+
+
+def test_an_event_whose_batch_has_too_few_bodies_has_none(redis: Redis) -> None:
+    events = [histories.failed(position) for position in (1, 2)]
+    heads = packed(*(wire.encode_event(replace(each, body=None)) for each in events))
+    bodies = zlib.compress(msgspec.msgpack.encode([events[0].body]))
+    streams.put(redis, streams.fields(uuid4(), heads + bodies))
+    ingest.drain(APPLICATION)
+    assert [each.body for each in streams.said()] == [events[0].body, None]
+
+
+def test_a_batch_of_a_year_that_no_clock_has_is_folded_and_blocks_nobody(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beyond = UUID(int=(2**48 - 1) << 80 | 7 << 76 | 2 << 62)
+    streams.send(redis, [histories.failed(1)], batch=beyond)
+    streams.send(redis, [histories.failed(2)])
+    ingest.drain(APPLICATION)
+    assert len(streams.log()) == 2
+    assert queries.quarantine().rows == ()
+    # What breaks the fold is judged once: then it is aside, whatever its id says.
+    moments = ids.uuid7(datetime(2020, 1, 1, tzinfo=UTC))
+    streams.send(redis, [histories.failed(3)], batch=moments)
+    with monkeypatch.context() as patch:
+        patch.setattr(ids, "moment", int)
+        ingest.drain(APPLICATION)
+    (kept,) = queries.quarantine().rows
+    assert "breaks the fold" in kept.reason
+    assert redis.xlen(keys.events(APPLICATION)) == 0
 
 
 def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
