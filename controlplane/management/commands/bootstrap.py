@@ -1,4 +1,4 @@
-"""Make the groups and the first three users, once."""
+"""Make the groups and the first three users, once; whoever is there stays as they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
+from django.db import transaction
 
 USERS = ("admin", "operator", "viewer")
 
@@ -21,14 +22,22 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         for name in USERS:
-            group, _ = Group.objects.get_or_create(name=name)
-            user, created = User.objects.get_or_create(username=name)
-            user.groups.add(group)
-            if not created:
-                continue
-            given = os.environ.get(password_variable(name))
-            password = given or secrets.token_urlsafe(24)
-            user.set_password(password)
-            user.save()
-            shown = f"from {password_variable(name)}" if given else password
-            self.stdout.write(f"made user {name}, password {shown}")
+            password = _made(name)
+            if password is not None:
+                self.stdout.write(f"made user {name}, password {password}")
+
+
+@transaction.atomic
+def _made(name: str) -> str | None:
+    """Make a group and its user; return the password, or where it is from, None if one is there."""
+    group, _ = Group.objects.get_or_create(name=name)
+    user, created = User.objects.get_or_create(username=name)
+    # Admins decide about accounts that are there: what they took is not given back.
+    if not created:
+        return None
+    given = os.environ.get(password_variable(name))
+    password = given or secrets.token_urlsafe(24)
+    user.set_password(password)
+    user.save()
+    user.groups.add(group)
+    return f"from {password_variable(name)}" if given else password
