@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_unicode_slug
 from django.db import IntegrityError, transaction
+from rest_framework.authtoken.models import Token
 
 from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.models import AccountChange
@@ -48,32 +49,43 @@ def create_account(name: str, role: Role, *, actor: str) -> str:
 
 @transaction.atomic
 def change_role(name: str, role: Role, *, actor: str) -> None:
-    """Give an account another role; an admin cannot take the own role away."""
+    """Give an account another role; an admin cannot take the own role away.
+
+    A superuser has every right whatever the role: raises InvalidValue for one.
+    """
     user = _account(name)
     _not_oneself(name, actor)
+    if user.is_superuser:
+        allowed = "an account that is no superuser: one may do everything whatever its role"
+        raise InvalidValue("account", name, allowed)
     _put_into(user, role)
     _note(actor, name, AccountAct.ROLE_CHANGED, role.value)
 
 
 @transaction.atomic
 def reset_password(name: str, *, actor: str) -> str:
-    """Give an account a new password and return it; its sessions end."""
+    """Give an account a new password and return it; its sessions end, its REST tokens too."""
     user = _account(name)
     password = secrets.token_urlsafe(18)
     user.set_password(password)
     user.save(update_fields=["password"])
+    _end_tokens(user)
     _note(actor, name, AccountAct.PASSWORD_RESET, "")
     return password
 
 
 @transaction.atomic
 def deactivate_account(name: str, *, actor: str) -> None:
-    """Let nobody log in with an account any more; what was done with it stays."""
+    """Let nobody log in with an account any more; what was done with it stays.
+
+    Its REST tokens end, and are not back when it is activated.
+    """
     user = _account(name)
     _not_oneself(name, actor)
     if user.is_active:
         user.is_active = False
         user.save(update_fields=["is_active"])
+        _end_tokens(user)
         _note(actor, name, AccountAct.DEACTIVATED, "")
 
 
@@ -106,6 +118,10 @@ def _not_oneself(name: str, actor: str) -> None:
     # Whoever did it could not undo it.
     if name == actor:
         raise InvalidValue("account", name, "the account of somebody else")
+
+
+def _end_tokens(user: User) -> None:
+    Token.objects.filter(user=user).delete()
 
 
 def _put_into(user: User, role: Role) -> None:

@@ -30,6 +30,8 @@ def _show(
         section="settings",
         title="Settings",
         url=reverse("settings"),
+        # Read again, the page would be without it.
+        live=not password,
     )
     context = {
         "accounts": queries.accounts() if who.decides else (),

@@ -125,6 +125,8 @@ def test_an_account_is_made_and_its_password_shown_once(
         page.get_by_label("New account").fill("eve")
         page.get_by_role("button", name="Create account").click()
         expect(page.get_by_text("Password of eve")).to_be_visible()
+        # Nothing that a fold or the clock would refresh.
+        expect(page.locator("[data-live], [data-poll]")).to_have_count(0)
         page.reload()
         expect(page.get_by_role("cell", name="eve", exact=True)).to_be_visible()
         expect(page.get_by_text("Password of eve")).to_be_hidden()

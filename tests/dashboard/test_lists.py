@@ -16,6 +16,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from redis import Redis
+from rest_framework.authtoken.models import Token
 
 from controlplane import actions, broker, ingest, models, queries
 from controlplane.domain import keys, wire
@@ -213,6 +214,40 @@ def test_an_admin_changes_others_and_not_oneself(admin: Client, operator: Client
     assert change("deactivate", "nobody")[0] == 404
     said = [each.act for each in models.AccountChange.objects.order_by("id")]
     assert said == ["ROLE_CHANGED", "DEACTIVATED", "ACTIVATED", "PASSWORD_RESET"]
+
+
+def test_a_page_with_a_password_does_not_refresh(admin: Client) -> None:
+    assert 'id="live" data-live' in text(admin, reverse("settings"))
+    page = press(admin, reverse("create-account"), name="eve", role="viewer")[1]
+    assert "Password of eve" in page and "data-live" not in page and "data-poll" not in page
+    assert (
+        'id="live" data-live' in press(admin, reverse("create-account"), name="", role="viewer")[1]
+    )
+
+
+@pytest.mark.parametrize("verb", ["password", "deactivate"])
+def test_what_ends_an_account_ends_its_tokens(admin: Client, viewer: Client, verb: str) -> None:
+    token = Token.objects.create(user=User.objects.get(username="ben"))
+    other = Token.objects.create(user=User.objects.get(username="ada"))
+
+    def answer(token: Token) -> int:
+        header = {"Authorization": f"Token {token.key}"}
+        return Client().get("/api/applications", headers=header).status_code
+
+    assert answer(token) == 200
+    assert press(admin, reverse("change-account", args=[verb]), name="ben")[0] == 200
+    assert press(admin, reverse("change-account", args=["activate"]), name="ben")[0] == 200
+    assert answer(token) in (401, 403)
+    assert answer(other) == 200
+
+
+def test_the_role_of_a_superuser_is_not_changed(admin: Client) -> None:
+    User.objects.create_superuser("root", password="only for tests")
+    url = reverse("change-account", args=["role"])
+    assert "an account that is no superuser" in press(admin, url, name="root", role="viewer")[1]
+    assert not User.objects.get(username="root").groups.exists()
+    assert not models.AccountChange.objects.exists()
+    assert 'aria-label="Role of root"' not in text(admin, reverse("settings"))
 
 
 def test_a_command_is_taken_back_on_its_page(
