@@ -122,6 +122,18 @@ def test_every_variable_without_default_is_required() -> None:
 
 
 @pytest.mark.parametrize("service", ["web", "wake", "worker", "beat"])
+def test_every_setting_that_is_not_of_one_machine_is_passed(service: str) -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    documented = dict(re.findall(r"^\| `(ARRESTER_\w+)` \| `([^`]*)`", text, re.MULTILINE))
+    # Of embedded servers, of development, or of the host: the port is published there.
+    elsewhere = {"ARRESTER_HOME", "ARRESTER_DEBUG", "ARRESTER_PORT", "ARRESTER_ALLOWED_HOSTS"}
+    declared = SERVICES[service]["environment"]
+    for name in documented.keys() - elsewhere:
+        assert interpolated(declared[name], {name: "given"}) == "given", name
+        assert interpolated(declared[name], {}) == documented[name], name
+
+
+@pytest.mark.parametrize("service", ["web", "wake", "worker", "beat"])
 def test_only_migrations_run_as_the_owner(service: str) -> None:
     def user(name: str) -> str | None:
         declared = SERVICES[name]["environment"]["DATABASE_URL"]
