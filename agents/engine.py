@@ -131,7 +131,7 @@ class Engine:
     def put_ready(self) -> bool:
         """Put what may be told, and compact; return whether nothing is left to tell."""
         waits = self.release.put_ready()
-        self.release.compact()
+        self.release.compact(now=now())
         return not waits
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
@@ -23,6 +24,9 @@ _SNAPSHOT = "snapshot-"
 ASIDE_FOLDER = "arrester/held"
 #: A snapshot is made after so many entries, and spares the reading of what is before it.
 SNAPSHOT_EVERY = 100
+#: And when an entry that could be forgotten is so old: the server knows its batches for some weeks
+#: only, and a later run tells again what is kept.
+SNAPSHOT_AFTER = timedelta(days=1)
 #: How often a load begins again because another run compacts under it.
 _LOADS = 20
 
@@ -143,10 +147,16 @@ class Journal:
             for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
         ]
 
-    @property
-    def compaction_due(self) -> bool:
-        """Whether so many entries were made that a snapshot is worth it."""
-        return self.ledger.number - self._snapshot >= SNAPSHOT_EVERY
+    def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
+        """Whether so many entries were made, or the oldest is so old, that a snapshot is worth it.
+
+        `is_settled` as in `compact`.
+        """
+        made = self.ledger.number - self._snapshot
+        if made >= SNAPSHOT_EVERY:
+            return True
+        oldest = self.kept[0] if made and self.kept else None
+        return oldest is not None and now - oldest.at > SNAPSHOT_AFTER and is_settled(oldest)
 
     def compact(
         self, *, is_settled: Callable[[Entry], bool], is_needed: Callable[[Aside], bool]

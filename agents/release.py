@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from uuid import UUID
 
 from agents.checkpoint import Storage, is_committed, last_committed
@@ -62,9 +63,9 @@ class Release:
         if self.put_ready():
             self._put(entry.number)
 
-    def compact(self) -> None:
+    def compact(self, *, now: datetime) -> None:
         """Now and then, delete what is told, confirmed and not needed for a replay."""
-        if not self._journal.compaction_due:
+        if not self._journal.compaction_due(is_settled=self._is_settled, now=now):
             return
         committed = last_committed(self._progress)
         self._journal.compact(

@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """The bytes that the events came in, where all of them were understood."""
         return None if self.aside else self.fields.get(b"events")
 
-    def refused(self, reason: str) -> Entry:
+    def refused(self, reason: str, *, too_old: bool = False) -> Entry:
         """Return the entry with all of it kept aside."""
         whole = KeptAside(
             application=self.application,
@@ -73,6 +73,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             index=None,
             reason=reason,
             raw=msgspec.msgpack.encode(dict(self.fields)),
+            too_old=too_old,
         )
         return replace(self, events=(), aside=(whole,))
 

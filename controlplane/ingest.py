@@ -218,7 +218,8 @@ def _in_time(entry: Entry, horizon: datetime) -> Entry:
         return entry
     return entry.refused(
         f"a batch of {ids.moment(entry.batch):%Y-%m-%d}, older than the replay horizon: nobody can"
-        " say any more whether it is in the log already"
+        " say any more whether it is in the log already",
+        too_old=True,
     )
 
 
@@ -249,12 +250,15 @@ def _order(entry: str) -> tuple[int, int]:
 
 
 @transaction.atomic(durable=True)
-def requeue(application: str) -> Requeued:
-    """Put back what is understood by now; what is not stays kept aside."""
+def requeue(application: str, *, which: store.Which = store.NOT_UNDERSTOOD) -> Requeued:
+    """Put back what is understood by now; what is not stays kept aside.
+
+    Whoever asks for batches that are too old answers for it that they are not in the log.
+    """
     now = datetime.now(UTC)
     stream = store.lock(application)
     put_back, waiting, after = [], 0, 0
-    while kept := store.waiting_kept_aside(application, after=after, limit=100):
+    while kept := store.waiting_kept_aside(application, which, after=after, limit=100):
         after = kept[-1].id
         for each in kept:
             try:
@@ -271,6 +275,15 @@ def requeue(application: str) -> Requeued:
     store.mark_requeued(put_back, at=now)
     transaction.on_commit(partial(relay.relay_or_leave, application))
     return Requeued(put_back=len(put_back), waiting=waiting)
+
+
+@transaction.atomic(durable=True)
+def dismiss(application: str, *, which: store.Which = store.NOT_UNDERSTOOD) -> int:
+    """Let go of what nobody wants to put back; return how many things there were."""
+    stream = store.lock(application)
+    dismissed = store.dismiss_kept_aside(application, which, at=datetime.now(UTC))
+    store.notify(stream)
+    return dismissed
 
 
 @transaction.atomic

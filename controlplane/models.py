@@ -116,6 +116,9 @@ class Quarantine(models.Model):
     digest = models.TextField()
     received_at = models.DateTimeField()
     requeued_at = models.DateTimeField(null=True)
+    #: Nothing is wrong with it but its age: it may be in the log already.
+    too_old = models.BooleanField(default=False, db_default=False)
+    dismissed_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "quarantine"

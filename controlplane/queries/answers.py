@@ -247,6 +247,10 @@ class Quarantined(Answer, frozen=True, kw_only=True):
     received_at: datetime
     #: When it was put back; None while it waits.
     requeued_at: datetime | None
+    #: It was understood, but the log may have it already: it is no trouble.
+    too_old: bool
+    #: When somebody let go of it.
+    dismissed_at: datetime | None
 
 
 class MinuteCount(Answer, frozen=True, kw_only=True):

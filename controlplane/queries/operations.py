@@ -75,6 +75,8 @@ def quarantine(
             raw=each.raw,
             received_at=each.received_at,
             requeued_at=each.requeued_at,
+            too_old=each.too_old,
+            dismissed_at=each.dismissed_at,
         )
         for each in found
     ]

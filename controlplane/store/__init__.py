@@ -53,8 +53,11 @@ from controlplane.store.log import (
     read_turns,
 )
 from controlplane.store.quarantine import (
+    NOT_UNDERSTOOD,
     KeptAside,
+    Which,
     count_kept_aside,
+    dismiss_kept_aside,
     keep_aside,
     mark_requeued,
     read_kept_aside,
@@ -76,6 +79,7 @@ from controlplane.store.streams import (
 
 __all__ = [
     "BEGINNING",
+    "NOT_UNDERSTOOD",
     "Acts",
     "Base",
     "Batch",
@@ -85,11 +89,13 @@ __all__ = [
     "Kept",
     "KeptAside",
     "Stream",
+    "Which",
     "append",
     "base",
     "begin_again",
     "count_by_task",
     "count_kept_aside",
+    "dismiss_kept_aside",
     "drop_days",
     "ensure_partitions",
     "erase_body",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -26,13 +27,30 @@ class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
     index: int | None
     reason: str
     raw: bytes
+    #: Nothing is wrong with it but its age: it may be in the log already.
+    too_old: bool = False
     id: int = 0
     received_at: datetime = NOT_YET
     requeued_at: datetime | None = None
+    dismissed_at: datetime | None = None
 
 
-Row = tuple[str, str, UUID | None, int | None, str, bytes, int, datetime, datetime | None]
-_COLUMNS = "application, entry, batch, index, reason, raw, id, received_at, requeued_at"
+class Which(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of what waits is meant: what was not understood, unless it says otherwise."""
+
+    #: These batches, whatever is the matter with them.
+    batches: tuple[UUID, ...] = ()
+    #: Those that are kept aside only because they are too old.
+    old: bool = False
+
+
+NOT_UNDERSTOOD = Which()
+_COLUMNS = KeptAside.__struct_fields__
+_WAITS = "requeued_at IS NULL AND dismissed_at IS NULL"
+_MEANT = (
+    f"application = %s AND {_WAITS}"
+    " AND CASE WHEN %s::uuid[] = '{}' THEN too_old = %s ELSE batch = ANY(%s::uuid[]) END"
+)
 
 
 def keep_aside(things: Sequence[KeptAside], *, received_at: datetime) -> None:
@@ -41,12 +59,12 @@ def keep_aside(things: Sequence[KeptAside], *, received_at: datetime) -> None:
         for each in things:
             cursor.execute(
                 "INSERT INTO quarantine"
-                " (application, entry, batch, index, reason, raw, digest, received_at)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                " (application, entry, batch, index, reason, raw, digest, received_at, too_old)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
                 [
                     *(each.application, each.entry, each.batch, each.index),
                     *(fit(each.reason, 2000), each.raw),
-                    *(hashlib.sha256(each.raw).hexdigest(), received_at),
+                    *(hashlib.sha256(each.raw).hexdigest(), received_at, each.too_old),
                 ],
             )
 
@@ -60,12 +78,24 @@ def read_kept_aside(application: str | None, *, before: int | None, limit: int) 
     )
 
 
-def waiting_kept_aside(application: str, *, after: int, limit: int) -> list[KeptAside]:
+def waiting_kept_aside(
+    application: str, which: Which, *, after: int, limit: int
+) -> list[KeptAside]:
     """Return what waits to be put back, oldest first; ask under the stream's lock."""
     return _select(
-        "WHERE application = %s AND requeued_at IS NULL AND id > %s ORDER BY id LIMIT %s",
-        [application, after, limit],
+        f"WHERE {_MEANT} AND id > %s ORDER BY id LIMIT %s",
+        [*_meant(application, which), after, limit],
     )
+
+
+def dismiss_kept_aside(application: str, which: Which, *, at: datetime) -> int:
+    """Note that nobody wants to put things back; return how many there were."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE quarantine SET dismissed_at = %s WHERE {_MEANT}",
+            [at, *_meant(application, which)],
+        )
+        return int(cursor.rowcount)
 
 
 def mark_requeued(ids: Sequence[int], *, at: datetime) -> None:
@@ -77,31 +107,24 @@ def mark_requeued(ids: Sequence[int], *, at: datetime) -> None:
 
 
 def count_kept_aside() -> dict[str, int]:
-    """Return how many things wait, by application."""
+    """Return how many things wait that were not understood, by application."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT application, count(*) FROM quarantine"
-            " WHERE requeued_at IS NULL GROUP BY application"
+            f" WHERE {_WAITS} AND NOT too_old GROUP BY application"
         )
         return dict(cursor.fetchall())
 
 
-def _select(where: str, parameters: list[str | int | None]) -> list[KeptAside]:
+def _meant(application: str, which: Which) -> list[Any]:
+    return [application, list(which.batches), which.old, list(which.batches)]
+
+
+def _select(where: str, parameters: list[Any]) -> list[KeptAside]:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {_COLUMNS} FROM quarantine {where}", parameters)
-        return [_kept_aside(row) for row in cursor.fetchall()]
+        cursor.execute(f"SELECT {', '.join(_COLUMNS)} FROM quarantine {where}", parameters)
+        return [_kept_aside(dict(zip(_COLUMNS, row, strict=True))) for row in cursor.fetchall()]
 
 
-def _kept_aside(row: Row) -> KeptAside:
-    application, entry, batch, index, reason, raw, id, received_at, requeued_at = row
-    return KeptAside(
-        application=application,
-        entry=entry,
-        batch=batch,
-        index=index,
-        reason=reason,
-        raw=bytes(raw),
-        id=id,
-        received_at=received_at,
-        requeued_at=requeued_at,
-    )
+def _kept_aside(row: dict[str, Any]) -> KeptAside:
+    return KeptAside(**row | {"raw": bytes(row["raw"])})

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from msgspec.structs import replace
 from redis import Redis
 
@@ -184,6 +184,23 @@ def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
 
     assert out.getvalue() == "flights: 0 put back, 1 still not understood\n"
     assert queries.quarantine().rows[0].requeued_at is None
+
+
+def test_what_nobody_wants_is_dismissed(redis: Redis) -> None:
+    for batch in (uuid4(), uuid4()):
+        streams.put(redis, streams.fields(batch, b"garbled"))
+    ingest.drain(APPLICATION)
+    assert queries.lag(APPLICATION).quarantined == 2
+    out = StringIO()
+    with pytest.raises(CommandError, match="name the applications"):
+        call_command("requeue", "--dismiss")
+    call_command("requeue", "--dismiss", "--batch", str(batch), stdout=out)
+    assert queries.lag(APPLICATION).quarantined == 1
+    call_command("requeue", APPLICATION, "--dismiss", stdout=out)
+    assert out.getvalue() == "flights: 1 dismissed\n" * 2
+    assert queries.lag(APPLICATION).quarantined == 0
+    assert all(each.dismissed_at for each in queries.quarantine().rows)
+    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=0, waiting=0)
 
 
 def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:

@@ -210,11 +210,23 @@ def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redi
     assert len(streams.log()) == 1
     # The sender is told, so that it does not send them for ever.
     assert streams.confirmed(redis) == {old, new}
-    assert ingest.requeue(APPLICATION).put_back == 1
+    assert kept.too_old
+    # It is no trouble: nothing alerts, and nothing puts it back that does not name it.
+    assert queries.lag(APPLICATION).quarantined == 0
+    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=0, waiting=0)
+    assert run("requeue") == "flights: 0 put back, 0 still not understood\n"
+    assert run("requeue", "--batch", str(old)) == "flights: 1 put back, 0 still not understood\n"
+    assert run("requeue", "--old") == "flights: 0 put back, 0 still not understood\n"
     streams.send(redis, [histories.failed(1)], batch=old)
     ingest.drain(APPLICATION)
     assert len(streams.log()) == 2
     streams.assert_exact()
+
+
+def run(*words: str) -> str:
+    out = StringIO()
+    call_command(*words, stdout=out)
+    return out.getvalue()
 
 
 def test_ids_of_batches_are_unique_across_days_and_dropped_after_the_horizon() -> None:

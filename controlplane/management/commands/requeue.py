@@ -1,10 +1,11 @@
-"""Put what was kept aside back into the log, as far as it is understood by now."""
+"""Put what was kept aside back into the log, as far as it is understood by now, or let it go."""
 
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane import ingest, store
 
@@ -14,10 +15,37 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("applications", nargs="*", help="all of them when none is named")
+        parser.add_argument(
+            "--batch", type=UUID, action="append", default=[], help="only this batch; as often"
+        )
+        parser.add_argument(
+            "--old",
+            action="store_true",
+            help="the batches older than the replay horizon, which are passed over else:"
+            " what is in the log already would be there twice",
+        )
+        parser.add_argument(
+            "--dismiss", action="store_true", help="put nothing back: let it go, count it no more"
+        )
 
-    def handle(self, *_args: Any, applications: list[str], **_options: Any) -> None:
+    def handle(
+        self,
+        *_args: Any,
+        applications: list[str],
+        batch: list[UUID],
+        old: bool,
+        dismiss: bool,
+        **_options: Any,
+    ) -> None:
+        if dismiss and not (applications or batch):
+            raise CommandError("--dismiss: name the applications, or batches")
+        which = store.Which(batches=tuple(batch), old=old)
         for application in applications or [stream.application for stream in store.known()]:
-            done = ingest.requeue(application)
+            if dismiss:
+                gone = ingest.dismiss(application, which=which)
+                self.stdout.write(f"{application}: {gone} dismissed")
+                continue
+            done = ingest.requeue(application, which=which)
             self.stdout.write(
                 f"{application}: {done.put_back} put back, {done.waiting} still not understood"
             )

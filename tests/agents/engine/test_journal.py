@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -15,6 +15,7 @@ from agents.claim import claim
 from agents.entries import Chunk, Cursor, Entry, Held, Kind
 from agents.journal import FOLDER, Journal, JournalDamaged, Superseded
 from agents.ledger import Ledger
+from agents.release import Release
 from controlplane.domain.events import (
     CommandApplied,
     Event,
@@ -163,7 +164,6 @@ def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
     journal = claimed(files)
     history(journal)
     before = journal.ledger
-    assert not journal.compaction_due
     journal.compact(is_settled=lambda entry: entry.number <= 5, is_needed=lambda aside: True)
 
     names = files.names(FOLDER)
@@ -176,6 +176,49 @@ def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
     assert [each.number for each in again.kept] == [6, 7]
     with pytest.raises(Superseded):
         older.append(entry(Kind.STOPPED))
+
+
+def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    history(journal)
+    outbox = Confirming()
+    release = Release(journal, files, outbox, progress=files)
+    for batch in (4, 5):
+        files.create(f"commits/{batch}", b"")
+    assert not release.put_ready()
+    later = NOW + timedelta(days=1, seconds=10)
+    # Nothing is confirmed yet; then all is, but it is not a day old.
+    release.compact(now=later)
+    outbox.confirmed |= set(outbox.batches)
+    release.compact(now=NOW + timedelta(hours=23))
+    assert len(opened(files).kept) == 6
+
+    release.compact(now=later)
+
+    assert opened(files).kept == []
+    assert opened(files).ledger == journal.ledger
+    # There is nothing new to make a snapshot of, and its number is taken.
+    release.compact(now=later + timedelta(days=40))
+    # A run after weeks tells only of itself.
+    again = Confirming()
+    assert not Release(claimed(files), files, again, progress=files).put_ready()
+    assert len(again.batches) == 1
+
+
+class Confirming:
+    """An outbox of which some batches are confirmed."""
+
+    def __init__(self) -> None:
+        self.batches: list[UUID] = []
+        self.confirmed: set[UUID] = set()
+
+    def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        self.batches.append(batch_id)
+
+    def is_confirmed(self, batch_id: UUID) -> bool:
+        return batch_id in self.confirmed
 
 
 class Frozen(LocalStorage):
