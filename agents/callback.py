@@ -15,6 +15,8 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from agents.halt import BatchEnded
+
 _log = logging.getLogger("arrester.thread")
 
 OnBatch = Callable[[DataFrame, int], None]
@@ -29,10 +31,15 @@ class Callback:
         self._caller: threading.Thread | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Be called by py4j."""
+        """Be called by py4j; raises BatchEnded once it is let go.
+
+        Returning would let Spark commit a micro-batch that nobody has written.
+        """
         self._caller = threading.current_thread()
-        if self._on_batch is not None:
-            self._on_batch(frame, batch)
+        on_batch = self._on_batch
+        if on_batch is None:
+            raise BatchEnded("the query has been let go")
+        on_batch(frame, batch)
 
     def let_go(self) -> None:
         """Free what the query held; it has ended, so the JVM calls no more."""

@@ -186,8 +186,9 @@ def _column(batch: pa.RecordBatch, name: str, otherwise: object) -> list[Any]:
 
 
 def _rules(step: Step, rules: Rules) -> Rules:
-    kinds = {**rules.kinds, **dict.fromkeys(step.retriable, RETRIABLE)}
-    return replace(rules, kinds=kinds) if step.retriable else rules
+    if not rules.retries or not step.retriable:
+        return rules
+    return replace(rules, kinds={**rules.kinds, **dict.fromkeys(step.retriable, RETRIABLE)})
 
 
 def _error_row(failure: Failure, step: Step) -> Row:

@@ -110,20 +110,23 @@ class Steps:
         self._check(number, ran, records)
 
     def _called(self, number: int, rows: list[Row]) -> list[Any]:
+        """Return a dict, a list of dicts or what was raised for each row."""
         function = self._functions[number]
         answers: list[Any] = []
         add = answers.append
         if not self._rules[number].retries:
             for row in rows:
                 try:
-                    add(function(row))
+                    out = function(row)
+                    add(out if out is row else _own(out))
                 except BaseException as exc:  # the author's code may raise anything
                     add(_Raised(exc, 0))
             return answers
         for row in rows:
             started_ms = now_ms()
             try:
-                add(function(row))
+                out = function(row)
+                add(out if out is row else _own(out))
             except BaseException as exc:
                 add(_Raised(exc, started_ms))
         return answers
@@ -142,7 +145,7 @@ class Steps:
             try:
                 if isinstance(answer, _Raised):
                     raise answer.error
-                made = [answer] if type(answer) is dict else _made(answer)
+                made = [answer] if type(answer) is dict else answer
             except BaseException as exc:
                 started_ms = answer.started_ms if isinstance(answer, _Raised) else now_ms()
                 made = self._again(number, ran, record, exc, fresh(index), started_ms)
@@ -241,12 +244,20 @@ def checked(check: Check, row: Row) -> None:
         raise WrongType(f"a row cannot be checked: {type(exc).__name__}: {text(exc)}") from exc
 
 
+def _own(answer: object) -> Row | list[Row]:
+    """Return an answer that no later call changes: a function may fill one buffer for all rows.
+
+    What is nested in a row is not copied: that would cost more than the step.
+    """
+    return dict(answer) if type(answer) is dict else _made(answer)
+
+
 def _made(answer: object) -> list[Row]:
     """Return the rows in what the author's function returned: a dict, None or an iterable."""
     if answer is None:
         return []
     if isinstance(answer, dict):
-        return [answer]
+        return [dict(answer)]
     if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
         raise WrongType(f"a step returns dict, None or an iterable of dicts; got {shown(answer)}")
     rows = []

@@ -17,8 +17,8 @@ from controlplane.domain.events import (
 from controlplane.domain.states import ApplicationStatus, InstanceState
 from controlplane.domain.stream import StreamState
 
-#: A request that took longer to come may have been overtaken by people: then it is obeyed by those
-#: who were there when it was made, and latches only what nobody has started again.
+#: A request that took longer to come may have been overtaken by people: nothing follows from it
+#: once an instance has started since. A shutdown latches, and would shut that one out.
 FRESH = timedelta(minutes=1)
 
 
@@ -37,16 +37,15 @@ def follow(
         return []
     late = stored.received_at - event.occurred_at > FRESH
     others = [each for each in state.instances.values() if _is_other(each, event)]
-    asked = [each for each in others if not late or _was_there(each, event.occurred_at)]
-    if late and len(asked) < len(others):
-        # Somebody has started the application again since: it stays open.
+    if late and not all(_was_there(each, event.occurred_at) for each in others):
+        # Somebody has started the application again since: all of it goes on, and it stays open.
         return []
     issued = CommandIssued(
         command=uuid5(stored.batch, str(stored.sequence)),
         kind=CommandKind.SHUT_DOWN_APPLICATION,
         actor=f"instance {event.instance}",
         reason=event.data.reason,
-        instances=tuple(sorted((each.id for each in asked), key=str)),
+        instances=tuple(sorted((each.id for each in others), key=str)),
         error=True,
         expires_at=now + patience,
     )

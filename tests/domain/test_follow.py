@@ -90,6 +90,8 @@ def test_a_latched_application_is_not_latched_again() -> None:
 def test_a_late_request_spares_what_was_started_since() -> None:
     since = replace(OTHER, occurred_at=REQUEST.occurred_at + timedelta(minutes=5))
     assert followed(STARTED, since, after=FRESH + timedelta(hours=1)) == []
+    third = replace(OTHER, instance=UUID(int=3))
+    assert followed(STARTED, since, third, after=FRESH + timedelta(hours=1)) == []
     issued, *_ = followed(STARTED, OTHER, after=FRESH + timedelta(hours=1))
     assert isinstance(issued, CommandIssued)
     assert issued.instances == (OTHER_INSTANCE,)

@@ -1,0 +1,143 @@
+"""Python steps as the executors call them, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from agents.worker.attempts import Rules
+from agents.worker.columns import FATE, ORDINAL
+from agents.worker.records import Aborted, GuardedSteps, Step, WholeSteps
+from agents.worker.running import UserFunction
+from controlplane.domain.causes import describe, known_as
+from controlplane.domain.retry import RetryPolicy
+
+Row = dict[str, Any]
+
+SCHEMA = T.StructType([T.StructField("n", T.LongType())])
+
+
+def rules(*, retries: bool = True) -> Rules:
+    policy = RetryPolicy(limit=3, delay_max_ms=1) if retries else RetryPolicy()
+    return Rules(
+        wait_after=policy.wait_after,
+        describe=describe,
+        known_as=known_as,
+        kinds={},
+        retries=retries,
+    )
+
+
+def steps(*functions: UserFunction, retriable: tuple[str, ...] = ()) -> list[Step]:
+    return [
+        Step(number=number, function=function, schema_json=SCHEMA.json(), retriable=retriable)
+        for number, function in enumerate(functions, start=1)
+    ]
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": pa.array(values, pa.int64())})
+
+
+def guarded(made: list[Step], *values: int, retries: bool = True) -> pa.RecordBatch:
+    given = batch(*values).append_column(FATE, pa.nulls(len(values), pa.int32()))
+    run = GuardedSteps(made, timezone="UTC", rules=rules(retries=retries), carried=[])
+    [result] = run([given])
+    return result
+
+
+class Once:
+    """Changes its row, and raises at its first call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, row: Row) -> Row:
+        self.calls += 1
+        row["n"] += 100
+        if self.calls == 1:
+            raise TimeoutError
+        return row
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "later"])
+def test_one_pass_ends_at_the_first_failed_attempt_of_what_a_step_retries(before: int) -> None:
+    once = Once()
+    functions: list[UserFunction] = [lambda row: row] * before
+    made = steps(*functions, once, retriable=("builtins.TimeoutError",))
+    whole = WholeSteps(made, timezone="UTC", rules=rules(), mark="the mark")
+    with pytest.raises(Aborted, match="the mark"):
+        list(whole([batch(1)]))
+    assert once.calls == 1
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "later"])
+def test_with_care_a_further_attempt_gets_the_row_as_it_was(before: int) -> None:
+    once = Once()
+    functions: list[UserFunction] = [lambda row: row] * before
+    result = guarded(steps(*functions, once, retriable=("builtins.TimeoutError",)), 1)
+    assert result.column("n").to_pylist() == [101]
+    assert once.calls == 2
+
+
+def one_dict() -> UserFunction:
+    buffer: Row = {}
+
+    def step(row: Row) -> Row:
+        buffer.update(row)
+        return buffer
+
+    return step
+
+
+def one_dict_of_a_class() -> UserFunction:
+    class Mine(dict[str, Any]):
+        pass
+
+    buffer = Mine()
+
+    def step(row: Row) -> Row:
+        buffer.update(row)
+        return buffer
+
+    return step
+
+
+def one_list() -> UserFunction:
+    buffer: list[Row] = []
+
+    def step(row: Row) -> list[Row]:
+        buffer[:] = [row]
+        return buffer
+
+    return step
+
+
+def one_dict_of_a_generator() -> UserFunction:
+    buffer: Row = {}
+
+    def step(row: Row) -> Iterator[Row]:
+        for more in (0, 10):
+            buffer["n"] = row["n"] + more
+            yield buffer
+
+    return step
+
+
+@pytest.mark.parametrize("retries", [True, False])
+@pytest.mark.parametrize("make", [one_dict, one_dict_of_a_class, one_list])
+def test_a_step_may_return_one_and_the_same_object_for_every_row(
+    make: Any, *, retries: bool
+) -> None:
+    result = guarded(steps(make(), make()), 1, 2, 3, retries=retries)
+    assert result.column("n").to_pylist() == [1, 2, 3]
+
+
+def test_a_generator_may_yield_one_dict_again_and_again() -> None:
+    result = guarded(steps(one_dict_of_a_generator()), 1, 2)
+    assert result.column("n").to_pylist() == [1, 11, 2, 12]
+    assert result.column(ORDINAL).to_pylist() == [0, 1, 0, 1]
