@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from controlplane.domain.states import CommandState, ThreadState
+from controlplane.domain.states import CommandState, CommandStatus, ThreadState
 from controlplane.queries import Lag, Overview, Stop, Summary
 from dashboard import words
 
@@ -62,7 +64,7 @@ def items(seen: Overview, *, now: datetime) -> list[Item]:
     """Return DEAD tasks, PAUSED ones by age, lost instances, silent commands, quarantine, twins."""
     stops = [_stop(each) for each in seen.stops]
     lost = [_lost(each) for each in seen.applications if each.lost]
-    silent = [_command(each) for each in seen.open_commands if now - each.issued_at > ANSWER_WITHIN]
+    silent = _silent([each for each in seen.open_commands if now - each.issued_at > ANSWER_WITHIN])
     aside = [_quarantined(each) for each in seen.lags if each.quarantined]
     twins = [_twin(each) for each in seen.twins]
     return [*stops, *lost, *silent, *aside, *twins]
@@ -110,6 +112,33 @@ def _lost(summary: Summary) -> Item:
         text=f"{instances} not been heard; the last known state is shown",
         since=None,
         application=name,
+    )
+
+
+def _silent(commands: Sequence[CommandState]) -> list[Item]:
+    """Return one item for all of a kind and application: nobody hears any of them."""
+    alike: dict[tuple[str, str], list[CommandState]] = defaultdict(list)
+    for each in commands:
+        alike[each.application, each.kind].append(each)
+    return [_command(some[0]) if len(some) == 1 else _commands(some) for some in alike.values()]
+
+
+def _commands(some: Sequence[CommandState]) -> Item:
+    application, kind = some[0].application, some[0].kind
+    actors = sorted({each.actor for each in some})
+    by = actors[0] if len(actors) == 1 else f"{len(actors)} people"
+    statuses = {each.status for each in some}
+    asked = {"application": application}
+    if len(statuses) == 1:
+        asked["state"] = some[0].status.value
+    return Item(
+        key=f"commands-{application}-{kind}",
+        status=CommandStatus.ISSUED if CommandStatus.ISSUED in statuses else some[0].status,
+        name=f"{len(some):,} commands for {application}",
+        url=f"{reverse('commands')}?{urlencode(asked)}",
+        text=f"{kind.replace('_', ' ').capitalize()} by {by}, not answered yet",
+        since=min(each.issued_at for each in some),
+        application=application,
     )
 
 

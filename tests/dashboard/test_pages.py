@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -256,6 +256,31 @@ def test_many_tasks_of_one_cause_are_one_thing_that_needs_attention(
     link = f"{reverse('tasks')}?state=PAUSED&amp;application=flights&amp;cause={TYPO.fingerprint}"
     assert link in page
     assert "gate-4" in text(operator, link.replace("&amp;", "&"))
+
+
+def test_many_commands_that_nobody_hears_are_one_thing_that_needs_attention(
+    flights: Story, operator: Client
+) -> None:
+    tasks = [flights.pauses(f"gate-{number}").digest for number in range(5)]
+    asked = actions.resume_tasks(tasks[:4], actor="ana")
+    actions.skip_record(tasks[4], actor="ben", reason="a typo")
+
+    def silent(at: datetime) -> list[attention.Item]:
+        items = attention.items(queries.overview(), now=at)
+        return [each for each in items if each.key.startswith("command")]
+
+    now = datetime.now(UTC)
+    assert silent(now) == []
+    alone, many = silent(now + 2 * attention.ANSWER_WITHIN)
+    assert alone.name == "Command for delays_gate-4"
+    assert (many.name, many.status) == ("4 commands for flights", "ISSUED")
+    assert many.text == "Resume task by ana, not answered yet"
+    assert many.url == f"{reverse('commands')}?application=flights&state=ISSUED"
+    assert asked[0].command is not None
+    flights.fetches(asked[0].command.id)
+    _, many = silent(now + 2 * attention.ANSWER_WITHIN)
+    assert (many.name, many.status) == ("4 commands for flights", "ISSUED")
+    assert "gate-0" in text(operator, many.url) and "gate-3" in text(operator, many.url)
 
 
 def test_two_live_checkpoints_of_one_name_need_attention(flights: Story, operator: Client) -> None:
