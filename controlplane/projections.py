@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 from controlplane import buckets, rows
@@ -31,16 +32,16 @@ def project(application: str, stored: list[StoredEvent]) -> StreamState:
 def standing(
     application: str,
     *,
-    task: TaskId | None = None,
-    command: UUID | None = None,
+    tasks: Collection[TaskId] = (),
+    commands: Collection[UUID] = (),
     group: str | None = None,
 ) -> StreamState:
     """Return the states that rules look at: what is open, what is alive, and what is meant."""
     state = empty(application)
     for found in rows.APPLICATIONS.load("name = %s", [application]):
         state.application = found
-    wanted = "application = %s AND (open OR id = %s)"
-    for known in rows.COMMANDS.load(wanted, [application, command]):
+    wanted = "application = %s AND (open OR id = ANY(%s::uuid[]))"
+    for known in rows.COMMANDS.load(wanted, [application, list(commands)]):
         state.commands[known.id] = known
     asked = [part.instance for known in state.commands.values() for part in known.deliveries]
     ended = [status.value for status in ENDED]
@@ -51,8 +52,11 @@ def standing(
     muted = "application = %s AND (status = 'MUTED' OR fingerprint = %s)"
     for found_group in rows.GROUPS.load(muted, [application, group]):
         state.groups[found_group.fingerprint] = found_group
-    if task is not None:
-        wished = Subjects(tasks={task.digest: task}, threads={(task.pipeline, task.checkpoint)})
+    if tasks:
+        wished = Subjects(
+            tasks={task.digest: task for task in tasks},
+            threads={(task.pipeline, task.checkpoint) for task in tasks},
+        )
         _load_tasks(state, wished)
         _load_threads(state, wished)
     return state

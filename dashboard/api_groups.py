@@ -115,23 +115,31 @@ class ResumeMany(View):
 
         With `dry_run` nothing is done: the answer has the tasks that would be resumed. Send their
         ids as `tasks` to resume exactly these. What one task's state forbids stops no other.
+        Said again under one id, it is about the tasks that it was about the first time.
         """
         given = asked(serializer_acts.NewResume, request.data)
-        digests = given.get("tasks") or _paused(given)
-        if given["dry_run"]:
+        id = command_id(request, given)
+        digests = _chosen(given, id)
+        if given["dry_run"] or not digests:
             return Response([{"task": digest, "command": None} for digest in digests])
         done = actions.resume_tasks(
             digests,
             actor=request.user.get_username(),
             reason=given.get("reason"),
-            id=command_id(request, given),
+            id=id,
         )
         return Response(serializer_acts.Resumed(done, many=True).data)
 
 
-def _paused(given: dict[str, Any]) -> list[str]:
+def _chosen(given: dict[str, Any], id: UUID) -> list[str]:
+    if "tasks" in given:
+        tasks: list[str] = given["tasks"]
+        return tasks
     application = given.get("application")
     if application is None:
         raise InvalidValue("application", None, "an application, or tasks by their ids")
+    asked = [] if given["dry_run"] else queries.resumed_by(id, application)
+    if asked:
+        return asked
     found = queries.paused(application, fingerprint=given.get("fingerprint"))
-    return [each.id.digest for each in found.tasks]
+    return sorted(each.id.digest for each in found.tasks)

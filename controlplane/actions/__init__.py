@@ -18,8 +18,6 @@ from controlplane.actions.accounts import (
     reset_password,
 )
 from controlplane.actions.commands import (
-    MOST_AT_ONCE,
-    Resumed,
     cancel_command,
     issue_command,
     open_application,
@@ -27,7 +25,6 @@ from controlplane.actions.commands import (
     restart_task,
     resume_task,
     resume_task_at,
-    resume_tasks,
     shut_down_application,
     skip_record,
     start_application,
@@ -38,6 +35,7 @@ from controlplane.actions.groups import (
     note_on_group,
     note_on_task,
 )
+from controlplane.actions.resuming import MOST_AT_ONCE, Resumed, resume_tasks
 from controlplane.actions.testing import send_test_error
 from controlplane.actions.watching import sighted, watch
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from uuid import UUID, uuid5
+from uuid import UUID
 
-import msgspec
 from django.conf import settings
 
 from controlplane import rows, store
@@ -30,18 +29,6 @@ from controlplane.domain.states import (
 )
 from controlplane.domain.stream import StreamState
 
-#: How many tasks one click may resume.
-MOST_AT_ONCE = 500
-
-
-class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one task of many that were to be resumed."""
-
-    task: TaskId
-    #: None when the state forbids it; then `refused` says why.
-    command: CommandState | None
-    refused: str = ""
-
 
 def resume_task(
     digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
@@ -55,30 +42,6 @@ def skip_record(
 ) -> CommandState:
     """Ask for a PAUSED task to go on past the record that failed; it becomes a dead letter."""
     return _task_command(CommandKind.SKIP_RECORD, digest, actor, reason, command)
-
-
-def resume_tasks(
-    digests: Sequence[str], *, actor: str, reason: str | None = None, id: UUID | None = None
-) -> list[Resumed]:
-    """Ask for each of some PAUSED tasks to go on; what one of them forbids stops no other.
-
-    Each gets a command of its own, whose id is made of `id` and the task. Raises InvalidValue
-    for too many, NotFound for a task that does not exist, before anything is asked.
-    """
-    if not 1 <= len(digests) <= MOST_AT_ONCE:
-        raise InvalidValue("tasks", len(digests), f"1 to {MOST_AT_ONCE} tasks at once")
-    id = id or new_id()
-    tasks = [_task_id(digest) for digest in dict.fromkeys(digests)]
-    return [_resumed(task, uuid5(id, task.digest), actor, reason) for task in tasks]
-
-
-def _resumed(task: TaskId, command: UUID, actor: str, reason: str | None) -> Resumed:
-    kind = CommandKind.RESUME_TASK
-    wish = Wish(command=command, kind=kind, actor=actor, reason=reason, task=task)
-    try:
-        return Resumed(task=task, command=issue_command(task.application, wish))
-    except CommandRefused as refused:
-        return Resumed(task=task, command=None, refused=str(refused))
 
 
 def cancel_command(
@@ -101,7 +64,7 @@ def cancel_command(
         data = CommandCancelled(command=command, reason=reason or "taken back", actor=actor)
         return [Event(occurred_at=datetime.now(UTC), data=data)]
 
-    state = advance(found[0].application, rule, command=command, id=id)
+    state = advance(found[0].application, rule, commands=[command], id=id)
     return state.commands[command]
 
 
@@ -147,13 +110,27 @@ def start_application(
 
 def issue_command(application: str, wish: Wish) -> CommandState:
     """Issue any command."""
+    state = issue_all(application, [wish])
+    command = state.commands[wish.command]
+    if command.status is CommandStatus.REFUSED:
+        raise CommandRefused(
+            command.outcome or "refused", state=_status(wish, state), sequence=command.sequence
+        )
+    return command
+
+
+def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
+    """Issue commands, all or none, and return the states after that; refused ones say so there.
+
+    Each of several has to be about a task of its own: no one's outcome changes another's.
+    """
     patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
 
     def rule(state: StreamState) -> list[Event]:
-        if wish.command in state.commands:
-            return []
-        if rows.COMMANDS.load("id = %s", [wish.command]):
-            raise InvalidValue("command", str(wish.command), "an id that no other command has")
+        new = [wish for wish in wishes if wish.command not in state.commands]
+        ids = [wish.command for wish in new]
+        for taken in rows.COMMANDS.load("id = ANY(%s::uuid[])", [ids]):
+            raise InvalidValue("command", str(taken.id), "an id that no other command has")
         now = datetime.now(UTC)
         return [
             Event(
@@ -161,18 +138,17 @@ def issue_command(application: str, wish: Wish) -> CommandState:
                 data=data,
                 caused_by=None if isinstance(data, CommandIssued) else wish.command,
             )
+            for wish in new
             for data in decide(wish, state, now=now, patience=patience)
         ]
 
-    state = advance(application, rule, task=wish.task, command=wish.command)
-    command = state.commands[wish.command]
-    if (command.kind, command.task, command.target) != (wish.kind, wish.task, wish.target):
-        raise InvalidValue("command", str(wish.command), "an id that no other command has")
-    if command.status is CommandStatus.REFUSED:
-        raise CommandRefused(
-            command.outcome or "refused", state=_status(wish, state), sequence=command.sequence
-        )
-    return command
+    tasks = [wish.task for wish in wishes if wish.task is not None]
+    state = advance(application, rule, tasks=tasks, commands=[wish.command for wish in wishes])
+    for wish in wishes:
+        command = state.commands[wish.command]
+        if (command.kind, command.task, command.target) != (wish.kind, wish.task, wish.target):
+            raise InvalidValue("command", str(wish.command), "an id that no other command has")
+    return state
 
 
 def open_application(

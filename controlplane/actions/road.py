@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
@@ -25,8 +25,8 @@ def advance(
     application: str,
     rule: Rule,
     *,
-    task: TaskId | None = None,
-    command: UUID | None = None,
+    tasks: Collection[TaskId] = (),
+    commands: Collection[UUID] = (),
     group: str | None = None,
     id: UUID | None = None,
 ) -> StreamState:
@@ -36,7 +36,7 @@ def advance(
     already is not done again.
     """
     stream = store.lock(application)
-    state = projections.standing(application, task=task, command=command, group=group)
+    state = projections.standing(application, tasks=tasks, commands=commands, group=group)
     if id is not None and store.seen(application, [id]):
         return state
     events = rule(state)

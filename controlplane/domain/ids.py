@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from uuid import UUID, uuid5
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION_SHIFT, _VARIANT = 76, 0b10 << 62
@@ -28,6 +28,11 @@ def commit_id(
     name = "\0".join([application, pipeline, checkpoint, str(entry), str(part)])
     rest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:10])
     return _compose(at, version=8, rest=rest)
+
+
+def part_of(act: UUID, digest: str) -> UUID:
+    """Return the id of the command that one act on many tasks is for one of them."""
+    return uuid5(act, digest)
 
 
 def milliseconds(value: UUID) -> int:

@@ -54,6 +54,7 @@ from controlplane.queries.error_groups import (
     groups_of,
     paused,
     quiet_groups,
+    resumed_by,
     stages,
 )
 from controlplane.queries.feed import Feed, feed
@@ -107,6 +108,6 @@ __all__ = [
     "instance", "instances", "lag", "lags", "metrics", "minutes",
     "minutes_by_application", "neighbours", "notes_on_command", "open_commands", "overview", "past",
     "paused", "people", "pipelines", "position", "positions", "quarantine", "quiet_groups",
-    "running", "stages", "stopped_by_group", "storage", "task", "task_history", "task_turns",
-    "tasks", "threads", "top_causes", "turns",
+    "resumed_by", "running", "stages", "stopped_by_group", "storage", "task", "task_history",
+    "task_turns", "tasks", "threads", "top_causes", "turns",
 ]  # fmt: skip

@@ -16,8 +16,9 @@ from django.db import connection
 
 from controlplane import rows, store
 from controlplane.columns import fit
+from controlplane.domain import ids
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import StoredEvent
+from controlplane.domain.events import CommandKind, StoredEvent
 from controlplane.domain.states import GroupState, GroupStatus, TaskState
 from controlplane.queries import cursors, lines
 from controlplane.queries.answers import Affected, GroupFilter, Page, Paused
@@ -185,6 +186,17 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
         cursor.execute(f"SELECT count(*) FROM task WHERE {where}", parameters)
         (count,) = cursor.fetchone()
     return Paused(tasks=tuple(found), left=count - len(found))
+
+
+def resumed_by(act: UUID, application: str) -> list[str]:
+    """Return the digests of the tasks that an act has asked to resume; none if it is a new one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, task FROM command"
+            " WHERE application = %s AND kind = %s AND task IS NOT NULL ORDER BY task",
+            [application, CommandKind.RESUME_TASK.value],
+        )
+        return [task.hex for id, task in cursor.fetchall() if id == ids.part_of(act, task.hex)]
 
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:

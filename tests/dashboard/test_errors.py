@@ -372,3 +372,34 @@ def test_rest_resumes_many_and_takes_back(flights: Story, operator: Client) -> N
     assert (status, said["status"], said["outcome"]) == (200, "CANCELLED", "too early")
     status, said = post(operator, cancel)
     assert (status, said["state"]) == (409, "CANCELLED")
+
+
+def test_rest_resumes_none_where_none_are_chosen(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    assert post(operator, "resume", tasks=[], application="flights") == (200, [])
+    assert queries.open_commands("flights") == ()
+    assert post(operator, "resume")[0] == 400
+
+
+def test_rest_resumes_the_same_tasks_when_it_is_said_again(
+    flights: Story, operator: Client
+) -> None:
+    for key in ("JFK", "LGA"):
+        flights.pauses(key)
+
+    def resume(key: str) -> tuple[int, Any]:
+        response = operator.post(
+            "/api/resume",
+            {"application": "flights"},
+            content_type="application/json",
+            headers={"Idempotency-Key": key},
+        )
+        return response.status_code, response.json()
+
+    first = resume("night")
+    flights.pauses("EWR")
+    assert first[0] == 200 and len(first[1]) == 2
+    assert resume("night") == first
+    assert len(queries.open_commands("flights")) == 2
+    assert [each["task"] for each in resume("morning")[1]] == [flights.task("EWR").digest]
+    assert post(operator, "resume", application="flights") == (200, [])

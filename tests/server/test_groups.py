@@ -122,3 +122,25 @@ def test_many_tasks_are_resumed_at_once_and_one_refusal_stops_no_other(failed: R
     assert len(queries.open_commands(APPLICATION)) == 2
     with pytest.raises(InvalidValue):
         actions.resume_tasks([], actor="ana")
+
+
+def test_many_tasks_are_resumed_in_one_batch_and_agents_told_once(failed: Redis) -> None:
+    keys = [f"gate-{number}" for number in range(8)]
+    streams.send(failed, [event for key in keys for event in histories.paused(key=key)])
+    ingest.drain(APPLICATION)
+    wanted = queries.TaskFilter(application=APPLICATION, state="PAUSED")
+    digests = [each.id.digest for each in queries.tasks(wanted).rows]
+
+    def reads() -> int:
+        calls: dict[str, dict[str, int]] = failed.info("commandstats")
+        return calls.get("cmdstat_xrange", {"calls": 0})["calls"]
+
+    before = reads()
+    actions.resume_tasks(digests[:1], actor="ana")
+    one = reads() - before
+    actions.resume_tasks(digests[1:], actor="ana")
+    assert reads() - before - one == one > 0
+    issued = [each for each in streams.log() if each.event.type == "CommandIssued"]
+    assert len(issued) == len(digests) == 9
+    assert len({each.batch for each in issued}) == 2
+    streams.assert_exact()
