@@ -381,6 +381,20 @@ class ErrorGroup(View):
         return f"{self.application} {self.fingerprint}"
 
 
+class RetentionRefusal(models.Model):
+    """An application whose log gives other states than were shown: nothing is dropped meanwhile."""
+
+    application = models.TextField(primary_key=True)
+    since = models.DateTimeField()
+    reason = models.TextField()
+
+    class Meta:
+        db_table = "retention_refusal"
+
+    def __str__(self) -> str:
+        return f"{self.application} since {self.since}: {self.reason}"
+
+
 class MinuteCount(models.Model):
     """Failed records of one minute (of occurrence), pipeline, stage and error group."""
 

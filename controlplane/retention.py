@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 import msgspec
 from django.db import transaction
 
-from controlplane import buckets, past, rebuilding, store
+from controlplane import buckets, models, past, rebuilding, store
 from controlplane.domain.errors import NotVerified
 from controlplane.domain.stream import StreamState
 
@@ -35,23 +35,43 @@ def retain(
 ) -> Retained:
     """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
 
-    Raises NotVerified, and drops nothing, when an application's base is not what its views were.
+    Raises NotVerified, and drops nothing, when an application's base is not what its views were:
+    a day holds the events of all applications. The others' bases are made nevertheless.
     """
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
-    bases = {}
+    bases, refused = {}, []
     for stream in store.known():
-        with store.maintaining(stream.application):
-            position = _make_base(stream.application, before, now=now)
+        try:
+            with store.maintaining(stream.application):
+                position = _make_base(stream.application, before, now=now)
+        except NotVerified as exc:
+            _note(exc, now=now)
+            refused.append(exc)
+            continue
+        models.RetentionRefusal.objects.filter(application=stream.application).delete()
         if position is not None:
             bases[stream.application] = position
             say(f"{stream.application}: the log begins at @{position:,}")
+    store.forget_kept_aside(before=now - timedelta(days=days))
+    if refused:
+        raise refused[0]
     batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
     with transaction.atomic(durable=True):
         dropped = store.drop_days(before, batches_before=batches_before)
     if dropped.partitions:
         say(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
     return Retained(bases=bases, dropped=dropped)
+
+
+def _note(refusal: NotVerified, *, now: datetime) -> None:
+    """Keep since when and why retention is refused, for those who look."""
+    log.error("%s", refusal)
+    models.RetentionRefusal.objects.update_or_create(
+        application=refusal.application,
+        defaults={"reason": str(refusal)},
+        create_defaults={"reason": str(refusal), "since": now},
+    )
 
 
 def _make_base(application: str, before: date, *, now: datetime) -> int | None:

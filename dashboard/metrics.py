@@ -118,9 +118,15 @@ class Everything(Collector):
         )
         yield _gauge(
             "arrester_quarantined",
-            "What was not understood and waits to be put back.",
+            "What was not understood and waits to be put back or dismissed.",
             ["application"],
             (([lag.application], lag.quarantined) for lag in lags),
+        )
+        yield _gauge(
+            "arrester_retention_refused",
+            "1 while no day is dropped because the application's base is not verified, else 0.",
+            ["application"],
+            (([lag.application], float(lag.application in found.refused)) for lag in lags),
         )
 
 

@@ -296,6 +296,14 @@ class Health(Answer, frozen=True, kw_only=True):
         return self.postgres.up and self.redis.up and self.wake.up and self.worker.up
 
 
+class Refusal(Answer, frozen=True, kw_only=True):
+    """Why no day of the log is dropped: an application's log gives other states than were shown."""
+
+    application: str
+    since: datetime
+    reason: str
+
+
 class Storage(Answer, frozen=True, kw_only=True):
     """How much is kept; sizes are with indexes."""
 
@@ -309,6 +317,8 @@ class Storage(Answer, frozen=True, kw_only=True):
     #: How long events are kept.
     retention_days: int
     command_expiry_seconds: int
+    #: Nothing is dropped while there are any.
+    refusals: tuple[Refusal, ...] = ()
 
 
 class Tally(Answer, frozen=True, kw_only=True):

@@ -33,6 +33,8 @@ class Metrics(Answer, frozen=True, kw_only=True):
     commands: Counted
     #: By application: instances that have not been heard.
     lost: Mapping[str, int]
+    #: The applications for which retention is refused.
+    refused: frozenset[str]
 
 
 def metrics() -> Metrics:
@@ -49,6 +51,7 @@ def metrics() -> Metrics:
         tasks=_counted(models.Task, names, TaskStatus),
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
+        refused=frozenset(each.application for each in operations.refusals()),
         lost=dict.fromkeys(names, 0) | dict(lost.annotate(number=Count("*"))),
     )
 

@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from controlplane import broker, models, overload, presence, rows, store
 from controlplane.domain.errors import NotFound
 from controlplane.queries import cursors
-from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach, Storage
+from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach, Refusal, Storage
 
 #: Wake and the workers are seen every 5 s.
 SILENT_AFTER = timedelta(seconds=30)
@@ -131,6 +131,15 @@ def storage() -> Storage:
         oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
         retention_days=settings.ENVIRONMENT.retention_days,
         command_expiry_seconds=settings.ENVIRONMENT.command_expiry_seconds,
+        refusals=refusals(),
+    )
+
+
+def refusals() -> tuple[Refusal, ...]:
+    """Return why retention drops nothing, oldest first; empty while it does."""
+    return tuple(
+        Refusal(application=each.application, since=each.since, reason=each.reason)
+        for each in models.RetentionRefusal.objects.order_by("since", "application")
     )
 
 

@@ -106,6 +106,14 @@ def mark_requeued(ids: Sequence[int], *, at: datetime) -> None:
         )
 
 
+def forget_kept_aside(*, before: datetime) -> None:
+    """Forget what was put back or dismissed before a time."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM quarantine WHERE coalesce(requeued_at, dismissed_at) < %s", [before]
+        )
+
+
 def count_kept_aside() -> dict[str, int]:
     """Return how many things wait that were not understood, by application."""
     with connection.cursor() as cursor:

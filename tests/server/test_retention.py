@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from uuid import uuid4
@@ -10,6 +12,7 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import Client
 from msgspec.structs import replace
 from redis import Redis
 
@@ -125,13 +128,93 @@ def test_what_no_base_covers_is_not_dropped(
     forty_days: rebuilding.Derived, fresh_database: embedded.Urls
 ) -> None:
     urls = [fresh_database.database, fresh_database.migrate_database]
+    before = NOW.date() - timedelta(days=1)
     for url in urls:
         with psycopg.connect(url, autocommit=True) as role:
             with pytest.raises(psycopg.errors.RaiseException, match="no base covers"):
-                role.execute("SELECT arrester_drop_days(%s, %s)", [NOW.date(), NOW.date()])
-            with pytest.raises(psycopg.errors.RaiseException, match="today is not dropped"):
-                role.execute("SELECT arrester_drop_days('2050-01-01', '2020-01-01')")
+                role.execute("SELECT arrester_drop_days(%s, %s)", [before, before])
+            for day in ("2050-01-01", NOW.date()):
+                with pytest.raises(psycopg.errors.RaiseException, match="are not dropped"):
+                    role.execute("SELECT arrester_drop_days(%s, '2020-01-01')", [day])
     assert len(streams.log()) == 85
+
+
+@pytest.mark.parametrize("position", [25, 10**12])
+def test_a_base_that_somebody_made_up_covers_nothing(
+    forty_days: rebuilding.Derived, fresh_database: embedded.Urls, position: int
+) -> None:
+    day = (NOW - timedelta(days=30)).date()
+    (last,) = store.read(APPLICATION, after=24, until=25)
+    with psycopg.connect(fresh_database.database, autocommit=True) as role:
+        role.execute(
+            "INSERT INTO base VALUES (%s, %s, %s, now())", [APPLICATION, position, last.received_at]
+        )
+        with pytest.raises(psycopg.errors.RaiseException, match="no base covers"):
+            role.execute("SELECT arrester_drop_days(%s, %s)", [day, day])
+        role.execute(
+            "INSERT INTO base_state (application, kind, key, position, state)"
+            " VALUES (%s, 'application', %s, %s, '{}')",
+            [APPLICATION, APPLICATION, position],
+        )
+        if position > 85:
+            with pytest.raises(psycopg.errors.RaiseException, match="no base covers"):
+                role.execute("SELECT arrester_drop_days(%s, %s)", [day, day])
+    assert models.Event.objects.count() == 85
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT arrester_drop_days(current_date - 31, current_date - 33)",
+        "SELECT arrester_ensure_partitions(current_date + 50, 1)",
+    ],
+)
+def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
+    forty_days: rebuilding.Derived, fresh_database: embedded.Urls, statement: str
+) -> None:
+    retained = retention._make_base(APPLICATION, (NOW - timedelta(days=30)).date(), now=NOW)
+    assert retained == 25
+    failed: list[Exception] = []
+
+    def change() -> None:
+        try:
+            with psycopg.connect(fresh_database.database) as role:
+                role.execute(statement)
+        except psycopg.Error as exc:
+            failed.append(exc)
+
+    with (
+        psycopg.connect(fresh_database.database) as fold,
+        psycopg.connect(fresh_database.admin_database, autocommit=True) as admin,
+    ):
+        # As a fold's COPY does, table after table.
+        fold.execute("INSERT INTO batch_seen SELECT * FROM batch_seen WHERE false")
+        other = threading.Thread(target=change)
+        other.start()
+        waits = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+        deadline = time.monotonic() + 60
+        while admin.execute(waits).fetchone() is None:
+            assert time.monotonic() < deadline
+            assert not failed
+            time.sleep(0.02)
+        fold.execute("INSERT INTO event SELECT * FROM event WHERE false")
+        fold.execute("INSERT INTO event_body SELECT * FROM event_body WHERE false")
+        fold.commit()
+        other.join()
+    assert failed == []
+
+
+def test_where_nothing_is_due_no_fold_is_waited_for(fresh_database: embedded.Urls) -> None:
+    with (
+        psycopg.connect(fresh_database.database) as fold,
+        psycopg.connect(fresh_database.database) as role,
+    ):
+        fold.execute("INSERT INTO event SELECT * FROM event WHERE false")
+        role.execute("SET lock_timeout = '1ms'")
+        row = role.execute(
+            "SELECT * FROM arrester_drop_days(current_date - 30, current_date - 32)"
+        ).fetchone()
+    assert row == (0, 0)
 
 
 def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.Derived) -> None:
@@ -146,6 +229,47 @@ def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.
     assert not models.Base.objects.exists()
     rebuilding.rebuild(APPLICATION)
     assert retain().bases == {APPLICATION: 25}
+
+
+def test_a_refusal_is_shown_and_keeps_no_other_base_back(
+    forty_days: rebuilding.Derived, admin_client: Client
+) -> None:
+    old = NOW - timedelta(days=35)
+    # It comes first, and is not what was shown.
+    streams.append([histories.failed(1)], received_at=old, application="airport")
+    wrong = past.packed(TaskState(id=JFK, failed=999))
+    application = past.packed(ApplicationState(name="airport", sequence=1))
+    store.replace_snapshots("airport", [(1, [application, wrong])])
+    for _ in range(2):
+        with pytest.raises(NotVerified, match="airport"):
+            retain()
+    assert store.base(APPLICATION).position == 25
+    assert streams.log()[0].sequence == 1
+    (refusal,) = queries.storage().refusals
+    assert (refusal.application, "rebuild" in refusal.reason) == ("airport", True)
+    assert queries.metrics().refused == {"airport"}
+    assert "Nothing is dropped" in admin_client.get("/settings").content.decode()
+
+    rebuilding.rebuild("airport")
+    assert retain().dropped.partitions == 28
+    assert queries.storage().refusals == ()
+
+
+def test_what_was_put_back_or_dismissed_is_forgotten_with_its_days(redis: Redis) -> None:
+    for number in range(4):
+        streams.put(redis, {"hello": str(number)})
+    ingest.drain(APPLICATION)
+    first, second, third, fourth = models.Quarantine.objects.order_by("id")
+    long_ago = NOW - timedelta(days=31)
+    for each, change in (
+        (first, {"requeued_at": long_ago}),
+        (second, {"dismissed_at": long_ago}),
+        (third, {"dismissed_at": NOW}),
+        (fourth, {"received_at": long_ago}),
+    ):
+        models.Quarantine.objects.filter(id=each.id).update(**change)
+    retain()
+    assert list(models.Quarantine.objects.order_by("id")) == [third, fourth]
 
 
 def test_what_dies_between_the_base_and_the_drop_is_done_by_the_next_run(
