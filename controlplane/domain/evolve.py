@@ -70,6 +70,8 @@ class At(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: datetime
     instance: UUID | None = None
     epoch: int = 0
+    #: When the server received it, by its own clock; None beside a checkpoint.
+    received_at: datetime | None = None
 
 
 def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = False) -> TaskState:

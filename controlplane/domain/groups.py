@@ -83,16 +83,18 @@ def failed(
 
 
 def _heard_through(state: GroupState, mute: Mute, count: int, at: At) -> GroupState:
-    """Count towards the end of the silence; records of a period that is over count for nothing."""
+    """Count towards the end of the silence; records of a period that is over count for nothing.
+
+    Periods are of the server's clock: an agent's may be years ahead, and would end them all.
+    """
     most, seconds = mute.failures, mute.period_seconds
     if most is None or seconds is None:
         return state
     period = timedelta(seconds=seconds)
-    window = _EPOCH + (at.occurred_at - _EPOCH) // period * period
+    window = _EPOCH + ((at.received_at or at.occurred_at) - _EPOCH) // period * period
     if mute.window_start is None or window > mute.window_start:
         mute = replace(mute, window_start=window, window_count=0)
-    if window == mute.window_start:
-        mute = replace(mute, window_count=mute.window_count + count)
+    mute = replace(mute, window_count=mute.window_count + count)
     if mute.window_count < most:
         return replace(state, mute=mute)
     reason = f"{mute.window_count:,} failed records within one {_period(seconds)}"

@@ -136,6 +136,7 @@ class StreamState:
             occurred_at=event.occurred_at,
             instance=event.instance,
             epoch=0 if run is None else run.epoch,
+            received_at=stored.received_at,
         )
         if isinstance(data, _TASK) and run is not None:
             self._fold_task(data, run, at)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from controlplane.domain import groups
 from controlplane.domain.errors import InvalidValue
@@ -31,9 +33,12 @@ from tests.histories import APPLICATION, FAILURE, NOON
 MARK = FAILURE.fingerprint
 
 
-def group(*events: Event) -> GroupState:
-    """Return the group of the failure that these histories are about."""
-    return empty(APPLICATION).fold(histories.stored(list(events))).groups[MARK]
+def group(*events: Event, minutes: Sequence[int] = ()) -> GroupState:
+    """Return the group of the failure that these histories are about, as received at `minutes`."""
+    stored = histories.stored(list(events))
+    for place, minute in enumerate(minutes):
+        stored[place] = replace(stored[place], received_at=NOON + timedelta(minutes=minute))
+    return empty(APPLICATION).fold(stored).groups[MARK]
 
 
 def by(data: EventData, *, minute: int = 0) -> Event:
@@ -85,20 +90,23 @@ def test_a_group_is_reopened_by_hand() -> None:
 
 def test_a_muted_group_speaks_when_so_many_fail_within_one_period() -> None:
     mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", failures=10, period_seconds=3600))
-    quiet = [histories.failed(1), mute, more(9, minute=1), more(9, minute=61)]
-    state = group(*quiet)
+    quiet = [histories.failed(1), mute, more(9), more(9)]
+    state = group(*quiet, minutes=[0, 0, 1, 61])
     assert state.status is GroupStatus.MUTED
     assert state.mute is not None and state.mute.window_count == 9
-    state = group(*quiet, more(1, minute=119))
+    state = group(*quiet, more(1), minutes=[0, 0, 1, 61, 119])
     assert state.status is GroupStatus.UNRESOLVED
     assert (state.mute, state.reason) == (None, "10 failed records within one hour")
 
 
-def test_records_of_a_period_that_is_over_count_for_nothing() -> None:
+def test_an_agents_clock_neither_begins_nor_ends_a_period() -> None:
     mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", failures=10, period_seconds=3600))
-    state = group(histories.failed(1), mute, more(9, minute=61), more(9, minute=1))
+    # One agent's clock is years ahead: what the others say counts in the same hour nevertheless.
+    ahead = [histories.failed(1), mute, more(5, minute=10**6), more(5, minute=1)]
+    assert group(*ahead, minutes=[0, 0, 1, 2]).status is GroupStatus.UNRESOLVED
+    state = group(*ahead, minutes=[0, 0, 1, 61])
     assert state.status is GroupStatus.MUTED
-    assert state.count == 19
+    assert state.count == 11
 
 
 def test_a_mute_until_a_time_ends_with_it() -> None:
