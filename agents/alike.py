@@ -96,8 +96,12 @@ class Counting:
         return groups
 
     def _known(self) -> Column:
-        """Return what tells failures apart at steps that answer by class."""
-        steps = [n for n, stage in self.fates.stages.items() if stage.policy.by_class]
+        """Return what tells failures apart at steps that answer by class.
+
+        Of native steps the executors know no class: here all of their answers are the same.
+        """
+        stages = self.fates.stages.items()
+        steps = [n for n, stage in stages if stage.policy.by_class and not stage.native]
         cause = F.struct(F.col(ERROR)["names"], F.col(ERROR)["condition"])
         return F.when(F.col(FATE).isin(steps), cause) if steps else F.lit(None)
 

@@ -143,3 +143,12 @@ def test_retry_without_a_budget_or_of_a_native_step_is_refused(bench: Bench) -> 
         bench.start(stepping(bench, {TimeoutError: RETRY}))
     with pytest.raises(InvalidValue, match="RETRY"):
         native(bench, {"CAST_INVALID_INPUT": RETRY}, None)
+
+
+def test_an_answer_by_class_that_says_the_same_as_the_handler_is_counted(bench: Bench) -> None:
+    """Nobody is asked about native failures whose answers are all the same, so none is known."""
+    bench.add(("a", 0, "1"), ("a", 1, "x"), ("a", 2, "0"), ("a", 3, "x"), ("a", 4, "5"))
+    on: OnClass = {"CAST_INVALID_INPUT": CONTINUE}
+    bench.start(native(bench, on, LogAndContinue()), errors_tolerance_limit=2)
+    wait_until(lambda: bool(bench.deaths))
+    assert "position 3" in bench.deaths[0].reason
