@@ -41,10 +41,13 @@ _TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
 
 
 class SelfHealing(ArresterError):
-    """A failure that the platform repairs by itself: nothing is decided, the batch is replayed."""
+    """A failure that the platform repairs by itself: nothing is decided, the batch is replayed.
+
+    Its message leaves the driver: what the exception itself says of a record is not in it.
+    """
 
     def __init__(self, problem: Problem, reason: str) -> None:
-        super().__init__(f"{problem.exception_class}: {problem.message} ({reason})")
+        super().__init__(f"{problem.exception_class} ({reason})")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,7 +124,6 @@ class Fates:
         assert handler is not None
         problem, row = failed.problem, failed.row.asDict(recursive=True)
         from_kafka = row if row.keys() >= KAFKA_COORDINATES else {}
-        headers = from_kafka.get("headers") or ()
         context = ErrorContext(
             application=self.application,
             pipeline=self.pipeline.name,
@@ -135,7 +137,7 @@ class Fates:
             partition=from_kafka.get("partition"),
             offset=from_kafka.get("offset"),
             timestamp=from_kafka.get("timestamp"),
-            headers=tuple((each["key"], each["value"]) for each in headers),
+            headers=_headers(from_kafka.get("headers")),
             stages=self.described,
             index=failed.number,
             settings=self.settings,
@@ -190,6 +192,17 @@ class Fates:
         if ruling.kind is Kind.SELF_HEALING:
             raise SelfHealing(each.problem, ruling.reason)
         return ruling.kind is Kind.FATAL
+
+
+def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:
+    """Return a record's headers as Kafka has them; a column of that name may be anything."""
+    if not isinstance(given, list):
+        return ()
+    if not all(isinstance(each, dict) and each.keys() == {"key", "value"} for each in given):
+        return ()
+    found = [(each["key"], each["value"]) for each in given]
+    of_kafka = (isinstance(k, str) and isinstance(v, bytes | bytearray | None) for k, v in found)
+    return tuple(found) if all(of_kafka) else ()
 
 
 def described(each: FailedRecord) -> str:

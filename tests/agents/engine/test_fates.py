@@ -1,0 +1,110 @@
+"""What a handler is shown of a failed record, and what an exception of ours tells of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from agents.diagnose import Problem
+from agents.failed import FailedRecord
+from agents.fates import Fates, SelfHealing
+from agents.handlers import ErrorContext, Record, RecordError
+from agents.pipeline import Pipeline
+from agents.policies import StagePolicy
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import DEFAULT_TABLE, Kind
+from controlplane.domain.policy import Answer, Policy, StageKind
+
+COORDINATES = {"topic": "flights", "partition": 2, "offset": 8}
+NOTHING: Any = None
+
+
+class Reading:
+    """Remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.contexts: list[ErrorContext] = []
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        self.contexts.append(context)
+        return Answer.CONTINUE
+
+
+def fates(handler: Reading) -> Fates:
+    pipeline = Pipeline(
+        name="flights",
+        source=NOTHING,
+        task=NOTHING,
+        position=NOTHING,
+        key=None,
+        value=None,
+        key_name=None,
+        on_error=None,
+        steps=(),
+        columns=(),
+        sink=NOTHING,
+    )
+    stage = StagePolicy(stage=StageKind.PROCESS, policy=Policy(handled=True), handler=handler)
+    return Fates(
+        application="tests",
+        pipeline=pipeline,
+        stages={1: stage},
+        clock=lambda: datetime(2026, 11, 20, tzinfo=UTC),
+    )
+
+
+def failed(row: dict[str, Any], *names: str) -> FailedRecord:
+    problem = Problem(
+        exception_class="ValueError", message="card 4711", cause=Cause(names=names or ("x",))
+    )
+    return FailedRecord(
+        task="a",
+        position=8,
+        entry=0,
+        number=1,
+        stage="process:check",
+        problem=problem,
+        row=Row(**row),
+        key=None,
+        value=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ([Row(key="trace", value=b"\xff"), Row(key="empty", value=None)], 2),
+        (None, 0),
+        ({"trace": "a"}, 0),
+        ("trace=a", 0),
+        (["trace"], 0),
+        ([Row(name="trace", text="a")], 0),
+        ([Row(key="trace", value="text")], 0),
+        ([None], 0),
+    ],
+)
+def test_headers_that_are_not_those_of_kafka_are_not_shown_as_such(
+    headers: object, shown: int
+) -> None:
+    handler = Reading()
+    fates(handler).of_one(failed({**COORDINATES, "headers": headers}), now_ms=0)
+    [context] = handler.contexts
+    assert (context.topic, len(context.headers)) == ("flights", shown)
+
+
+def test_a_failure_that_repairs_itself_tells_nothing_of_the_record() -> None:
+    healing = next(
+        name for name, ruling in DEFAULT_TABLE.rulings.items() if ruling.kind is Kind.SELF_HEALING
+    )
+    each = failed({"value": "4711"}, healing)
+    for decide in (
+        lambda: fates(Reading()).of_one(each, now_ms=0),
+        lambda: fates(Reading()).is_fatal(each),
+    ):
+        with pytest.raises(SelfHealing) as raised:
+            decide()
+        assert str(raised.value).startswith("ValueError (")
+        assert "4711" not in str(raised.value)
