@@ -56,7 +56,7 @@ class Redaction:
         record, size = _cut(_sound(kept))
         return Body(
             record=record,
-            redacted=tuple(_sound(redactor.dropped)),
+            redacted=tuple(_sound(redactor.told)),
             cut_from=size,
             stack=_sound(None if stack is None else redactor.hidden(stack)),
         )

@@ -14,6 +14,9 @@ _FOUND_CHARACTERS = 4
 #: How a text that is JSON begins; a byte order mark may come first.
 _JSON = re.compile(r"[\s\ufeff]*[{\[]")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+#: So many paths are told of a record, each of so many characters: names may be data.
+PATHS, PATH_CHARACTERS = 100, 200
+_CUT = "…[cut]"
 #: Stands for what may not leave.
 _GONE: Any = object()
 
@@ -33,13 +36,17 @@ class Redactor:
         self._only = only is not None
         self._only_paths = _paths(only or ())
         self._only_names = {rule.lower() for rule in only or () if "." not in rule}
-        self.dropped: list[str] = []
+        self._dropped: list[str] = []
+        #: The columns of what was dropped, in order.
+        self._columns: dict[str, None] = {}
+        self._column = ""
         self._values: set[str] = set()
 
     def row(self, row: dict[str, Any], key: str | None) -> dict[str, Any]:
         """Return what may leave of a row; its column `key` is its author's to show."""
         kept: dict[str, Any] = {}
         for name, value in row.items():
+            self._column = name
             free = name == key and not (self._only and not self.names(name))
             if not free and self._drops(name, name, value):
                 continue
@@ -47,6 +54,16 @@ class Redactor:
             if cleaned is not _GONE:
                 kept[name] = cleaned
         return kept
+
+    @property
+    def told(self) -> list[str]:
+        """The paths of what was dropped, bounded in number and length; the last one says so.
+
+        Where `only` is given these are columns: what is below one may have its name from data.
+        """
+        paths = list(self._columns) if self._only else self._dropped
+        some = [_shortened(path) for path in paths[:PATHS]]
+        return [*some, f"…[{len(paths) - PATHS} more]"] if len(paths) > PATHS else some
 
     def names(self, name: str) -> bool:
         """Whether `only` names a column."""
@@ -66,7 +83,8 @@ class Redactor:
         return True
 
     def _drop(self, path: str, value: Any) -> None:
-        self.dropped.append(path)
+        self._dropped.append(path)
+        self._columns[self._column] = None
         self._values.update(_leaves(value))
 
     def _allows(self, path: str) -> bool:
@@ -101,15 +119,16 @@ class Redactor:
         return kept if kept or allowed else _GONE
 
     def _text(self, text: str, path: str, *, allowed: bool) -> Any:
-        before = len(self.dropped)
+        before, columns = len(self._dropped), dict(self._columns)
         try:
             cleaned = self._clean(json.loads(text, object_pairs_hook=_once), path, allowed=allowed)
-            unchanged = len(self.dropped) == before
+            unchanged = len(self._dropped) == before
             if cleaned is _GONE or unchanged:
                 return cleaned if cleaned is _GONE else text
             return json.dumps(cleaned, ensure_ascii=False)
         except (ValueError, RecursionError):
-            del self.dropped[before:]
+            del self._dropped[before:]
+            self._columns = columns
         low = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).lower()
         if allowed and not any(word in low for word in self._words):
             return text
@@ -119,6 +138,10 @@ class Redactor:
 
 def _paths(rules: Sequence[str]) -> set[str]:
     return {rule.removeprefix("$.").lower() for rule in rules if "." in rule}
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= PATH_CHARACTERS else path[:PATH_CHARACTERS] + _CUT
 
 
 def _leaves(value: Any) -> Iterator[str]:

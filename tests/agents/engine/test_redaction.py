@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agents.handlers import ErrorContext, Record, RecordError
 from agents.payload import Redaction
+from agents.redactor import PATH_CHARACTERS, PATHS
 from agents.secrets import without_secrets
 from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.events import RecordFailed, ThreadDied
@@ -73,7 +74,27 @@ def test_denied_by_default_names_and_paths_leave_and_the_rest_is_named() -> None
         "value": json.dumps({"passenger": {"name": "ana"}}),
         "many": [{"flight": 1}],
     }
-    assert told.redacted == ("value.delay", "value.passenger.seat", "plain", "many.other")
+    assert told.redacted == ("value", "plain", "many")
+
+
+@given(st.dictionaries(st.text(min_size=9), st.integers(), min_size=1))
+def test_denied_by_default_no_name_that_is_data_leaves(data: dict[str, int]) -> None:
+    row = {"flight": "LH 400", "map": data, "text": json.dumps(data), "many": [data]}
+    told = Redaction(drop=("secret",), only=("flight",)).body(row, stack=None)
+    assert (told.record, told.redacted) == ({"flight": "LH 400"}, ("map", "text", "many"))
+
+
+@pytest.mark.parametrize("only", [None, ("flight",)])
+def test_what_is_told_of_dropped_fields_is_bounded_and_says_so(
+    only: tuple[str, ...] | None,
+) -> None:
+    many = {f"secret{number}": 1 for number in range(20_000)}
+    row = {"x" * 1_000 + "_secret": 1, **many, "value": json.dumps(many)}
+    told = Redaction(drop=("secret",), only=only).body(row, stack=None)
+    dropped = 20_001 + (20_000 if only is None else 1)
+    assert len(told.redacted) == PATHS + 1
+    assert told.redacted[0] == "x" * PATH_CHARACTERS + "…[cut]"
+    assert told.redacted[-1] == f"…[{dropped - PATHS} more]"
 
 
 def test_values_of_dropped_fields_are_not_in_texts_either() -> None:
