@@ -117,7 +117,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
     with store.maintaining(application):
         found = begin(application)
         shadow.clear(application)
-        snapshots = _catch_up(application, found, progress=progress)
+        _catch_up(application, found, progress=progress, keep=_beside)
         shadow.save(application, found.rows())
         written = found.position
         with transaction.atomic(durable=True):
@@ -125,24 +125,33 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
             found.fold(store.read(application, after=found.position), progress=progress)
             shadow.save(application, found.rows(after=written))
             shadow.swap(application, VIEWS)
-            store.replace_snapshots(application, snapshots)
+            store.swap_snapshots(application)
         shadow.clear(application)
     return stream.sequence
 
 
-Snapshots = list[tuple[int, list[store.Kept]]]
+Keep = Callable[[Derivation], None]
 
 
-def _catch_up(application: str, found: Derivation, *, progress: Progress) -> Snapshots:
-    """Fold until the end of the log is near; return the states to be kept on the way."""
-    snapshots: Snapshots = []
+def _forget(_found: Derivation) -> None:
+    """Keep nothing of the states on the way."""
+
+
+def _beside(found: Derivation) -> None:
+    """Keep what has changed since the last time beside the snapshots that there are."""
+    kept = (past.packed(each) for each in past.touched(found.state))
+    shadow.save_snapshot(found.state.application.name, found.position, kept)
+
+
+def _catch_up(
+    application: str, found: Derivation, *, progress: Progress, keep: Keep = _forget
+) -> None:
+    """Fold until the end of the log is near; keep the states on the way, one stretch at a time."""
     while (end := store.look(application).sequence) - found.position > NEAR:
         until = min(end, found.position + past.EVENTS_PER_SNAPSHOT)
         found.fold(store.read(application, after=found.position, until=until), progress=progress)
-        kept = [past.packed(each) for each in past.touched(found.state)]
-        snapshots.append((found.position, kept))
+        keep(found)
         found.state.touched = Subjects()
-    return snapshots
 
 
 def differences(application: str, *, progress: Progress = silent) -> list[str]:

@@ -1,14 +1,16 @@
-"""Rows of views that are made beside the live ones, and the swap that puts them in their place."""
+"""Rows of views that are made beside the live ones, and the swap that puts them in their place;
+snapshots lie there, too, until `store.swap_snapshots`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from django.db import connection
 from django.db import models as fields
 
 from controlplane import models, rows
+from controlplane.store import SNAPSHOT, Kept
 
 
 def clear(application: str) -> None:
@@ -61,3 +63,25 @@ def swap(application: str, views: Sequence[type[fields.Model]]) -> None:
                 f" WHERE ({there}) IS DISTINCT FROM ({wanted})",
                 parameters,
             )
+
+
+def save_snapshot(application: str, position: int, kept: Iterable[Kept]) -> None:
+    """Put a snapshot, of what has changed since the one before, beside those that there are."""
+    packed: list[rows.Row] = [
+        {
+            "application": application,
+            "view": SNAPSHOT,
+            "key": msgspec.json.encode([position, each.kind, each.key]).decode(),
+            "row": msgspec.json.encode(
+                {
+                    "application": application,
+                    "kind": each.kind,
+                    "key": each.key,
+                    "position": position,
+                    "state": each.state,
+                }
+            ).decode(),
+        }
+        for each in kept
+    ]
+    rows.upsert(models.ShadowRow, packed, {"row": "excluded.row"})

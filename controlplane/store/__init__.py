@@ -18,6 +18,7 @@ from controlplane.store.appending import (
 )
 from controlplane.store.bodies import erase_body, vacuum
 from controlplane.store.kept import (
+    SNAPSHOT,
     Base,
     Kept,
     base,
@@ -26,8 +27,8 @@ from controlplane.store.kept import (
     kept_in_base,
     kept_of,
     nearest,
-    replace_snapshots,
     snapshot_views,
+    swap_snapshots,
 )
 from controlplane.store.lists import (
     Acts,
@@ -81,6 +82,7 @@ from controlplane.store.streams import (
 __all__ = [
     "BEGINNING",
     "NOT_UNDERSTOOD",
+    "SNAPSHOT",
     "Acts",
     "Base",
     "Batch",
@@ -133,9 +135,9 @@ __all__ = [
     "read_task_turns",
     "read_turns",
     "remember",
-    "replace_snapshots",
     "seen",
     "snapshot_views",
+    "swap_snapshots",
     "vacuum",
     "waiting_kept_aside",
 ]  # fmt: skip

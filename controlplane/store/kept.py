@@ -17,6 +17,8 @@ from controlplane.store.streams import copy_in
 
 #: A position in the log is told by this kind of state: each event changes it.
 EVERY_POSITION = "application"
+#: What lies beside the live views for the table of snapshots.
+SNAPSHOT = "snapshot"
 _KEPT = {
     "application": "text",
     "kind": "text",
@@ -124,12 +126,17 @@ def keep_base(
         )
 
 
-def replace_snapshots(application: str, snapshots: Iterable[tuple[int, Iterable[Kept]]]) -> None:
-    """Put snapshots, each of what has changed since the one before, in the place of all others."""
+def swap_snapshots(application: str) -> None:
+    """Put the snapshots that lie beside in the place of all others; see `shadow`."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM snapshot WHERE application = %s", [application])
-    for position, kept in snapshots:
-        copy_in("snapshot", _KEPT, _placed(application, position, kept))
+        cursor.execute(
+            "INSERT INTO snapshot (application, kind, key, position, state)"
+            " SELECT made.application, made.kind, made.key, made.position, made.state"
+            " FROM shadow_row AS beside, json_populate_record(NULL::snapshot, beside.row::json)"
+            " AS made WHERE beside.application = %s AND beside.view = %s",
+            [application, SNAPSHOT],
+        )
 
 
 def snapshot_views(

@@ -88,16 +88,46 @@ def test_folds_go_on_while_views_are_rebuilt(
     assert [store.nearest(APPLICATION, position) for position in (3, 8, 14)] == [3, 6, 9]
 
 
+def test_states_on_the_way_are_put_beside_as_they_are_made(
+    before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuilding, "NEAR", 1)
+    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 3)
+    beside: list[int] = []
+
+    def note(application: str, found: rebuilding.Derived) -> None:
+        beside.append(models.ShadowRow.objects.filter(view="snapshot").count())
+        save(application, found)
+
+    save = shadow.save
+    with monkeypatch.context() as patch:
+        patch.setattr(shadow, "save", note)
+        rebuilding.rebuild(APPLICATION)
+    # Before the views were.
+    assert beside[0] == models.Snapshot.objects.count() > 3
+    for position in (3, 5, 9):
+        whole = rebuilding.derive(APPLICATION, until=position).state
+        seen = past.at(APPLICATION, position)
+        assert {past.packed(each) for each in past.everything(seen)} == {
+            past.packed(each) for each in past.everything(whole)
+        }
+
+    # To verify keeps nothing anywhere.
+    monkeypatch.setattr(past, "touched", None)
+    assert rebuilding.differences(APPLICATION) == []
+    assert not models.ShadowRow.objects.exists()
+
+
 def test_a_rebuild_that_dies_leaves_the_live_views(
     before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(application: str, snapshots: object) -> None:
+    def die(application: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(rebuilding, "NEAR", 2)
     with monkeypatch.context() as patch:
         # The last step before the commit.
-        patch.setattr(store, "replace_snapshots", die)
+        patch.setattr(store, "swap_snapshots", die)
         with pytest.raises(KeyboardInterrupt):
             rebuilding.rebuild(APPLICATION)
     assert models.ShadowRow.objects.exists()

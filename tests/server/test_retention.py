@@ -217,11 +217,18 @@ def test_where_nothing_is_due_no_fold_is_waited_for(fresh_database: embedded.Url
     assert row == (0, 0)
 
 
+def as_shown(application: str, position: int, kept: list[store.Kept]) -> None:
+    """Keep a snapshot as if these states had been shown."""
+    models.Snapshot.objects.filter(application=application).delete()
+    for each in kept:
+        models.Snapshot.objects.create(application=application, position=position, **each._asdict())
+
+
 def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.Derived) -> None:
     # As if the views of then had been folded otherwise.
     application = past.packed(ApplicationState(name=APPLICATION, sequence=5))
     wrong = past.packed(TaskState(id=JFK, failed=999))
-    store.replace_snapshots(APPLICATION, [(5, [application, wrong])])
+    as_shown(APPLICATION, 5, [application, wrong])
     with pytest.raises(NotVerified):
         retain()
     with pytest.raises(CommandError, match="nothing was dropped"):
@@ -239,7 +246,7 @@ def test_a_refusal_is_shown_and_keeps_no_other_base_back(
     streams.append([histories.failed(1)], received_at=old, application="airport")
     wrong = past.packed(TaskState(id=JFK, failed=999))
     application = past.packed(ApplicationState(name="airport", sequence=1))
-    store.replace_snapshots("airport", [(1, [application, wrong])])
+    as_shown("airport", 1, [application, wrong])
     for _ in range(2):
         with pytest.raises(NotVerified, match="airport"):
             retain()
