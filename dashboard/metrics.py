@@ -60,7 +60,7 @@ class Everything(Collector):
         )
         yield _gauge(
             "arrester_tasks",
-            "Tasks that ever failed, by status.",
+            "Tasks of the checkpoints that pages show that ever failed, by status.",
             ["application", "status"],
             ((key, number) for key, number in found.tasks.items()),
         )
@@ -72,7 +72,7 @@ class Everything(Collector):
         )
         yield _gauge(
             "arrester_instances_lost",
-            "Instances that have not ended, and have not been heard.",
+            "Instances that have not ended, have not been heard, and have no heir.",
             ["application"],
             (([name], number) for name, number in found.lost.items()),
         )

@@ -14,7 +14,7 @@ from controlplane.domain.states import (
     InstanceStatus,
     TaskStatus,
 )
-from controlplane.queries import operations
+from controlplane.queries import operations, summaries
 from controlplane.queries.answers import Answer, Health, Lag
 
 Counted = Mapping[tuple[str, str], int]
@@ -28,10 +28,11 @@ class Metrics(Answer, frozen=True, kw_only=True):
     latched: Mapping[str, bool]
     #: Failed records, ever.
     failed: Mapping[str, int]
+    #: Of the checkpoints that pages show.
     tasks: Counted
     instances: Counted
     commands: Counted
-    #: By application: instances that have not been heard.
+    #: By application: instances that live and have not been heard.
     lost: Mapping[str, int]
     #: The applications for which retention is refused.
     refused: frozenset[str]
@@ -42,22 +43,22 @@ def metrics() -> Metrics:
     # First the applications: each of them has a lag by then.
     known = rows.APPLICATIONS.load("true ORDER BY name", [])
     names = [each.name for each in known]
-    lost = models.Instance.objects.filter(lost=True).values_list("application")
+    tasks, instances = summaries.task_counts(names), summaries.instance_counts(names)
     return Metrics(
         lags=operations.lags(),
         health=operations.health(),
         latched={each.name: each.status is ApplicationStatus.LATCHED for each in known},
         failed={each.name: each.failed for each in known},
-        tasks=_counted(models.Task, names, TaskStatus),
+        tasks={(name, word.value): tasks[name][word] for name in names for word in TaskStatus},
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
         refused=frozenset(each.application for each in operations.refusals()),
-        lost=dict.fromkeys(names, 0) | dict(lost.annotate(number=Count("*"))),
+        lost={name: instances[name]["lost"] for name in names},
     )
 
 
 def _counted(
-    model: type[models.Task] | type[models.Instance] | type[models.Command],
+    model: type[models.Instance] | type[models.Command],
     names: Sequence[str],
     statuses: Iterable[StrEnum],
 ) -> Counted:

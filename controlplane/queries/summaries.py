@@ -127,7 +127,7 @@ def application(name: str) -> Summary:
 def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple[Summary, ...]:
     names = [state.name for state in states]
     lag_of = {lag.application: lag for lag in lags}
-    tasks, instances = _tasks(names), _instances(names)
+    tasks, instances = task_counts(names), instance_counts(names)
     groups = _count(models.ErrorGroup.objects.filter(application__in=names))
     last = {command.application: command for command in rows.COMMANDS.load(_LAST, [names])}
     waiting = _count(models.Command.objects.filter(application__in=names, open=True))
@@ -154,7 +154,7 @@ def _count(found: QuerySet[Any]) -> Counter[str]:
     return Counter(dict(found.values_list("application").annotate(number=Count("*"))))
 
 
-def _instances(names: Sequence[str]) -> dict[str, Counter[str]]:
+def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     """Return how many instances live, and how many of them are LOST."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     with connection.cursor() as cursor:
@@ -168,7 +168,7 @@ def _instances(names: Sequence[str]) -> dict[str, Counter[str]]:
     return found
 
 
-def _tasks(names: Sequence[str]) -> dict[str, Counter[str]]:
+def task_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     """Return the number of tasks by status, and `held`, of what is shown of each application."""
     known = rows.THREADS.load("application = ANY(%s)", [names])
     shown = {lines.line(each) for each in lines.shown(known)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -12,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane import actions
+from controlplane import actions, queries
 from tests.dashboard.story import Story
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -49,6 +50,23 @@ def test_metrics_say_what_the_pages_say(flights: Story, viewer: Client) -> None:
     assert found["arrester_queue_batches"][("flights",)] == 0
     assert (found["arrester_up"][("wake",)], found["arrester_up"][("worker",)]) == (1, 0)
     assert found["arrester_events_folded_total"][("flights",)] > 3
+
+
+def test_metrics_leave_out_what_pages_do(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK")
+    flights.falls_silent()
+    assert scrape(viewer)["arrester_instances_lost"][("flights",)] == 1
+    heir = Story(epoch=2)
+    heir.starts(host="spark-driver-1")
+    found = scrape(viewer)
+    assert found["arrester_instances_lost"][("flights",)] == 0
+    assert found["arrester_tasks"][("flights", "PAUSED")] == 1
+    # It ends, and the pipeline begins anew at another checkpoint.
+    heir.stops()
+    Story(checkpoint=str(uuid4())).starts(host="spark-driver-2")
+    found, shown = scrape(viewer), queries.application("flights")
+    assert found["arrester_tasks"][("flights", "PAUSED")] == shown.paused == 0
+    assert found["arrester_instances_lost"][("flights",)] == shown.lost == 0
 
 
 def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
