@@ -18,6 +18,8 @@ from controlplane import queries
 LOG = logging.getLogger(__name__)
 CHANNEL: Final = "arrester"
 RETRY_SECONDS: Final = 1.0
+#: Silence for so long may be a connection that is gone without a word: a firewall forgot it.
+PROBE_SECONDS: Final = 15.0
 #: Everything may have moved.
 ALL: Final = "*"
 #: A mailbox with more names than this says ALL instead.
@@ -50,7 +52,8 @@ class Mailbox:
 class Hub:
     """Listens while somebody is subscribed, and knows the position of the whole log."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, probe_seconds: float = PROBE_SECONDS) -> None:
+        self._probe_seconds = probe_seconds
         self._mailboxes: set[Mailbox] = set()
         self._listener: asyncio.Task[None] | None = None
         self._sequences: dict[str, int] = {}
@@ -95,10 +98,19 @@ class Hub:
             # Beside the requests' threads: the listener outlives the one that started it.
             self._sequences = await sync_to_async(_positions, thread_sensitive=False)()
             self._tell(ALL)
-            async for notice in connection.notifies():
-                name, _, sequence = notice.payload.partition(" ")
-                self._sequences[name] = max(int(sequence), self._sequences.get(name, 0))
-                self._tell(name)
+            while True:
+                async for notice in connection.notifies(timeout=self._probe_seconds):
+                    name, _, sequence = notice.payload.partition(" ")
+                    self._sequences[name] = max(int(sequence), self._sequences.get(name, 0))
+                    self._tell(name)
+                await self._probe(connection)
+
+    async def _probe(self, connection: psycopg.AsyncConnection) -> None:
+        """Raise OperationalError when nobody answers at the other end."""
+        try:
+            await asyncio.wait_for(connection.execute("SELECT 1"), self._probe_seconds)
+        except TimeoutError:
+            raise psycopg.OperationalError("PostgreSQL has stopped answering") from None
 
     def _tell(self, name: str) -> None:
         for mailbox in self._mailboxes:

@@ -6,16 +6,19 @@ import asyncio
 import http.client
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, asynccontextmanager, closing
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import connections
 from django.test import AsyncClient, Client
 from django.urls import reverse
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
 from controlplane import embedded, queries
@@ -170,6 +173,62 @@ class TestStream:
 
         assert run(story) == "flights"
         assert "live pages poll for now" in caplog.text
+
+    def test_a_connection_that_dies_without_a_word_is_replaced(
+        self, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        flights = Story()
+        flights.starts()
+
+        async def story() -> str:
+            async with silenced() as (address, silence):
+                monkeypatch.setattr(settings, "DATABASE_URL", address)
+                stream = live.stream(Hub(probe_seconds=0.3), "0", heartbeat_seconds=0.2)
+                await heard(stream)
+                # A few probes are answered, and nothing is read again for them.
+                assert [await anext(stream) for _ in range(4)] == [": nothing new\n\n"] * 4
+                silence()
+                await sync_to_async(flights.skips)("EWR", 3)
+                event = await heard(stream)
+                await stream.aclose()
+                return event["data"]
+
+        assert run(story) == ALL
+        assert "PostgreSQL has stopped answering" in caplog.text
+
+
+@asynccontextmanager
+async def silenced() -> AsyncIterator[tuple[str, Callable[[], None]]]:
+    """Stand between us and PostgreSQL; give the address, and what makes it silent."""
+    real = conninfo_to_dict(settings.DATABASE_URL)
+    there = Path(str(real["host"])) / f".s.PGSQL.{real.get('port', 5432)}"
+    carrying: list[asyncio.Task[None]] = []
+    opened: list[asyncio.StreamWriter] = []
+
+    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+        sink.close()
+
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_unix_connection(str(there))
+        opened.extend((writer, forth))
+        carrying.append(asyncio.create_task(carry(reader, forth)))
+        carrying.append(asyncio.create_task(carry(back, writer)))
+
+    def silence() -> None:
+        for task in carrying:
+            task.cancel()
+
+    server = await asyncio.start_server(meet, "127.0.0.1", 0)
+    try:
+        port = server.sockets[0].getsockname()[1]
+        yield make_conninfo(settings.DATABASE_URL, host="127.0.0.1", port=port), silence
+    finally:
+        silence()
+        for writer in opened:
+            writer.close()
+        server.close()
 
 
 def disturb(services: embedded.Urls, payload: str | None) -> None:
