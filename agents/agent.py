@@ -16,7 +16,7 @@ from agents.handlers import Handler
 from agents.lifecycle import Ending
 from agents.runtime import Runtime
 from agents.signals import ending_the_block
-from agents.uncaught import uncaught_handler
+from agents.uncaught import uncaught_handler, uncaught_shown
 from controlplane.domain.events import ResumeHow
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import InstanceStatus, TaskState, TaskStatus
@@ -68,6 +68,7 @@ class Agent:
         config = AgentConfig.read(application, errors or {})
         handler = uncaught_handler(on_uncaught)
         self._runtime = Runtime(config, versions=_versions(spark), on_uncaught=handler)
+        self._uncaught = uncaught_shown(on_uncaught)
         self._block = ExitStack()
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────
@@ -126,6 +127,7 @@ class Agent:
                 outbox=outbox,
                 config=config,
                 on_death=on_death,
+                uncaught=self._uncaught,
             ),
             lambda thread: thread.start(checkpoint, trigger=trigger),
         )

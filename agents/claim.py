@@ -12,6 +12,7 @@ from agents.ledger import Ledger
 from controlplane.domain.events import (
     Event,
     EventData,
+    PipelineDescribed,
     ResumeHow,
     Run,
     TaskRestarted,
@@ -31,14 +32,15 @@ def claim(
     pipeline: str,
     checkpoint: str,
     instance: UUID,
+    policy: PipelineDescribed,
     now: datetime,
 ) -> tuple[Journal, Run]:
     """Return the journal, now ours, and the run that owns it; an older run notices and ends.
 
     A new instance starts tasks that a failure paused, or that died alone, again, at the record that
     failed (KIP-990); tasks paused by hand stay paused. A thread that takes another's place leaves
-    both as they are, and takes up the task that its predecessor died of. Raises Superseded only
-    when others keep winning.
+    both as they are, and takes up the task that its predecessor died of. `policy` is told with the
+    start. Raises Superseded only when others keep winning.
     """
     for _ in range(_ATTEMPTS):
         journal = Journal(files, application=application, pipeline=pipeline, checkpoint=checkpoint)
@@ -47,7 +49,7 @@ def claim(
         run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
         events = tuple(
             Event(occurred_at=now, data=data, instance=instance, run=run)
-            for data in (ThreadStarted(), *_taken_up(journal.ledger, instance))
+            for data in (ThreadStarted(), policy, *_taken_up(journal.ledger, instance))
         )
         entry = Entry(kind=Kind.RUN, at=now, epoch=epoch, instance=instance, events=events)
         try:

@@ -139,6 +139,12 @@ def loaded(given: object) -> object:
     return given() if isinstance(given, type) else given
 
 
+def dotted(value: object) -> str:
+    """Return where a function, or the class of an object, is defined."""
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"
+
+
 def _default_spool_folders() -> list[Path]:
     """Return where spools lie when nobody says: the user's state, else the temporary folder.
 

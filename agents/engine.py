@@ -14,6 +14,7 @@ from agents.claim import claim
 from agents.config import AgentConfig
 from agents.deadletters import place_of
 from agents.death import ThreadDeath, death_of, ending_entry, superseded
+from agents.described import described
 from agents.journal import Superseded
 from agents.outbox import Outbox
 from agents.pipeline import Pipeline
@@ -44,6 +45,7 @@ class Engine:
         instance: UUID,
         outbox: Outbox,
         config: AgentConfig,
+        uncaught: str,
     ) -> None:
         """Claim the checkpoint: from here on a run has begun, and must be ended by `end`."""
         spark = pipeline.source.sparkSession
@@ -64,6 +66,7 @@ class Engine:
             pipeline=pipeline.name,
             checkpoint=checkpoint_id(self.files),
             instance=instance,
+            policy=described(pipeline, config, uncaught=uncaught),
             now=now(),
         )
         self.teller = Teller(

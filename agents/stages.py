@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import types as T
 
+from agents.config import dotted
 from agents.handlers import Stage
 from agents.pipeline import Pipeline
 from agents.secrets import without_secrets
@@ -52,9 +53,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, Column | str | bool | int):
         return str(value)
     return dotted(value)
-
-
-def dotted(value: object) -> str:
-    """Return where a function, or the class of an object, is defined."""
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"

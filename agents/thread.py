@@ -22,6 +22,7 @@ from agents.query import start_query
 from agents.resume import Outcome, Wish
 from agents.run_view import RunView
 from agents.sourcing import SourceRetries
+from agents.uncaught import UNCAUGHT_DEFAULT
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import ResumeHow
 from controlplane.domain.lifecycle import Move, move_thread
@@ -56,6 +57,7 @@ class PipelineThread(RunView):
         outbox: Outbox,
         config: AgentConfig,
         on_death: Callable[[ThreadDeath], None],
+        uncaught: str = UNCAUGHT_DEFAULT,
     ) -> None:
         require_classic(pipeline.source.sparkSession)
         super().__init__(pipeline)
@@ -64,6 +66,7 @@ class PipelineThread(RunView):
         self._outbox = outbox
         self._config = config
         self._on_death = on_death
+        self._uncaught = uncaught
         #: None: it has not begun.
         self._state: ThreadStatus | None = None
         self._lock = threading.Lock()
@@ -116,6 +119,7 @@ class PipelineThread(RunView):
             instance=self._instance,
             outbox=self._outbox,
             config=self._config,
+            uncaught=self._uncaught,
         )
         self._state = ThreadStatus.RUNNING
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from agents.config import loaded
+from agents.config import dotted, loaded
 from agents.lifecycle import Instance, Tell
 from agents.outbox import Outbox
 from agents.saying import say
@@ -36,6 +36,9 @@ _ALLOWED = (
     "an UncaughtAnswer, a function of an exception that returns one, an object with "
     "handle(exception), or a dotted path to one of these"
 )
+
+#: What follows when nobody is asked.
+UNCAUGHT_DEFAULT = UncaughtAnswer.SHUTDOWN_CLIENT.value
 
 
 class End(Protocol):
@@ -177,6 +180,15 @@ def uncaught_handler(given: object) -> Ask | None:
     if not callable(ask):
         raise InvalidValue("on_uncaught", given, _ALLOWED)
     return ask
+
+
+def uncaught_shown(given: object) -> str:
+    """Return the handler's only answer, or where it is defined, as people are told."""
+    if given is None:
+        return UNCAUGHT_DEFAULT
+    if isinstance(given, UncaughtAnswer):
+        return given.value
+    return given.strip() if isinstance(given, str) else dotted(given)
 
 
 def asked(ask: Ask | None, exception: BaseException) -> object:

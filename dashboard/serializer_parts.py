@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from rest_framework import serializers
 
 from controlplane.domain.events import StoredEvent
-from controlplane.domain.states import InstanceStatus, ThreadStatus
+from controlplane.domain.policy import Scope
+from controlplane.domain.spending import moment
+from controlplane.domain.states import InstanceStatus, MostSpent, ThreadStatus
+from controlplane.domain.tolerance import Window
 from dashboard.serializers import AsOfQuery, FailureField, choices
 
 
@@ -29,6 +33,67 @@ class Instance(serializers.Serializer[Any]):
     sequence = serializers.IntegerField()
 
 
+class StagePolicy(serializers.Serializer[Any]):
+    """What holds for failures of one stage."""
+
+    name = serializers.CharField(help_text="`process:<name>` and the like.")
+    step = serializers.CharField(allow_null=True, help_text="The author's name of it.")
+    kind = serializers.CharField()
+    answer = serializers.CharField(
+        allow_null=True, help_text="The same for every failure; null: the handler is asked."
+    )
+    handler = serializers.CharField(allow_null=True, help_text="Its class.")
+    origin = serializers.ChoiceField(["on_error", "configuration", "limit", "default"])
+    on = serializers.DictField(
+        child=serializers.CharField(), help_text="Answers by the name of a class or condition."
+    )
+
+
+class Policy(serializers.Serializer[Any]):
+    """What a run does about failures, as it said when it began."""
+
+    stages = StagePolicy(many=True)
+    sink = serializers.CharField()
+    atomic = serializers.BooleanField()
+    tolerance_limit = serializers.IntegerField(
+        allow_null=True, help_text="For each task in one run; null: not set, negative: none."
+    )
+    rate_limit = serializers.IntegerField(
+        allow_null=True, help_text="For each task in one window; null: not set, negative: none."
+    )
+    rate_duration = serializers.ChoiceField(choices(Window))
+    retries_limit = serializers.IntegerField(help_text="Negative: unlimited.")
+    retry_timeout_ms = serializers.IntegerField(help_text="Negative: unlimited.")
+    retry_delay_max_ms = serializers.IntegerField()
+    scope = serializers.ChoiceField(choices(Scope))
+    outage_share = serializers.FloatField(
+        allow_null=True, help_text="Null: each record is judged by itself."
+    )
+    outage_minimum = serializers.IntegerField()
+    outage_response = serializers.CharField(allow_null=True)
+    dead_letter_format = serializers.CharField(
+        allow_null=True, help_text="Null: skipped records are not kept."
+    )
+    dead_letter_place = serializers.CharField(allow_null=True)
+    uncaught = serializers.CharField(help_text="What follows when the run dies.")
+
+
+class Spent(serializers.Serializer[Any]):
+    """Records that the run has left out, of the task that left out most; 0 without a limit."""
+
+    total = serializers.IntegerField(help_text="Since the run began.")
+    task = serializers.CharField(allow_null=True, allow_blank=True, help_text="The task's key.")
+    window_start = serializers.SerializerMethodField(
+        help_text="The newest window in which any was left out."
+    )
+    in_window = serializers.IntegerField(help_text="In that window.")
+    window_task = serializers.CharField(allow_null=True, allow_blank=True)
+
+    def get_window_start(self, spent: MostSpent) -> datetime | None:
+        """Return when the window began; None where nothing was left out."""
+        return moment(spent.window_start_ms) if spent.in_window else None
+
+
 class Thread(serializers.Serializer[Any]):
     """A pipeline at a checkpoint: its newest run."""
 
@@ -41,6 +106,9 @@ class Thread(serializers.Serializer[Any]):
     since = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_null=True)
     failure = FailureField(allow_null=True)
+    policy = Policy(allow_null=True, help_text="Null: the agent is too old to tell it.")
+    described_at = serializers.DateTimeField(allow_null=True)
+    spent = Spent()
     sequence = serializers.IntegerField()
 
 

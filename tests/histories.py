@@ -36,6 +36,7 @@ from controlplane.domain.events import (
     InstanceStopping,
     NoteAdded,
     OutageFound,
+    PipelineDescribed,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -43,6 +44,7 @@ from controlplane.domain.events import (
     ResumeHow,
     RetriesCounted,
     Run,
+    StageDescribed,
     StateReported,
     StoredEvent,
     TaskDied,
@@ -217,8 +219,42 @@ reports = st.builds(
     above=_digests,
     through=_digests,
 )
+#: What a run says of itself that has nothing but defaults.
+POLICY = PipelineDescribed(
+    stages=(
+        StageDescribed(name="source", kind="Source", answer="FAIL", origin="default"),
+        StageDescribed(name="produce", kind="Sink", answer="FAIL", origin="default"),
+    ),
+    sink="tests.sink",
+    uncaught="SHUTDOWN_CLIENT",
+)
+_limits = st.none() | st.integers(-1, 3) | _counts
+policies = st.builds(
+    PipelineDescribed,
+    stages=st.lists(
+        st.builds(
+            StageDescribed,
+            name=_texts,
+            step=st.none() | _texts,
+            kind=_texts,
+            answer=st.none() | st.sampled_from(["CONTINUE", "PAUSE", "FAIL"]),
+            handler=st.none() | _texts,
+            origin=st.sampled_from(["on_error", "configuration", "limit", "default"]),
+            on=st.dictionaries(_texts, st.sampled_from(["CONTINUE", "RETRY"]), max_size=2),
+        ),
+        max_size=2,
+    ).map(tuple),
+    sink=_texts,
+    tolerance_limit=_limits,
+    rate_limit=_limits,
+    rate_duration=st.sampled_from(["minute", "hour", "day"]),
+    outage_share=st.none() | st.just(0.5),
+    dead_letter_place=st.none() | _texts,
+    uncaught=_texts,
+)
 thread_events = st.one_of(
     st.builds(ThreadStarted),
+    policies,
     st.builds(ThreadDied, reason=_texts, failure=st.none() | _failures),
     st.builds(ThreadReplaced, reason=_texts, wait_ms=_counts, replacement=_counts),
     st.builds(

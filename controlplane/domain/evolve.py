@@ -29,6 +29,7 @@ from controlplane.domain.events import (
     InstanceStopped,
     InstanceStopping,
     OutageFound,
+    PipelineDescribed,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -56,6 +57,7 @@ from controlplane.domain.states import (
     Delivery,
     InstanceState,
     InstanceStatus,
+    MostSpent,
     TaskState,
     TaskStatus,
     ThreadState,
@@ -189,13 +191,13 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
     if isinstance(event, OutageFound):
         # What follows from it is told by itself, of tasks or of the run.
         return replace(state, sequence=at.sequence)
-    state = replace(
-        state,
-        sequence=at.sequence,
-        epoch=at.epoch,
-        instance=at.instance,
-        since=at.occurred_at,
-    )
+    if at.epoch > state.epoch:
+        # Each run has a policy of its own, and its tolerance is counted anew.
+        state = replace(state, policy=None, described_at=None, spent=MostSpent())
+    state = replace(state, sequence=at.sequence, epoch=at.epoch, instance=at.instance)
+    if isinstance(event, PipelineDescribed):
+        return replace(state, policy=event, described_at=at.occurred_at)
+    state = replace(state, since=at.occurred_at)
     match event:
         case ThreadStarted():
             return replace(state, status=ThreadStatus.RUNNING, reason=None, failure=None)

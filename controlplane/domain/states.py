@@ -8,8 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from controlplane.domain.events import CommandKind, Failure
+from controlplane.domain.events import CommandKind, Failure, PipelineDescribed
 from controlplane.domain.names import TaskId
+from controlplane.domain.tolerance import Tally
 
 
 class TaskStatus(StrEnum):
@@ -90,6 +91,25 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     last_failure_timestamp: datetime | None = None
 
 
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task has spent of its tolerance in a run: the server's view of the agent's tally."""
+
+    epoch: int
+    tally: Tally
+
+
+class MostSpent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tasks of a run that have left out most records have spent of their tolerance."""
+
+    #: In the whole run, and by which task.
+    total: int = 0
+    task: str | None = None
+    #: In the newest window that any was left out in, and by which task.
+    window_start_ms: int = 0
+    in_window: int = 0
+    window_task: str | None = None
+
+
 class TaskState(State, frozen=True, kw_only=True):
     """One partition, or one key, of a pipeline: what is held back, where and why."""
 
@@ -110,6 +130,8 @@ class TaskState(State, frozen=True, kw_only=True):
     #: Failed records, recurrences not counted.
     failed: int = 0
     counters: Counters = Counters()
+    #: None where its run has told of no limit, or nothing was left out yet.
+    spent: Spent | None = None
 
 
 class ThreadState(State, frozen=True, kw_only=True):
@@ -124,6 +146,10 @@ class ThreadState(State, frozen=True, kw_only=True):
     since: datetime | None = None
     reason: str | None = None
     failure: Failure | None = None
+    #: What the run does about failures, and when it said so; None: its agent is older than that.
+    policy: PipelineDescribed | None = None
+    described_at: datetime | None = None
+    spent: MostSpent = MostSpent()
 
 
 class InstanceState(State, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ from controlplane.domain.evolve import (
     issued,
 )
 from controlplane.domain.names import TaskId, task_digest
+from controlplane.domain.spending import spend
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
@@ -164,7 +165,13 @@ class StreamState:
         before = self.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
         thread = self.threads.get((run.pipeline, run.checkpoint))
         late = thread is not None and at.epoch < thread.epoch
-        self.tasks[digest] = evolve_task(before, data, at, late=late)
+        task = evolve_task(before, data, at, late=late)
+        if isinstance(data, FAILED) and thread is not None:
+            task, moved = spend(task, thread, data, at)
+            if moved is not thread:
+                self.threads[(run.pipeline, run.checkpoint)] = moved
+                self.touched.threads.add((run.pipeline, run.checkpoint))
+        self.tasks[digest] = task
         self.touched.tasks[digest] = before.id
         if isinstance(data, FAILED):
             group = self._group(data)

@@ -25,6 +25,7 @@ from controlplane.queries.answers import (
     Cause,
     DeadLetterFilter,
     FailureFilter,
+    Gauge,
     GroupDetail,
     GroupFilter,
     Health,
@@ -34,6 +35,7 @@ from controlplane.queries.answers import (
     Overview,
     Page,
     Pipeline,
+    PipelinePolicy,
     Quarantined,
     Reach,
     Running,
@@ -77,6 +79,7 @@ from controlplane.queries.lists import (
 from controlplane.queries.metrics import Metrics, metrics
 from controlplane.queries.moments import AsOf, as_of, position
 from controlplane.queries.operations import health, lag, lags, quarantine, storage
+from controlplane.queries.policies import policies
 from controlplane.queries.running import held, held_in_all, running
 from controlplane.queries.standing import (
     command,
@@ -98,16 +101,17 @@ from controlplane.queries.trends import (
 
 __all__ = [
     "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "ApplicationMinute", "AsOf",
-    "AuditFilter", "Cause", "DeadLetterFilter", "FailureFilter", "Feed", "GroupDetail",
+    "AuditFilter", "Cause", "DeadLetterFilter", "FailureFilter", "Feed", "Gauge", "GroupDetail",
     "GroupFilter", "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page",
-    "Pipeline", "Quarantined", "Reach", "Running", "Stop", "Storage", "Summary", "Tally",
+    "Pipeline", "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage", "Summary",
+    "Tally",
     "TaskDetail", "TaskFilter", "accounts", "affected", "application", "applications", "as_of",
     "audit", "command", "commands", "dead_letters", "event", "examples", "failed_by_application",
     "failed_by_group", "failures", "feed", "group", "group_counts", "group_history",
     "group_occurrences", "groups", "groups_of", "health", "heard", "held", "held_in_all",
     "instance", "instances", "lag", "lags", "metrics", "minutes",
     "minutes_by_application", "neighbours", "notes_on_command", "open_commands", "overview", "past",
-    "paused", "people", "pipelines", "position", "positions", "quarantine", "quiet_groups",
-    "resumed_by", "running", "stages", "stopped_by_group", "storage", "task", "task_history",
-    "task_turns", "tasks", "threads", "top_causes", "turns",
+    "paused", "people", "pipelines", "policies", "position", "positions", "quarantine",
+    "quiet_groups", "resumed_by", "running", "stages", "stopped_by_group", "storage", "task",
+    "task_history", "task_turns", "tasks", "threads", "top_causes", "turns",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from controlplane.domain.events import StoredEvent
+from controlplane.domain.names import TaskId
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
@@ -17,6 +18,7 @@ from controlplane.domain.states import (
     TaskState,
     ThreadState,
 )
+from controlplane.domain.tolerance import Window
 
 T = TypeVar("T")
 
@@ -125,6 +127,35 @@ class Pipeline(Answer, frozen=True, kw_only=True):
     counts: dict[str, int]
     #: Their held records.
     held: int = 0
+    #: Another checkpoint of the same pipeline is alive too: probably a mistake.
+    twin: bool = False
+
+
+class Gauge(Answer, frozen=True, kw_only=True):
+    """How much of a limit of tolerance is spent, by the task that has spent most of it."""
+
+    limit: int
+    #: Records that the run has left out, in all or in the window of now.
+    used: int
+    #: None: the whole run.
+    window: Window | None = None
+    #: When the window is over.
+    ends: datetime | None = None
+    #: Whose records they are; None while nothing is spent.
+    task: TaskId | None = None
+
+    @property
+    def share(self) -> float:
+        """The part of the limit that is spent, at most 1."""
+        return min(1.0, self.used / self.limit) if self.limit else 1.0
+
+
+class PipelinePolicy(Answer, frozen=True, kw_only=True):
+    """What a pipeline at a checkpoint does about failures, where `thread.policy` tells it."""
+
+    thread: ThreadState
+    #: For the run, and for the window, as far as there are limits that can be reached.
+    gauges: tuple[Gauge, ...] = ()
     #: Another checkpoint of the same pipeline is alive too: probably a mistake.
     twin: bool = False
 

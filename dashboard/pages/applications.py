@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
-from dashboard import buttons, grid, listening, rates
+from dashboard import buttons, grid, listening, policies, rates
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, page
 
@@ -96,6 +96,10 @@ def _instances(asked: Asked) -> dict[str, object]:
     }
 
 
+def _policy(asked: Asked) -> dict[str, object]:
+    return {"policies": policies.shown(asked.name, now=asked.now)}
+
+
 class Tab(NamedTuple):
     """A tab of the application's page, by the word in its URL."""
 
@@ -117,6 +121,7 @@ TABS = {
         Tab("timeline", "Timeline", _timeline),
         Tab("commands", "Commands", _commands),
         Tab("instances", "Instances", _instances),
+        Tab("policy", "Policy", _policy),
     )
 }
 

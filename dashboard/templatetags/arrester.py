@@ -92,6 +92,11 @@ LOOKS = {
     "MUTED": Look("is-quiet", "mute"),
     "QUARANTINED": Look("is-lost", "warning"),
     "TWO_CHECKPOINTS": Look("is-lost", "warning", "TWO CHECKPOINTS"),
+    "CONTINUE": Look("is-open", "arrow"),
+    "PAUSE": Look("is-paused", "pause"),
+    "FAIL": Look("is-dead", "cross"),
+    "RETRY": Look("is-open", "again"),
+    "ASKED": Look("is-quiet", "question", "IS ASKED"),
 }
 KIND_WORDS = {
     "RESUME_TASK": "Resume",

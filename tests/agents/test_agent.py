@@ -33,6 +33,7 @@ from controlplane.domain.states import InstanceStatus, TaskStatus, ThreadStatus
 from controlplane.domain.stream import StreamState, empty
 from tests.agents.flights import World
 from tests.agents.redis_server import FoldingSide, Server, eventually
+from tests.histories import POLICY
 
 pytestmark = pytest.mark.spark
 
@@ -120,6 +121,7 @@ def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.Monk
             pipeline="delays",
             checkpoint=thread.checkpoint_id,
             instance=uuid4(),
+            policy=POLICY,
             now=datetime.now(UTC),
         )
 

@@ -18,12 +18,14 @@ from controlplane.domain.events import (
     FailuresCounted,
     InstanceStarted,
     InstanceStopped,
+    PipelineDescribed,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
     Response,
     ResumeHow,
     Run,
+    StageDescribed,
     TaskDied,
     TaskPaused,
     TaskResumed,
@@ -80,6 +82,38 @@ TYPO = failure(
     "checks.py:23 in ensure_plausible",
 )
 
+POLICY = PipelineDescribed(
+    stages=(
+        StageDescribed(name="source", kind="Source", answer="FAIL", origin="default"),
+        StageDescribed(
+            name="deserialize",
+            step="flight",
+            kind="Deserialize",
+            answer="CONTINUE",
+            handler="agents.handlers.LogAndContinue",
+            origin="configuration",
+        ),
+        StageDescribed(
+            name="process:validate",
+            step="validate",
+            kind="Process",
+            handler="checks.Careful",
+            origin="on_error",
+            on={"checks.ImplausibleDelay": "PAUSE", "builtins.TimeoutError": "RETRY"},
+        ),
+        StageDescribed(name="produce", kind="Sink", answer="FAIL", origin="default"),
+    ),
+    sink="parquet files",
+    atomic=True,
+    tolerance_limit=1_000,
+    rate_limit=100,
+    rate_duration="hour",
+    retries_limit=3,
+    dead_letter_format="parquet",
+    dead_letter_place="/data/dlq/flights",
+    uncaught="SHUTDOWN_CLIENT",
+)
+
 
 @dataclass(slots=True)
 class Story:
@@ -130,9 +164,16 @@ class Story:
         broker.client().xadd(keys.events(self.application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
         ingest.drain(self.application)
 
-    def starts(self, *, host: str = "spark-driver-0", pid: int = 4242) -> None:
-        """The instance comes up, is heard, and runs its pipeline."""
-        self.tell(InstanceStarted(host=host, pid=pid, versions={"spark": "4.3.0"}), ThreadStarted())
+    def starts(
+        self,
+        *,
+        host: str = "spark-driver-0",
+        pid: int = 4242,
+        policy: PipelineDescribed | None = POLICY,
+    ) -> None:
+        """The instance comes up, is heard, and runs its pipeline; old ones tell no policy."""
+        started = InstanceStarted(host=host, pid=pid, versions={"spark": "4.3.0"})
+        self.tell(started, ThreadStarted(), *([] if policy is None else [policy]))
         self.beats()
 
     def beats(self) -> None:

@@ -320,6 +320,25 @@ def test_pages_say_that_redis_is_away(operator: Client, settings: Any) -> None:
     assert b"Redis is away" in operator.get("/").content
 
 
+def test_a_run_tells_its_policy_and_what_it_has_spent(flights: Story, viewer: Client) -> None:
+    (thread,) = read(viewer, "applications/flights/threads")
+    assert thread["policy"]["stages"][2] == {
+        "name": "process:validate",
+        "step": "validate",
+        "kind": "Process",
+        "answer": None,
+        "handler": "checks.Careful",
+        "origin": "on_error",
+        "on": {"checks.ImplausibleDelay": "PAUSE", "builtins.TimeoutError": "RETRY"},
+    }
+    assert (thread["policy"]["rate_limit"], thread["policy"]["rate_duration"]) == (100, "hour")
+    assert thread["spent"]["total"] == 0 and thread["spent"]["window_start"] is None
+    flights.skips("JFK", 37)
+    (thread,) = read(viewer, "applications/flights/threads")
+    assert (thread["spent"]["total"], thread["spent"]["task"]) == (37, "JFK")
+    assert thread["spent"]["window_start"].endswith(":00:00Z")
+
+
 def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer: Client) -> None:
     before = read(viewer, "applications/flights")["position"]
     task = flights.pauses("JFK", held=12).digest

@@ -14,13 +14,14 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import actions, queries
 from controlplane.domain.events import RecordFailed, Response, TaskPaused
 from dashboard import attention
 from tests.dashboard.conftest import logged_in, make_user
-from tests.dashboard.story import NA, TYPO, Story, failure
+from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
 
 PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]
 STATIC = Path("dashboard/static/dashboard")
@@ -222,10 +223,53 @@ def test_the_application_has_a_tab_for_each_subject(flights: Story, operator: Cl
         ("timeline", "Task paused"),
         ("commands", str(command.id)),
         ("instances", "spark-driver-0"),
+        ("policy", '<b class="break">process:validate</b>'),
         ("nonsense", 'class="cell is-paused"'),
     ):
         assert word in text(operator, f"{own}?tab={tab}")
     assert "Record failed" not in text(operator, f"{own}?tab=timeline")
+
+
+def test_the_policy_is_what_the_run_told_with_its_gauge(flights: Story, operator: Client) -> None:
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
+    assert "0 of 100</b> left out this hour" in page and "no task has left out a record" in page
+    for told in (
+        "checks.Careful",
+        "on_error=",
+        "configuration",
+        "TimeoutError",
+        "3; waits of at most 60 s",
+        "parquet, /data/dlq/flights",
+        "1,000 per run and 100 per hour, for each task",
+        "<dd>SHUTDOWN_CLIENT</dd>",
+        "parquet files, all or nothing",
+    ):
+        assert told in page
+    flights.skips("EWR", 12)
+    flights.skips("JFK", 37)
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
+    assert "37 of 1,000</b> left out in this run" in page and "within the limit" in page
+    assert reverse("task", args=[flights.task("JFK").digest]) in page
+    assert 'value="0.037"' in page
+    assert 'aria-label="37 of 1,000 records left out in this run"' in page
+    flights.skips("JFK", 963)
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
+    assert "1,000 of 1,000</b>" in page and "spent: one more is too many" in page
+
+
+def test_a_run_of_an_older_agent_shows_no_policy_and_the_next_one_does(
+    flights: Story, operator: Client
+) -> None:
+    older = Story(application="older", pipeline="lines", checkpoint=str(uuid4()))
+    older.starts(policy=None)
+    own = reverse("application", args=["older"]) + "?tab=policy"
+    assert "The agent of this run is older" in text(operator, own)
+    older.epoch = 2
+    silent = replace(POLICY, tolerance_limit=0, rate_limit=None, uncaught="checks.Last")
+    older.starts(policy=silent)
+    page = text(operator, own)
+    assert "checks.Last is asked" in page
+    assert "none may be left out" in page and "0 of 0</b> left out in this run" in page
 
 
 def test_ten_thousand_tasks_are_shown_page_by_page(flights: Story, operator: Client) -> None:

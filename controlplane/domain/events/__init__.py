@@ -74,6 +74,8 @@ from controlplane.domain.events.tasks import (
 )
 from controlplane.domain.events.threads import (
     OutageFound,
+    PipelineDescribed,
+    StageDescribed,
     ThreadDied,
     ThreadEvent,
     ThreadReplaced,
@@ -118,6 +120,7 @@ __all__ = [
     "Moment",
     "NoteAdded",
     "OutageFound",
+    "PipelineDescribed",
     "Position",
     "RecordEvent",
     "RecordFailed",
@@ -127,6 +130,7 @@ __all__ = [
     "ResumeHow",
     "RetriesCounted",
     "Run",
+    "StageDescribed",
     "StateReported",
     "StoredEvent",
     "TaskDied",

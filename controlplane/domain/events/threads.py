@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from controlplane.domain.events.base import Count, Data, Failure, Response
+from typing import Literal
+
+import msgspec
+
+from controlplane.domain.events.base import Count, Data, Failure, Position, Response
 
 
 class ThreadStarted(Data, frozen=True, kw_only=True, tag=True):
@@ -41,4 +45,51 @@ class OutageFound(Data, frozen=True, kw_only=True, tag=True):
     estimated: bool = False
 
 
-ThreadEvent = ThreadStarted | ThreadDied | ThreadReplaced | OutageFound
+class StageDescribed(Data, frozen=True, kw_only=True):
+    """What holds for failures of one stage of a pipeline."""
+
+    #: `source`, `deserialize`, `process:<name>` or `produce`; `step` is the author's name of it.
+    name: str
+    step: str | None = None
+    #: The class of the step, or of what the pipeline ends in.
+    kind: str
+    #: CONTINUE, PAUSE or FAIL where it is the same for every failure; None: `handler` is asked.
+    answer: str | None = None
+    #: Where the class of the handler is defined; None: there is none.
+    handler: str | None = None
+    #: Who said so. `limit`: nobody, but a limit of tolerance is set, so failures are left out.
+    origin: Literal["on_error", "configuration", "limit", "default"]
+    #: Answers by the name of a class or condition, which go before the handler's.
+    on: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
+    """What a run does about failures, as its author and its configuration have it."""
+
+    stages: tuple[StageDescribed, ...]
+    #: What the pipeline ends in: `Files`, or where the author's function is defined.
+    sink: str
+    atomic: bool = False
+    #: errors.tolerance.limit and errors.tolerance.rate.*, for each task: None where nobody set
+    #: one, negative for an infinite one.
+    tolerance_limit: Position | None = None
+    rate_limit: Position | None = None
+    rate_duration: Literal["minute", "hour", "day"] = "minute"
+    #: errors.retries.limit, errors.retry.timeout, errors.retries.delay.max.ms; negative: unlimited.
+    retries_limit: Position = 0
+    retry_timeout_ms: Position = -1
+    retry_delay_max_ms: Position = 60_000
+    #: errors.failure.scope
+    scope: Literal["thread", "task"] = "thread"
+    #: errors.outage.*; None: each record is judged by itself.
+    outage_share: float | None = None
+    outage_minimum: Count = 0
+    outage_response: Response | None = None
+    #: errors.dlq.*; None where skipped records are not kept.
+    dead_letter_format: str | None = None
+    dead_letter_place: str | None = None
+    #: What follows when the run dies: an answer, or where the handler that is asked is defined.
+    uncaught: str
+
+
+ThreadEvent = ThreadStarted | PipelineDescribed | ThreadDied | ThreadReplaced | OutageFound

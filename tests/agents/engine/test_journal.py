@@ -31,6 +31,7 @@ from controlplane.domain.events import (
 )
 from controlplane.domain.states import TaskStatus
 from controlplane.domain.wire import BATCH_MAX_EVENTS
+from tests.histories import POLICY
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CHECKPOINT = "0190-checkpoint"
@@ -52,6 +53,7 @@ def claimed(files: Storage, instance: UUID | None = None) -> Journal:
         pipeline="delays",
         checkpoint=CHECKPOINT,
         instance=instance or uuid4(),
+        policy=POLICY,
         now=NOW,
     )
     return journal
@@ -344,7 +346,7 @@ def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalSto
     again = [batch for each in other.kept for batch in other.told(each.number)]
 
     assert told == again
-    assert [len(events) for _, events in told] == [1, BATCH_MAX_EVENTS, 1]
+    assert [len(events) for _, events in told] == [2, BATCH_MAX_EVENTS, 1]
     assert len({batch_id for batch_id, _ in told}) == 3
 
 

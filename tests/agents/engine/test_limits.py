@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from agents import Response
+from agents import CONTINUE, Response
 from agents.handlers import (
     ErrorContext,
     Handler,
@@ -16,8 +16,15 @@ from agents.handlers import (
     Record,
     RecordError,
 )
-from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from controlplane.domain import wire
+from controlplane.domain.events import (
+    PipelineDescribed,
+    RecordFailed,
+    ResumeHow,
+    TaskDied,
+    ThreadStarted,
+)
+from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -140,3 +147,49 @@ def test_what_comes_after_a_pause_is_not_counted(bench: Bench) -> None:
     [paused] = thread.paused_tasks()
     assert paused.position == 1
     assert bench.deaths == []
+
+
+def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
+    bench: Bench,
+) -> None:
+    bench.add(*BAD[:3], ("b", 0, "bad"), ("b", 1, "x"))
+    pipeline = (
+        bench.define()
+        .deserialize("text", F.upper("value"))
+        .process("check", raising(), on_error=Skipping(), on={ValueError: CONTINUE})
+        .columns("length", length=F.length("value"), on_error=LogAndPause())
+        .write_files(str(bench.folder / "out"), format="json", number_column="batch")
+    )
+    bench.start(
+        pipeline,
+        errors_tolerance_rate_limit=100,
+        errors_tolerance_rate_duration="day",
+        errors_retries_limit=2,
+        processing_exception_handler=LogAndContinue(),
+        errors_dlq_path=f"file:{bench.folder}/dlq//ana:hush@host",
+        errors_dlq_options_password="hush",
+    )
+    bench.wait_for_input()
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 4)
+
+    [policy] = bench.outbox.of(PipelineDescribed)
+    told = [each.data for each in bench.outbox.events]
+    assert isinstance(told[0], ThreadStarted) and told[1] == policy
+    assert [(each.name, each.answer, each.origin) for each in policy.stages] == [
+        ("source", "CONTINUE", "limit"),
+        ("deserialize", "CONTINUE", "limit"),
+        ("process:check", None, "on_error"),
+        ("process:length", "PAUSE", "on_error"),
+        ("produce", "FAIL", "default"),
+    ]
+    assert policy.stages[2].handler == f"{__name__}.Skipping"
+    assert policy.stages[2].on == {"builtins.ValueError": "CONTINUE"}
+    assert (policy.sink, policy.atomic) == ("json files", True)
+    assert (policy.rate_limit, policy.rate_duration, policy.tolerance_limit) == (100, "day", None)
+    assert (policy.retries_limit, policy.scope) == (2, "thread")
+    assert (policy.dead_letter_format, policy.uncaught) == ("parquet", "SHUTDOWN_CLIENT")
+    assert policy.dead_letter_place == f"file:{bench.folder}/dlq//…@host"
+    assert b"hush" not in wire.encode_data(policy)
+    [thread] = server_state(bench.outbox.events).threads.values()
+    assert thread.policy == policy
+    assert (thread.spent.total, thread.spent.in_window, thread.spent.task) == (3, 3, "a")

@@ -15,6 +15,7 @@ from controlplane.domain.events import ResumeHow, Run, ThreadDied
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import ThreadStatus
 from tests.agents.engine.bench import APPLICATION, Bench, wait_until
+from tests.histories import POLICY
 
 pytestmark = pytest.mark.spark
 
@@ -27,6 +28,7 @@ def claimed_by_another(bench: Bench, thread: PipelineThread) -> Run:
         pipeline="lines",
         checkpoint=thread.checkpoint_id,
         instance=uuid7(now),
+        policy=POLICY,
         now=now,
     )
     return run

@@ -1,0 +1,147 @@
+"""What a pipeline does about failures, in words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from controlplane import queries
+from controlplane.domain.events import PipelineDescribed, StageDescribed
+from controlplane.domain.uncaught import UncaughtAnswer
+from dashboard import words
+
+_ORIGINS = {
+    "on_error": "on_error=",
+    "configuration": "configuration",
+    "limit": "a limit alone",
+    "default": "default",
+}
+_UNCAUGHT = {answer.value for answer in UncaughtAnswer}
+#: From this part of a limit on a gauge says that it is nearly spent.
+NEARLY = 0.75
+_UNTIL = {"minute": "this minute", "hour": "this hour", "day": "today"}
+
+
+class Row(NamedTuple):
+    """A stage of a pipeline."""
+
+    stage: StageDescribed
+    #: The answer, or that a handler is asked.
+    answer: str
+    origin: str
+    #: The class of the handler, without its package.
+    handler: str | None
+    on: list[tuple[str, str]]
+
+
+class Meter(NamedTuple):
+    """A gauge with its colour and what it says."""
+
+    gauge: queries.Gauge
+    look: str
+    icon: str
+    word: str
+    #: `this hour`, `in this run`.
+    span: str
+
+
+class Shown(NamedTuple):
+    """A pipeline on the page; without rows nothing is known of it."""
+
+    policy: queries.PipelinePolicy
+    rows: list[Row]
+    meters: list[Meter]
+    #: What else holds, as pairs of a term and a sentence.
+    facts: list[tuple[str, str]]
+
+
+def shown(application: str, *, now: datetime) -> list[Shown]:
+    """Return what the page shows of each pipeline of an application."""
+    return [_shown(each) for each in queries.policies(application, now=now)]
+
+
+def _shown(found: queries.PipelinePolicy) -> Shown:
+    told = found.thread.policy
+    if told is None:
+        return Shown(found, [], [], [])
+    return Shown(
+        policy=found,
+        rows=[_row(stage) for stage in told.stages],
+        meters=[_meter(gauge) for gauge in found.gauges],
+        facts=_facts(told),
+    )
+
+
+def _row(stage: StageDescribed) -> Row:
+    return Row(
+        stage=stage,
+        answer=stage.answer or "ASKED",
+        origin=_ORIGINS[stage.origin],
+        handler=None if stage.handler is None else words.short(stage.handler),
+        on=[(words.short(name), answer) for name, answer in stage.on.items()],
+    )
+
+
+def _meter(gauge: queries.Gauge) -> Meter:
+    span = "in this run" if gauge.window is None else _UNTIL[gauge.window.value]
+    if gauge.used >= gauge.limit:
+        word = "none may be left out" if gauge.limit == 0 else "spent: one more is too many"
+        return Meter(gauge, "is-dead", "warning", word, span)
+    if gauge.share >= NEARLY:
+        return Meter(gauge, "is-paused", "half", "nearly spent", span)
+    return Meter(gauge, "is-running", "check", "within the limit", span)
+
+
+def _facts(told: PipelineDescribed) -> list[tuple[str, str]]:
+    return [
+        ("Tolerance", _tolerance(told)),
+        ("Retries", _retries(told)),
+        ("Dead letters", _dead_letters(told)),
+        ("FAIL ends", "its task alone" if told.scope == "task" else "the run"),
+        ("A run that dies", _uncaught(told.uncaught)),
+        ("Outage", _outage(told)),
+        ("Ends in", f"{told.sink}{', all or nothing' if told.atomic else ''}"),
+    ]
+
+
+def _uncaught(said: str) -> str:
+    """Return the answer where it is always the same, else who is asked for it."""
+    return said if said in _UNCAUGHT else f"{said} is asked"
+
+
+def _tolerance(told: PipelineDescribed) -> str:
+    limits = [
+        f"{limit:,} {span}"
+        for limit, span in (
+            (told.tolerance_limit, "per run"),
+            (told.rate_limit, f"per {told.rate_duration}"),
+        )
+        if limit is not None and limit >= 0
+    ]
+    return f"{' and '.join(limits)}, for each task" if limits else "no limit"
+
+
+def _retries(told: PipelineDescribed) -> str:
+    if told.retries_limit == 0:
+        return "none"
+    number = "any number" if told.retries_limit < 0 else f"{told.retries_limit:,}"
+    within = "" if told.retry_timeout_ms < 0 else f", within {_seconds(told.retry_timeout_ms)}"
+    return f"{number}{within}; waits of at most {_seconds(told.retry_delay_max_ms)}"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1_000:,g} s"
+
+
+def _dead_letters(told: PipelineDescribed) -> str:
+    if told.dead_letter_format is None:
+        return "not kept: a record that is left out is gone"
+    return f"{told.dead_letter_format}, {told.dead_letter_place}"
+
+
+def _outage(told: PipelineDescribed) -> str:
+    if told.outage_share is None:
+        return "not looked for: each record is judged by itself"
+    share = f"{told.outage_share:.0%} of a micro-batch"
+    least = f"at least {told.outage_minimum:,} records"
+    return f"more than {share}, {least}, that fail alike: {told.outage_response}"

@@ -1,0 +1,149 @@
+"""What the log says that tasks have spent of their tolerance is what their run has counted."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import uuid4
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controlplane.domain.events import (
+    Event,
+    FailuresCounted,
+    PipelineDescribed,
+    RecordFailed,
+    Response,
+    StoredEvent,
+    ThreadDied,
+    ThreadStarted,
+)
+from controlplane.domain.spending import in_window, window_end
+from controlplane.domain.states import MostSpent, ThreadState
+from controlplane.domain.stream import StreamState, empty
+from controlplane.domain.tolerance import Tally, Tolerance, Window, count
+from tests.histories import FAILURE, NOON, POLICY, RUN
+
+LIMITED = replace(POLICY, rate_limit=100, rate_duration="hour")
+
+
+def folded(*events: Event) -> StreamState:
+    return empty("flights").fold(
+        StoredEvent(application="flights", sequence=n, received_at=NOON, batch=uuid4(), event=event)
+        for n, event in enumerate(events, start=1)
+    )
+
+
+def said(
+    data: RecordFailed | FailuresCounted | PipelineDescribed | ThreadStarted | ThreadDied,
+    *,
+    minutes: float = 0,
+    epoch: int = 1,
+) -> Event:
+    return Event(
+        occurred_at=at(minutes),
+        data=data,
+        instance=uuid4(),
+        run=replace(RUN, epoch=epoch),
+    )
+
+
+def left_out(
+    task: str, records: int = 1, response: Response = Response.CONTINUE
+) -> FailuresCounted:
+    return FailuresCounted(
+        task=task,
+        failure=FAILURE,
+        response=response,
+        count=records,
+        first_position=0,
+        last_position=records,
+    )
+
+
+def begun(policy: PipelineDescribed = LIMITED, *, epoch: int = 1) -> list[Event]:
+    return [said(ThreadStarted(), epoch=epoch), said(policy, epoch=epoch)]
+
+
+def the_thread(state: StreamState) -> ThreadState:
+    [thread] = state.threads.values()
+    return thread
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def milliseconds(minutes: float) -> int:
+    return int(at(minutes).timestamp() * 1_000)
+
+
+def test_a_gauge_shows_the_task_that_has_left_out_most() -> None:
+    thread = the_thread(
+        folded(*begun(), said(left_out("JFK", 30)), said(left_out("EWR", 37), minutes=1))
+    )
+    assert (thread.spent.total, thread.spent.task) == (37, "EWR")
+    assert in_window(thread, now=at(59)) == 37
+    assert in_window(thread, now=at(60)) == 0
+    assert window_end(LIMITED, now=at(59)) == at(60)
+
+
+def test_what_paused_or_killed_is_not_spent_and_a_record_that_failed_again_is() -> None:
+    again = RecordFailed(
+        task="JFK", position=1, failure=FAILURE, response=Response.CONTINUE, recurrence=True
+    )
+    paused, failed = left_out("JFK", 5, Response.PAUSE), left_out("JFK", 5, Response.FAIL)
+    state = folded(*begun(), said(again), said(paused), said(failed))
+    assert the_thread(state).spent.total == 1
+
+
+def test_each_run_begins_at_zero_and_an_older_one_spends_nothing() -> None:
+    state = folded(
+        *begun(),
+        said(left_out("JFK", 30)),
+        *begun(epoch=2),
+        said(left_out("JFK", 4), epoch=2),
+        said(left_out("EWR", 99)),
+        said(LIMITED),
+        said(ThreadDied(reason="stopped"), epoch=2),
+    )
+    thread = the_thread(state)
+    assert thread.policy == LIMITED
+    assert (thread.spent.total, thread.spent.task) == (4, "JFK")
+
+
+def test_a_run_that_says_nothing_of_itself_has_no_policy() -> None:
+    thread = the_thread(folded(*begun(), said(left_out("JFK")), said(ThreadStarted(), epoch=2)))
+    assert (thread.policy, thread.described_at, thread.spent) == (None, None, MostSpent())
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    for policy in (POLICY, replace(POLICY, tolerance_limit=-1)):
+        state = folded(*begun(policy), said(left_out("JFK", 30)))
+        assert the_thread(state).spent == MostSpent()
+        assert [task.spent for task in state.tasks.values()] == [None]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(1, 50), st.integers(0, 300)), max_size=20
+    ),
+    st.sampled_from(Window),
+)
+def test_a_task_s_tally_is_the_one_that_its_run_keeps(
+    told: list[tuple[str, int, int]], window: Window
+) -> None:
+    told = sorted(told, key=lambda each: each[2])
+    policy = replace(POLICY, tolerance_limit=10**9, rate_duration=window.value)
+    state = folded(*begun(policy), *(said(left_out(a, n), minutes=m) for a, n, m in told))
+    tallies: dict[str, Tally] = {}
+    for task, records, minutes in told:
+        tally = tallies.get(task, Tally())
+        limits = Tolerance(limit=10**9, window=window)
+        tallies[task] = count(limits, tally, now_ms=milliseconds(minutes), records=records).tally
+    found = {task.id.key: task.spent.tally for task in state.tasks.values() if task.spent}
+    assert found == tallies
+    assert the_thread(state).spent.total == max(
+        (each.total for each in tallies.values()), default=0
+    )
