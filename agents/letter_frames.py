@@ -11,10 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from agents.config import dotted
 from agents.failed import FailedRecord, is_native, stage_of
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
-from agents.stages import dotted, stages_of
+from agents.stages import stages_of
 from agents.worker.columns import ERROR, FATE, POSITION, PREFIX, ROW, SOURCE, TASK
 
 #: The columns of a dead letter, for ever: new ones are added at the end.
