@@ -348,8 +348,11 @@ def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer:
     (group,) = read(viewer, "errors", as_of=paused)["results"]
     for path in ("applications", "applications/flights", f"tasks/{task}", "tasks", "errors"):
         assert read(viewer, path, as_of=datetime.now(UTC).isoformat()) == read(viewer, path)
-    for path in ("applications/flights/instances", "applications/flights/threads"):
-        assert read(viewer, path, as_of=paused) == read(viewer, path) != []
+    path = "applications/flights/instances"
+    assert read(viewer, path, as_of=paused) == read(viewer, path) != []
+    path = "applications/flights/threads"
+    spent = [read(viewer, path, **when)[0]["spent"]["total"] for when in ({"as_of": paused}, {})]
+    assert spent == [0, 40]
     (instance,) = read(viewer, "applications/flights/instances")
     path = f"applications/flights/instances/{instance['id']}"
     assert read(viewer, path) == read(viewer, path, as_of=paused) == instance
