@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -20,14 +21,13 @@ from agents.failed import FailedRecord, produce_number
 from agents.fates import Fates, SelfHealing
 from agents.handlers import RecordError
 from agents.journal import Journal
+from agents.letter_files import LetterFiles
 from agents.letter_frames import KEPT, Said, Writing
-from agents.letter_places import FolderPlace, Place, Refused, SparkPlace, all_waiting
-from agents.letter_topic import topic_place
-from agents.pipeline import Pipeline
+from agents.letter_places import Place, Refused, all_waiting
 from agents.raised import problem_of
 from agents.saying import say
 from agents.telling import Teller, failure
-from controlplane.domain.error_keys import FILES
+from controlplane.domain.classify import Kind as Ruled
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response
 from controlplane.domain.levels import Saying
@@ -35,14 +35,14 @@ from controlplane.domain.policy import StageKind
 from controlplane.domain.respond import Decided
 from controlplane.domain.retry import RetryPolicy
 
-#: Letters that are not yet where they belong, a folder for each entry of the journal.
-FOLDER = "arrester/letters"
+#: Between two attempts at what was refused for good: from the first bound up to the second.
+_RETRY_SECONDS, _RETRY_SECONDS_MAX = 60, 3_600
 
 
 class LettersFailed(ArresterError):
     """Dead letters could not be written and nobody said CONTINUE: the run ends, none is lost.
 
-    They wait beside the checkpoint; the next run writes them before anything else.
+    They wait beside the checkpoint; the next run tries to write them before anything else.
     """
 
     def __init__(self, place: str, problem: Problem) -> None:
@@ -59,6 +59,23 @@ class LettersFailed(ArresterError):
         )
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Letters of one entry that are still to be written."""
+
+    letters: DeadLetters
+    #: Failed attempts of this run, and the time before which there is no further one.
+    failed: int = 0
+    not_before: datetime | None = None
+
+    def put_off(self, now: datetime) -> None:
+        """Wait longer after each failure; after the first one, until the next letters only."""
+        self.failed += 1
+        if self.failed > 1:
+            seconds = min(_RETRY_SECONDS * 2 ** min(self.failed - 2, 10), _RETRY_SECONDS_MAX)
+            self.not_before = now + timedelta(seconds=seconds)
+
+
 @dataclass(slots=True, kw_only=True)
 class LetterBox:
     """The dead letters of one run: put before the entry that names them, delivered after it.
@@ -67,8 +84,7 @@ class LetterBox:
     """
 
     spark: SparkSession
-    #: The checkpoint's folder.
-    files: Storage
+    kept: LetterFiles
     place: Place
     writing: Writing
     journal: Journal
@@ -79,8 +95,8 @@ class LetterBox:
     check: Callable[[], None]
     #: Goes round what a stop ends at once: a broker may be waited for for long.
     given_up_on_stop: Callable[[], AbstractContextManager[None]]
-    #: Delivered in their order; what could not be is tried again with the next ones.
-    _waiting: list[DeadLetters] = field(default_factory=list)
+    #: Delivered in their order, but that what is refused for good holds up none behind it.
+    _waiting: list[_Waiting] = field(default_factory=list)
 
     def put(
         self, frame: DataFrame, known: Sequence[FailedRecord], said: Said
@@ -92,9 +108,9 @@ class LetterBox:
         """
         letters = DeadLetters(name=said.name, day=said.at.astimezone(UTC).date().isoformat())
         made = self.writing.letters(frame, known, said, raw=self.place.raw)
-        made.write.mode("overwrite").parquet(self._path(letters))
+        made.write.mode("overwrite").parquet(self.kept.path(letters))
         counts = (
-            self._kept(letters)
+            self.kept.read(letters)
             .groupBy("task")
             .agg(
                 F.count(F.lit(1)).alias("n"),
@@ -117,40 +133,74 @@ class LetterBox:
         ]
         return letters, told
 
-    def expect(self, entries: Sequence[Entry]) -> None:
+    def expect(self) -> None:
         """Take over what earlier runs have put and not delivered."""
-        self._waiting += [
-            entry.dead_letters
-            for entry in entries
-            if entry.dead_letters is not None and is_waiting(self.files, entry.dead_letters)
-        ]
+        for letters in list(self.journal.ledger.letters.values()):
+            if self.kept.is_waiting(letters):
+                self._waiting.append(_Waiting(letters))
+            else:
+                self._forget(letters)
 
     def deliver(self, letters: DeadLetters | None = None) -> None:
         """Write `letters`, after those that still wait.
 
         What fails is counted and told, and then the production handler is asked: after CONTINUE
-        they wait for the next time, any other answer raises LettersFailed.
+        they wait for the next time, any other answer raises LettersFailed. About what is refused
+        for good it is asked once; it is tried again at the next start and now and then.
         """
         if letters is not None:
-            self._waiting.append(letters)
-        while self._waiting:
-            refused = self._written(self._waiting[0])
-            if refused:
-                self._tell(self._waiting[0], refused)
-            left = [each for each in refused if each.waiting]
-            if left:
-                self._decide(self._waiting[0], left[0])
+            self._waiting.append(_Waiting(letters))
+        for each in list(self._waiting):
+            if each.not_before is not None and self.clock() < each.not_before:
+                continue
+            if not self._delivered(each):
                 return
-            self.files.delete(f"{FOLDER}/{self._waiting.pop(0).name}")
+
+    def _delivered(self, waiting: _Waiting) -> bool:
+        """Write what waits of one entry; return whether those behind it may be tried."""
+        letters = waiting.letters
+        refused = self._written(letters)
+        left = [each for each in refused if each.waiting]
+        # What may pass by itself is asked about first.
+        blamed = min(left, key=self._is_for_good, default=None)
+        if blamed is None:
+            if refused:
+                self._tell(letters, refused)
+            self._waiting.remove(waiting)
+            self._forget(letters)
+            return True
+        for_good, asked = self._is_for_good(blamed), letters.refused
+        waiting.letters = msgspec.structs.replace(letters, refused=asked or for_good)
+        waiting.put_off(self.clock())
+        ids = [each.ids for each in left]
+        if letters.path is None and None not in ids:
+            self.kept.keep_only(letters, [id for some in ids for id in some or ()])
+        self._tell(waiting.letters, refused)
+        if not (for_good and asked):
+            self._decide(letters, blamed)
+        return for_good
+
+    def _is_for_good(self, refused: Refused) -> bool:
+        """Whether it is some letters' own failure: it will be the same next time."""
+        stage = self.fates.stages[produce_number(self.fates.pipeline)]
+        return stage.policy.table.classify(refused.problem.cause).kind is Ruled.OTHER
+
+    def _forget(self, letters: DeadLetters) -> None:
+        if letters.path is None:
+            self.kept.forget(letters)
+        self.journal.ledger.letters.pop(letters.name, None)
 
     def _written(self, letters: DeadLetters) -> list[Refused]:
         # The run before may have ended between the last write and the deletion of the folder.
-        if not is_waiting(self.files, letters):
+        if not self.kept.is_waiting(letters):
             return []
-        kept = self._kept(letters)
-        frame = kept if self.place.raw else kept.select(*KEPT)
+        kept = self.kept.read(letters)
+        frame = kept if self.place.raw or letters.path is not None else kept.select(*KEPT)
         try:
             with self.given_up_on_stop():
+                if letters.path is not None:
+                    self.kept.publish(letters)
+                    return []
                 return self.place.write(frame, letters)
         except Exception as exc:  # whatever a sink may raise
             # A job that a stop has interrupted is the stop: the next run writes them.
@@ -159,6 +209,8 @@ class LetterBox:
 
     def _tell(self, letters: DeadLetters, refused: Sequence[Refused]) -> None:
         at, place = self.clock(), self.place.name(letters)
+        if letters.path is not None:
+            place = letters.path
         failures = sum(each.failures for each in refused)
         waiting, problem = sum(each.waiting for each in refused), refused[0].problem
         say(
@@ -183,6 +235,7 @@ class LetterBox:
                 at=at,
                 epoch=self.teller.run.epoch,
                 events=tuple(self.teller.event(each, at) for each in told),
+                dead_letters=letters if waiting else None,
             )
         )
 
@@ -202,7 +255,7 @@ class LetterBox:
             raise LettersFailed(self.place.name(letters), refused.problem)
 
     def _first(self, letters: DeadLetters, problem: Problem) -> FailedRecord:
-        row = self._kept(letters).orderBy("task", "position").first()
+        row = self.kept.read(letters).orderBy("task", "position").first()
         assert row is not None
         pipeline = self.writing.pipeline
         return FailedRecord(
@@ -212,16 +265,15 @@ class LetterBox:
             number=produce_number(pipeline),
             stage=StageKind.PRODUCE,
             problem=problem,
-            row=Row(**json.loads(row["row"])),
+            row=row_of(json.loads(row["row"])),
             key=None,
             value=None,
         )
 
-    def _kept(self, letters: DeadLetters) -> DataFrame:
-        return self.spark.read.parquet(self._path(letters))
 
-    def _path(self, letters: DeadLetters) -> str:
-        return f"{self.files.root}/{FOLDER}/{letters.name}"
+def row_of(values: dict[str, Any]) -> Row:
+    """Return the row; its columns may have any names, those of Python's arguments too."""
+    return Row(*values)(*values.values())
 
 
 def letter_box(
@@ -242,7 +294,7 @@ def letter_box(
     said = replace(said, policy=msgspec.structs.replace(said.policy, retry=RetryPolicy()))
     box = LetterBox(
         spark=fates.pipeline.source.sparkSession,
-        files=files,
+        kept=LetterFiles(spark=fates.pipeline.source.sparkSession, files=files),
         place=place,
         writing=Writing(
             pipeline=fates.pipeline,
@@ -257,26 +309,5 @@ def letter_box(
         check=check,
         given_up_on_stop=given_up_on_stop,
     )
-    box.expect(journal.kept)
+    box.expect()
     return box
-
-
-def is_waiting(files: Storage, letters: DeadLetters) -> bool:
-    """Whether letters that an entry names are not yet known to be where they belong."""
-    return files.exists(f"{FOLDER}/{letters.name}")
-
-
-def place_of(pipeline: Pipeline, config: AgentConfig) -> Place | None:
-    """Return where dead letters go, None when they are not enabled; raises DeadLettersUnusable."""
-    letters, spark = config.errors.dead_letters, pipeline.source.sparkSession
-    if not letters.enable:
-        return None
-    if letters.topic is not None:
-        return topic_place(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
-    options = {name: str(value) for name, value in letters.options.items()}
-    if letters.format in FILES:
-        # The configuration is refused where files have no path.
-        return FolderPlace(
-            spark=spark, path=letters.path or "", format=letters.format, options=options
-        )
-    return SparkPlace(spark=spark, path=letters.path, format=letters.format, options=options)

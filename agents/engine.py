@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from agents.checkpoint import checkpoint_id, last_committed, last_planned, storage
 from agents.claim import claim
 from agents.config import AgentConfig
-from agents.deadletters import place_of
 from agents.death import ThreadDeath, death_of, ending_entry, superseded
 from agents.described import described
 from agents.journal import Superseded
+from agents.letter_topic import place_of
 from agents.outbox import Outbox
 from agents.pipeline import Pipeline
 from agents.policies import redaction_of
@@ -78,7 +78,7 @@ class Engine:
             log_records=config.errors.log.include_messages,
             log_configs=config.errors.log.include_configs,
         )
-        self.release = Release(self.journal, self.files, outbox, progress=self.progress)
+        self.release = Release(self.journal, outbox, progress=self.progress)
         #: The weight of the tasks, and the entry that it is true for.
         self._weighed: tuple[int, int] | None = None
         #: A micro-batch that Spark has planned and not committed comes before held records.

@@ -65,12 +65,16 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     after: int = NO_BATCH
 
 
-class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Under what name an entry's dead letters are kept, and the UTC day they belong to."""
 
     #: For ever.
     name: str
     day: str
+    #: Of an earlier version: they wait below this folder, not beside the checkpoint.
+    path: str | None = None
+    #: What is left of them was refused for good, and somebody was asked about it.
+    refused: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -97,6 +97,9 @@ class Journal:
             self.kept.append(replace(entry, events=()))
             if number > self._snapshot:
                 self.ledger.apply(entry)
+            elif entry.dead_letters is not None:
+                # An earlier version's snapshot does not know them.
+                self.ledger.letters.setdefault(entry.dead_letters.name, entry.dead_letters)
 
     @property
     def next_number(self) -> int:

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from agents.entries import NO_BATCH, Chunk, Cursor, Entry, Held, Kind
+from agents.entries import NO_BATCH, Chunk, Cursor, DeadLetters, Entry, Held, Kind
 from controlplane.domain.events import (
     Body,
     CommandApplied,
@@ -96,6 +96,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     open_chunk: Chunk | None = None
     open_asides: list[Aside] = []
     answers: dict[str, Answer] = {}
+    #: Dead letters that are not known to be where they belong, by their name.
+    letters: dict[str, DeadLetters] = {}
 
     def task_id(self, key: str | None) -> TaskId:
         """Return the identity of a task of this checkpoint."""
@@ -167,6 +169,8 @@ class Ledger(msgspec.Struct, kw_only=True):
             self.asides.append(aside)
             if entry.kind is Kind.DRAIN:
                 self.open_asides.append(aside)
+        if entry.dead_letters is not None:
+            self.letters[entry.dead_letters.name] = entry.dead_letters
         match entry.kind:
             case Kind.RUN:
                 self.instance = entry.instance

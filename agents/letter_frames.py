@@ -43,6 +43,8 @@ _KNOWN = T.StructType(
 )
 _HEADERS = "array<struct<key:string,value:binary>>"
 _KAFKA = ("topic", "partition", "offset")
+#: What is bytes already.
+_TEXTUAL = (T.StringType, T.BinaryType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,8 @@ class Writing:
         assert isinstance(row, T.StructType)
         kafka = set(_KAFKA) <= set(row.names)
         key = self._bytes(frame, self.pipeline.key, "key" if kafka else None)
+        if key is None and kafka and "key" in row.names:
+            key = _as_text(F.col(ROW)["key"], row["key"].dataType)
         value = self._bytes(frame, self.pipeline.value, "value" if kafka else None)
         nothing = F.lit(None).cast("string")
         field = {name: F.col(ROW)[name] for name in row.names}
@@ -130,7 +134,7 @@ class Writing:
             "has_value": F.lit(value is not None),
             "headers": (field["headers"] if _has_headers(row) else F.lit(None)).cast(_HEADERS),
             "timestamp": F.unix_millis(field["timestamp"])
-            if kafka and "timestamp" in row.names
+            if kafka and _is_a(row, "timestamp", T.TimestampType)
             else F.lit(None).cast("long"),
             "topic": field["topic"].cast("string") if kafka else nothing,
             "partition": field["partition"].cast("string") if kafka else nothing,
@@ -142,14 +146,14 @@ class Writing:
     def _bytes(self, frame: DataFrame, given: Column | None, own: str | None) -> Column | None:
         """Return a record's own bytes, None where it has none: then it is converted."""
         row = frame.schema[ROW].dataType
-        if own is not None and own in getattr(row, "names", ()):
+        # A column of that name may have been parsed: then it is no bytes of the record's.
+        if own is not None and isinstance(row, T.StructType) and _is_a(row, own, *_TEXTUAL):
             return F.col(ROW)[own].cast("binary")
         if given is None:
             return None
         value = guarded(frame, given, unless=F.lit(False))[VALUE]
         kind = frame.select(value.alias(VALUE)).schema[0].dataType
-        textual = isinstance(kind, T.StringType | T.BinaryType)
-        return value.cast("binary") if textual else None
+        return value.cast("binary") if isinstance(kind, _TEXTUAL) else None
 
     def _with_known(
         self, frame: DataFrame, known: Sequence[FailedRecord]
@@ -204,6 +208,18 @@ class Writing:
 
 def _has_headers(row: T.StructType) -> bool:
     return "headers" in row.names and row["headers"].dataType.simpleString() == _HEADERS
+
+
+def _is_a(row: T.StructType, name: str, *kinds: type[T.DataType]) -> bool:
+    return name in row.names and isinstance(row[name].dataType, kinds)
+
+
+def _as_text(column: Column, kind: T.DataType) -> Column | None:
+    """Return a value that is no bytes as text, None where it has none."""
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
+        return F.to_json(column).cast("binary")
+    plain = isinstance(kind, T.NumericType | T.BooleanType | T.DatetimeType)
+    return column.cast("string").cast("binary") if plain else None
 
 
 def _runs(step: object) -> str:

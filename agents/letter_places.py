@@ -33,6 +33,8 @@ class Refused:
     #: How many are still to be written.
     waiting: int
     problem: Problem
+    #: Of those that wait; None: all of the task's.
+    ids: tuple[str, ...] | None = None
 
 
 class Place(Protocol):

@@ -1,4 +1,4 @@
-"""Dead letters in a Kafka topic, written by the executors through `confluent-kafka`."""
+"""Where the configuration sends dead letters: above all a Kafka topic, by `confluent-kafka`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents.config import loaded
+from agents.config import AgentConfig, loaded
 from agents.diagnose import Problem
 from agents.entries import DeadLetters
 from agents.kafka_source import kafka_sources, servers_of
-from agents.letter_places import DeadLettersUnusable, Refused
+from agents.letter_places import DeadLettersUnusable, FolderPlace, Place, Refused, SparkPlace
+from agents.pipeline import Pipeline
 from agents.saying import say
 from agents.shipping import shipped, shipped_rules
 from controlplane.domain.causes import Cause
+from controlplane.domain.error_keys import FILES
 from controlplane.domain.error_settings import DeadLetterSettings
 from controlplane.domain.levels import Saying
-from controlplane.domain.policy import Policy
+from controlplane.domain.policy import Policy, StageKind
 
 BOOTSTRAP = "bootstrap.servers"
 #: Unless `errors.dlq.producer.*` says otherwise: five minutes are long for a micro-batch.
@@ -102,6 +104,7 @@ class TopicPlace:
                     cause=Cause(names=tuple(row["names"])),
                     attempts=row["attempts"],
                 ),
+                ids=None if row["ids"] is None else tuple(row["ids"]),
             )
             for row in told
         ]
@@ -130,3 +133,19 @@ def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy)
             f"({option}): its dead letters would come back as records"
         )
     return place
+
+
+def place_of(pipeline: Pipeline, config: AgentConfig) -> Place | None:
+    """Return where dead letters go, None when they are not enabled; raises DeadLettersUnusable."""
+    letters, spark = config.errors.dead_letters, pipeline.source.sparkSession
+    if not letters.enable:
+        return None
+    if letters.topic is not None:
+        return topic_place(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
+    options = {name: str(value) for name, value in letters.options.items()}
+    if letters.format in FILES:
+        # The configuration is refused where files have no path.
+        return FolderPlace(
+            spark=spark, path=letters.path or "", format=letters.format, options=options
+        )
+    return SparkPlace(spark=spark, path=letters.path, format=letters.format, options=options)

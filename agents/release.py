@@ -7,7 +7,6 @@ from datetime import datetime
 from uuid import UUID
 
 from agents.checkpoint import Storage, is_committed, last_committed
-from agents.deadletters import is_waiting
 from agents.entries import Entry
 from agents.held import is_needed
 from agents.journal import Journal
@@ -23,11 +22,8 @@ class Release:
     be replayed, and decided about further.
     """
 
-    def __init__(
-        self, journal: Journal, files: Storage, outbox: Outbox, *, progress: Storage
-    ) -> None:
+    def __init__(self, journal: Journal, outbox: Outbox, *, progress: Storage) -> None:
         self._journal = journal
-        self._files = files
         #: Where it stands which micro-batches are planned and committed.
         self._progress = progress
         self._outbox = outbox
@@ -77,9 +73,6 @@ class Release:
 
     def _is_settled(self, entry: Entry) -> bool:
         put = self._batches.get(entry.number)
-        # Without its entry nobody would know that there are dead letters to be written.
-        if entry.dead_letters is not None and is_waiting(self._files, entry.dead_letters):
-            return False
         return put is not None and all(self._outbox.is_confirmed(batch) for batch in put)
 
     def _put(self, number: int) -> bool:

@@ -24,8 +24,15 @@ Header = tuple[str, "bytes | None"]
 #: What a Spark partition tells, a row for each task.
 RESULT = (
     "task string, failures bigint, waiting bigint, exception_class string, message string, "
-    "names array<string>, kind string, attempts int"
+    "names array<string>, kind string, attempts int, ids array<string>"
 )
+#: So many ids of letters that wait are told of a task; of more, that all of its letters wait.
+IDS = 10_000
+#: The broker, or the client by itself, refuses a message of this size.
+_TOO_LARGE = "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
+#: Headers of ours are cut to so many bytes where a letter is too large with them.
+_CUT_BYTES = 1_024
+_CUT_MARK = "…[cut]".encode()
 #: Kafka Connect's words for the stages, which its readers know.
 _CONNECT_STAGES = {
     "source": "TASK_POLL",
@@ -70,18 +77,42 @@ class LetterSender:
         started_ms, made, left = now_ms(), 0, list(letters)
         while left:
             made += 1
-            refused = self._attempt(producer, left)
+            refused = self._cut(producer, self._attempt(producer, left), tallies, made)
             again = [letter for letter, failed in refused if failed.kind == RETRIABLE]
             wait_ms = self.rules.wait_after(
                 made, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
             )
             for letter, failed in refused:
                 tally = tallies.setdefault(letter["task"], _Tally())
-                tally.count(failed, made, final=wait_ms is None or failed.kind != RETRIABLE)
+                final = wait_ms is None or failed.kind != RETRIABLE
+                tally.count(failed, made, waits=letter["id"] if final else None)
             if wait_ms is None or not again:
                 return
             sleep(wait_ms)
             left = again
+
+    def _cut(
+        self,
+        producer: Any,
+        refused: list[tuple[Letter, Failed]],
+        tallies: dict[str | None, _Tally],
+        made: int,
+    ) -> list[tuple[Letter, Failed]]:
+        """Send what was too large once more, our headers cut; return what is refused now."""
+        others: list[tuple[Letter, Failed]] = []
+        large: list[Letter] = []
+        for letter, failed in refused:
+            if failed.cause.names[0] == _TOO_LARGE and self._may_be_cut(letter):
+                letter["cut"] = True
+                tallies.setdefault(letter["task"], _Tally()).count(failed, made, waits=None)
+                large.append(letter)
+            else:
+                others.append((letter, failed))
+        return [*others, *self._attempt(producer, large)] if large else refused
+
+    def _may_be_cut(self, letter: Letter) -> bool:
+        ours = self._ours(letter)
+        return not letter.get("cut") and any(len(_bytes(v) or b"") > _CUT_BYTES for _, v in ours)
 
     def _attempt(self, producer: Any, letters: Sequence[Letter]) -> list[tuple[Letter, Failed]]:
         """Send all of them and wait for the broker; return those that it did not take."""
@@ -139,6 +170,13 @@ class LetterSender:
     def _headers(self, letter: Letter) -> list[Header]:
         """Return the record's own headers and ours behind them: a reader takes the last one."""
         theirs = [(each["key"] or "", each["value"]) for each in letter["headers"] or ()]
+        ours = [(name, _bytes(value)) for name, value in self._ours(letter)]
+        if letter.get("cut"):
+            ours = [(name, _shortened(value)) for name, value in ours]
+            ours.append((f"{_OURS}cut", b"true"))
+        return [*theirs, *ours]
+
+    def _ours(self, letter: Letter) -> list[tuple[str, object]]:
         ours: list[tuple[str, object]] = [(f"{_OURS}record.id", letter["id"])]
         if self.context_headers:
             ours = [*_connect_headers(letter), *_streams_headers(letter), *ours]
@@ -150,7 +188,7 @@ class LetterSender:
             ours.append((f"{_OURS}configs", letter["configs"]))
         if self.include_messages:
             ours.append((f"{_OURS}row", letter["row"]))
-        return [*theirs, *((name, _bytes(value)) for name, value in ours)]
+        return ours
 
 
 def _connect_headers(letter: Letter) -> list[tuple[str, object]]:
@@ -198,6 +236,12 @@ def _bytes(value: object) -> bytes | None:
     return str(value).encode(errors="replace")
 
 
+def _shortened(value: bytes | None) -> bytes | None:
+    if value is None or len(value) <= _CUT_BYTES:
+        return value
+    return value[:_CUT_BYTES].decode(errors="ignore").encode() + _CUT_MARK
+
+
 @dataclass
 class _Tally:
     """What failed of one task's letters."""
@@ -206,12 +250,21 @@ class _Tally:
     waiting: int = 0
     attempts: int = 0
     last: Failed | None = field(default=None)
+    weight: int = 0
+    ids: list[str] = field(default_factory=list)
 
-    def count(self, failed: Failed, attempts: int, *, final: bool) -> None:
+    def count(self, failed: Failed, attempts: int, *, waits: str | None) -> None:
+        """Count a failed attempt; `waits` is the id of a letter that has no further one."""
         self.failures += 1
-        self.waiting += final
         self.attempts = max(self.attempts, attempts)
-        self.last = failed
+        if waits is not None:
+            self.waiting += 1
+            if len(self.ids) < IDS:
+                self.ids.append(waits)
+        # What the rules know may pass by itself: it says more than what is one letter's own.
+        weight = 0 if waits is None else 1 + (failed.kind is not None)
+        if weight >= self.weight:
+            self.last, self.weight = failed, weight
 
 
 def _told(tallies: Mapping[str | None, _Tally]) -> pa.RecordBatch:
@@ -225,6 +278,7 @@ def _told(tallies: Mapping[str | None, _Tally]) -> pa.RecordBatch:
             "names": list(tally.last.cause.names),
             "kind": tally.last.kind,
             "attempts": tally.attempts,
+            "ids": tally.ids if tally.waiting <= IDS else None,
         }
         for task, tally in tallies.items()
         if tally.last is not None
@@ -239,6 +293,7 @@ def _told(tallies: Mapping[str | None, _Tally]) -> pa.RecordBatch:
             ("names", pa.list_(pa.string())),
             ("kind", pa.string()),
             ("attempts", pa.int32()),
+            ("ids", pa.list_(pa.string())),
         ]
     )
     return pa.RecordBatch.from_pylist(rows, schema=schema)

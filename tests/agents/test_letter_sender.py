@@ -141,10 +141,52 @@ def test_what_the_broker_refuses_is_told_by_task_and_the_rest_is_sent(
     cluster.refuse(TOO_LARGE)
     [told] = send(sender(cluster, retries=2), {})
     assert (told["task"], told["failures"], told["waiting"]) == ("0", 1, 1)
+    assert told["ids"] == ["0123"]
     assert told["names"][0] == "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
 
     assert send(sender(cluster), {}) == []
     assert len(cluster.messages(TOPIC)) == 1
+
+
+def test_a_letter_that_is_too_large_is_sent_with_its_headers_cut_which_it_says(
+    cluster: KafkaCluster,
+) -> None:
+    large = {"stack": "ValueError: x\n" + "é" * 5_000, "id": "large"}
+    cluster.refuse(TOO_LARGE)
+    [told] = send(sender(cluster), large)
+    assert (told["failures"], told["waiting"], told["ids"]) == (1, 0, [])
+    # The client itself refuses a message that is too large.
+    small = sender(cluster)
+    small.configuration["message.max.bytes"] = 8_000  # type: ignore[index]
+    [told] = send(small, large, {"id": "hopeless", "value": b"x" * 9_000}, {})
+    assert (told["failures"], told["waiting"], told["ids"]) == (2, 1, ["hopeless"])
+
+    *cut, whole = sorted(cluster.messages(TOPIC), key=lambda each: len(headers_of(each)))[::-1]
+    assert len(cut) == 2
+    for message in cut:
+        headers = headers_of(message)
+        assert (headers["__arrester.cut"], message.value()) == ("true", LETTER["value"])
+        for name in ("__connect.errors.exception.stacktrace", "__streams.errors.stacktrace"):
+            assert str(headers[name]).startswith("ValueError: x\né")
+            assert str(headers[name]).endswith("é…[cut]")
+            assert len(str(headers[name]).encode()) < 1_100
+        assert headers["__arrester.record.id"] == "large"
+    assert "__arrester.cut" not in headers_of(whole)
+
+
+def test_what_may_pass_by_itself_is_told_before_what_never_will(cluster: KafkaCluster) -> None:
+    def convert(row: dict[str, Any]) -> bytes:
+        return {"NA": b"fine"}[row["value"]]
+
+    poison = {"row": b'{"value": "x"}', "id": "poison"}
+    cluster.refuse(*[NOT_ENOUGH_REPLICAS] * 2)
+    [told] = send(sender(cluster, converter=convert), {"id": "later"}, poison)
+    assert (told["kind"], sorted(told["ids"])) == ("RETRIABLE", ["later", "poison"])
+
+    cluster.heal()
+    cluster.refuse(NOT_ENOUGH_REPLICAS)
+    [told] = send(sender(cluster, converter=convert, retries=1), {"id": "later"}, poison)
+    assert (told["kind"], told["ids"]) == (None, ["poison"])
 
 
 def test_a_retriable_refusal_is_tried_again_within_the_budget(cluster: KafkaCluster) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
+from agents.deadletters import row_of
 from agents.diagnose import Problem
 from agents.failed import FailedRecord
 from agents.fates import Fates, SelfHealing
@@ -108,3 +109,9 @@ def test_a_failure_that_repairs_itself_tells_nothing_of_the_record() -> None:
             decide()
         assert str(raised.value).startswith("ValueError (")
         assert "4711" not in str(raised.value)
+
+
+def test_the_first_dead_letter_has_columns_of_any_name() -> None:
+    values = {"cls": 1, "self": "x", "a b": None, "count": [1]}
+    assert row_of(values).asDict() == values
+    assert row_of({}).asDict() == {}

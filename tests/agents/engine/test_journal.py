@@ -12,8 +12,8 @@ import pytest
 
 from agents.checkpoint import FileTaken, LocalStorage, Storage, checkpoint_id
 from agents.claim import claim
-from agents.entries import Chunk, Cursor, Entry, Held, Kind
-from agents.journal import FOLDER, Journal, JournalDamaged, Superseded
+from agents.entries import Chunk, Cursor, DeadLetters, Entry, Held, Kind
+from agents.journal import FOLDER, SNAPSHOT_EVERY, Journal, JournalDamaged, Superseded
 from agents.ledger import Ledger
 from agents.release import Release
 from controlplane.domain.events import (
@@ -31,6 +31,7 @@ from controlplane.domain.events import (
 )
 from controlplane.domain.states import TaskStatus
 from controlplane.domain.wire import BATCH_MAX_EVENTS
+from tests.agents.engine.bench import MemoryOutbox
 from tests.histories import POLICY
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -186,7 +187,7 @@ def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
     journal = claimed(files)
     history(journal)
     outbox = Confirming()
-    release = Release(journal, files, outbox, progress=files)
+    release = Release(journal, outbox, progress=files)
     for batch in (4, 5):
         files.create(f"commits/{batch}", b"")
     assert not release.put_ready()
@@ -205,7 +206,7 @@ def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
     release.compact(now=later + timedelta(days=40))
     # A run after weeks tells only of itself.
     again = Confirming()
-    assert not Release(claimed(files), files, again, progress=files).put_ready()
+    assert not Release(claimed(files), again, progress=files).put_ready()
     assert len(again.batches) == 1
 
 
@@ -287,6 +288,44 @@ def test_an_entry_that_an_older_run_forgot_meanwhile_has_nothing_to_tell(
     assert [newer[0].told(number) for number in (2, 3)] == [[], []]
     with pytest.raises(JournalDamaged):
         newer[0].told(99)
+
+
+def test_dead_letters_that_wait_hold_up_no_entry_and_are_remembered(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    letters = DeadLetters(name="one", day="2026-11-20")
+    journal.append(entry(Kind.BATCH, batch=0, dead_letters=letters))
+    journal.append(entry(Kind.BATCH, batch=1))
+    refused = msgspec.structs.replace(letters, refused=True)
+    journal.append(entry(Kind.LETTERS, dead_letters=refused))
+    release = Release(journal, MemoryOutbox(confirming=True), progress=files)
+    for name in ("offsets/1", "commits/1"):
+        files.create(name, b"")
+    assert not release.put_ready()
+    for _ in range(SNAPSHOT_EVERY):
+        journal.append(entry(Kind.STOPPED))
+    assert not release.put_ready()
+    release.compact(now=NOW)
+
+    assert [each.number for each in journal.kept] == []
+    assert opened(files).ledger.letters == {"one": refused}
+
+
+def test_dead_letters_of_an_earlier_version_are_remembered_where_they_are(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    journal.append(entry(Kind.BATCH, batch=0))
+    compact(journal, settled=1)
+    place = f"{FOLDER}/{2:020d}.json"
+    old = msgspec.json.decode(files.read(place) or b"")
+    old["dead_letters"] = {"path": "/dlq", "name": "one", "day": "2026-11-20"}
+    files.delete(place)
+    files.create(place, msgspec.json.encode(old))
+
+    letters = DeadLetters(name="one", day="2026-11-20", path="/dlq")
+    assert opened(files).ledger.letters == {"one": letters}
 
 
 def test_an_entry_that_is_missing_is_named(files: LocalStorage) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from agents.builder import define
-from agents.deadletters import FOLDER
 from agents.handlers import LogAndContinue
 from agents.kafka_source import KafkaSource, kafka_sources
+from agents.letter_files import FOLDER
+from agents.letter_frames import Said, Writing
 from agents.letter_places import DeadLettersUnusable
 from agents.pipeline import Pipeline
+from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
@@ -23,7 +28,6 @@ from tests.agents.kafka_cluster import TOO_LARGE, KafkaCluster, headers_of, kafk
 
 pytestmark = pytest.mark.spark
 
-Row = dict[str, Any]
 TOPIC = "letters"
 
 
@@ -97,7 +101,7 @@ def test_a_refused_dead_letter_is_counted_and_waits_until_the_broker_takes_it(
 ) -> None:
     bad = KafkaRecord(value=b"nope", partition=0, offset=1)
     add_records(bench, bad)
-    cluster.refuse(TOO_LARGE)
+    cluster.refuse(TOO_LARGE, TOO_LARGE)  # again, with its headers cut
     bench.start(
         parsing(bench),
         **keys(cluster, production_exception_handler="agents.handlers.LogAndContinue"),
@@ -112,7 +116,54 @@ def test_a_refused_dead_letter_is_counted_and_waits_until_the_broker_takes_it(
     bench.stop()
     assert message.value() == b"nope"
     [failed] = bench.outbox.of(DeadLettersFailed)
-    assert (failed.task, failed.failures, failed.waiting) == ("0", 1, 1)
+    assert (failed.task, failed.failures, failed.waiting) == ("0", 2, 1)
+
+
+def convert(row: dict[str, Any]) -> bytes:
+    value = base64.b64decode(row["value"])
+    if value.startswith(b"poison"):
+        raise ValueError("this one never")
+    return value
+
+
+def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_other(
+    bench: Bench, cluster: KafkaCluster
+) -> None:
+    def arrived() -> list[bytes]:
+        return sorted(message.value() or b"" for message in cluster.messages(TOPIC))
+
+    def waiting() -> list[Path]:
+        return list((Path(bench.checkpoint) / FOLDER).glob("*"))
+
+    add_records(
+        bench,
+        KafkaRecord(value=b"poison", partition=0, offset=1),
+        KafkaRecord(value=b"one", partition=0, offset=2),
+        KafkaRecord(value=b"two", partition=1, offset=1),
+    )
+    converting = keys(cluster, errors_dlq_converter=f"{__name__}.convert")
+    bench.start(parsing(bench), **converting)
+    wait_until(lambda: bool(bench.deaths))
+    assert "this one never" in bench.deaths[0].reason
+    [folder] = waiting()
+    assert [row["offset"] for row in bench.spark.read.parquet(str(folder)).collect()] == ["1"]
+    bench.deaths.clear()
+
+    # It was asked about; what the topic took is not sent again, and later letters pass.
+    bench.start(parsing(bench), **converting)
+    add_records(bench, KafkaRecord(value=b"three", partition=0, offset=3))
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.deaths == []
+    assert arrived() == [b"one", b"three", b"two"]
+    assert waiting() == [folder]
+
+    # As if a run had ended while the folder was replaced by what is left.
+    folder.rename(f"{folder}.left")
+    bench.start(parsing(bench), **keys(cluster))
+    bench.stop()
+    assert arrived() == [b"one", b"poison", b"three", b"two"]
+    assert waiting() == []
 
 
 class Topics(DataSource):
@@ -132,6 +183,43 @@ class Topics(DataSource):
 class Nothing(SimpleDataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:
         return {"at": 0}
+
+
+@pytest.mark.parametrize(
+    ("schema", "values", "expected"),
+    [
+        (
+            "key INT, value STRUCT<delay: INT>, timestamp BIGINT, headers MAP<STRING, STRING>",
+            (7, Row(delay=3), 1_700_000_000, {"trace": "a"}),
+            {"key": b"7", "value": None, "has_value": False, "timestamp": None, "headers": None},
+        ),
+        (
+            "key STRUCT<id: INT>, value STRING, timestamp STRING, headers STRING",
+            (Row(id=7), "text", "yesterday", "trace=a"),
+            {"key": b'{"id":7}', "value": b"text", "has_value": True, "timestamp": None},
+        ),
+    ],
+)
+def test_columns_with_names_of_kafka_may_be_of_any_type(
+    bench: Bench, schema: str, values: tuple[object, ...], expected: dict[str, object]
+) -> None:
+    source = bench.spark.createDataFrame(
+        [("flights", 2, 8, *values)], f"topic STRING, partition INT, offset BIGINT, {schema}"
+    )
+    frame = source.select(
+        F.struct("*").alias(ROW),
+        F.lit("2").alias(TASK),
+        F.lit(8).cast("long").alias(POSITION),
+        F.lit(1).alias(FATE),
+        F.lit(None).cast(ERROR_TYPE).alias(ERROR),
+    )
+    writing = Writing(
+        pipeline=parsing(bench, source), application="tests", checkpoint="0190", configs=False
+    )
+    said = Said(name="one", at=datetime.now(UTC))
+    [letter] = writing.letters(frame, [], said, raw=True).collect()
+    assert {name: letter[name] for name in expected} == expected
+    assert (letter["topic"], letter["partition"], letter["offset"]) == ("flights", "2", "8")
 
 
 def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
