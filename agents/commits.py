@@ -9,10 +9,11 @@ from datetime import datetime
 from pyspark.sql import functions as F
 
 from agents.again import helpful_retries
-from agents.bounds import HeldBounds
+from agents.bounds import HeldBounds, HeldTooMuch
 from agents.deadletters import LetterBox
 from agents.decisions import Decision
 from agents.entries import Chunk, DeadLetters, Entry, Held, Kind
+from agents.fates import Fates
 from agents.held import Shelf, cut_of, must_hold
 from agents.journal import Journal
 from agents.letter_frames import Said
@@ -28,6 +29,7 @@ class Commits:
 
     journal: Journal
     teller: Teller
+    fates: Fates
     shelf: Shelf
     #: Where dead letters go; None when they are not enabled.
     letters: LetterBox | None
@@ -48,7 +50,13 @@ class Commits:
         """
         at, order = self.clock(), None if batch is None else self._order(batch)
         aside, held = self._put_aside(evaluated, decision, order=order)
-        self.bounds.check(self.journal.ledger, aside, held)
+        try:
+            self.bounds.check(self.journal.ledger, aside, held)
+        except HeldTooMuch:
+            # No entry names it: every further attempt would leave one more.
+            if aside is not None:
+                self.journal.drop(aside)
+            raise
         letters, lettered = self._dead_letters(evaluated, decision, at)
         told = self.teller.decided(decision, at, lambda key: self.journal.ledger.task(key).blame)
         told += [self.teller.event(each, at) for each in lettered]
@@ -73,6 +81,7 @@ class Commits:
                 dead_letters=letters,
             )
         )
+        self.fates.keep()
         if letters is not None and self.letters is not None:
             self.letters.deliver(letters)
 

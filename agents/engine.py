@@ -22,7 +22,7 @@ from agents.policies import redaction_of
 from agents.processor import Processor
 from agents.query import progress_of
 from agents.release import Release
-from agents.resume import Resumer
+from agents.resume import Outcome, Resumer, Wish
 from agents.shipping import ship
 from agents.telling import Teller
 from controlplane.domain import drift
@@ -119,6 +119,14 @@ class Engine:
         """Run a micro-batch."""
         self.processor.process(frame, batch)
         self.awaited_batch = None
+
+    def resume(self, wish: Wish) -> Outcome:
+        """Do what is wished of a task; a micro-batch that may be written already stays as it is."""
+        # Rows of a chunk that is not known to be written are not to be skipped twice.
+        self.processor.finish_open_chunk()
+        begun, awaited = self.processor.begun_batch, self.awaited_batch
+        after = begun if awaited is None else max(begun, awaited)
+        return self.resumer.resume(wish, now(), after=after)
 
     def give_up(self) -> None:
         """End an evaluation that is at work, without the lock; nothing is decided yet."""

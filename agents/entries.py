@@ -89,6 +89,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     events: tuple[Event, ...] = ()
     #: The Spark micro-batch of a `batch` entry.
     batch: int | None = None
+    #: Of a `pause` entry: the last micro-batch whose rows the sink may have had before it.
+    after: int = NO_BATCH
     #: The folder with the rows that this entry put aside: held ones and skipped coordinates.
     aside: str | None = None
     #: The place of its held rows in the order; not its own when a batch is decided about again.

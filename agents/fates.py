@@ -65,6 +65,18 @@ class Fates:
     described: Sequence[Stage] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
+    #: The same as of the last decision that is durable.
+    _kept: dict[str | None, TaskRun] = field(default_factory=dict)
+
+    def keep(self) -> None:
+        """Keep what is remembered: the decision that it counts is durable."""
+        self._kept.clear()
+        self._kept.update(self.runs)
+
+    def forget_undecided(self) -> None:
+        """Forget what was counted for a decision that never became durable: it is made again."""
+        self.runs.clear()
+        self.runs.update(self._kept)
 
     def now_ms(self) -> int:
         """Return the time of a decision, in milliseconds since 1970."""

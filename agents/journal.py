@@ -185,6 +185,10 @@ class Journal:
             self._files.delete(f"{ASIDE_FOLDER}/{aside.name}")
         self._forget(settled)
 
+    def drop(self, aside: str) -> None:
+        """Delete a folder of rows that no entry names."""
+        self._files.delete(f"{ASIDE_FOLDER}/{aside}")
+
     def _forget(self, settled: int) -> None:
         """Delete settled entries, but no `run`: it stands where an older run would write next."""
         for entry in self.kept:

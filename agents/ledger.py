@@ -19,6 +19,7 @@ from controlplane.domain.events import (
     Response,
     TaskDied,
     TaskEvent,
+    TaskPaused,
     TaskRestarted,
 )
 from controlplane.domain.evolve import At, evolve_task
@@ -49,6 +50,8 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     blame: Blame | None = None
     #: It died alone, and no thread of the same instance takes it up again by itself.
     alone: bool = False
+    #: Paused by hand after this micro-batch: a replay of it, or of one before, lets its rows pass.
+    held_after: int = NO_BATCH
 
     @property
     def blocked(self) -> bool:
@@ -113,9 +116,16 @@ class Ledger(msgspec.Struct, kw_only=True):
         id = self.task_id(key)
         return self.tasks.get(id.digest) or TaskLedger(state=TaskState(id=id))
 
-    def blocked(self) -> list[str | None]:
-        """Return the tasks whose new rows are held."""
-        return [each.state.id.key for each in self.tasks.values() if each.blocked]
+    def blocked(self, batch: int) -> list[str | None]:
+        """Return the tasks whose new rows a micro-batch holds.
+
+        What it may have written before somebody paused a task by hand, it writes again.
+        """
+        return [
+            each.state.id.key
+            for each in self.tasks.values()
+            if each.blocked and (each.held or batch > each.held_after)
+        ]
 
     def drainable(self) -> TaskLedger | None:
         """Return a RUNNING task that has held rows, the one that changed longest ago first."""
@@ -201,6 +211,8 @@ class Ledger(msgspec.Struct, kw_only=True):
                 task = replace(task, blame=_blame(before.blame, data, event.body))
             if isinstance(data, TaskDied | TaskRestarted):
                 task = replace(task, alone=isinstance(data, TaskDied) and data.alone)
+            if entry.kind is Kind.PAUSE and isinstance(data, TaskPaused):
+                task = replace(task, held_after=entry.after)
             self.tasks[task.state.id.digest] = task
 
     def _answer(self, command: str, answer: Answer) -> None:

@@ -111,14 +111,15 @@ class _Making:
     def native(self, step: Native) -> None:
         """A failed attempt is NULL."""
         names = self._shape.withColumns(dict(step.expressions)).columns
-        made = {name.lower(): name for name in step.expressions}
+        named = self._named
+        made = {named(name): name for name in step.expressions}
         self.select([*self._theirs(), self._attempted(step.expressions).alias(_ATTEMPT)])
         self._unasked.append(F.col(_ATTEMPT).isNull())
         self._ask()
         self.select(
             [
-                F.col(_ATTEMPT).getField(made[name.lower()]).alias(name)
-                if name.lower() in made
+                F.col(_ATTEMPT).getField(made[named(name)]).alias(name)
+                if named(name) in made
                 else quoted(name)
                 for name in names
             ]
@@ -157,6 +158,11 @@ class _Making:
         passes = F.when(failed, F.raise_error(F.lit(self.mark))).otherwise(F.lit(True))
         self._unasked = []
         self._add(lambda frame: frame.where(passes))
+
+    def _named(self, name: str) -> str:
+        """Return what Spark knows a column by: `Value` and `value` may be two."""
+        exactly = self._shape.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        return name if exactly else name.lower()
 
     def _theirs(self) -> list[Column]:
         return [quoted(name) for name in self._shape.columns]

@@ -110,6 +110,7 @@ class Processor:
         self._commits = Commits(
             journal=journal,
             teller=teller,
+            fates=fates,
             shelf=self._shelf,
             letters=self._letters,
             bounds=HeldBounds(self._spark, root, config.errors),
@@ -127,6 +128,8 @@ class Processor:
         )
         #: The last Spark micro-batch whose sink has returned.
         self.last_batch = NO_BATCH
+        #: The last Spark micro-batch whose sink may have been called, by this run.
+        self.begun_batch = NO_BATCH
         #: The journal's number when no task had held rows to run.
         self._idle_at = -1
 
@@ -143,6 +146,7 @@ class Processor:
         self._journal.check_owned()
         self.finish_open_chunk()
         number = self._ledger.batch_number(batch)
+        self.begun_batch = max(batch, self.begun_batch)
         if self._ways.takes_care(batch) or not self._wrote_in_one_pass(source, number):
             self._with_care(source, batch)
         self.last_batch = max(batch, self.last_batch)
@@ -158,7 +162,7 @@ class Processor:
             evaluated = evaluate(
                 source,
                 self._pipeline,
-                blocked=() if before else self._ledger.blocked(),
+                blocked=() if replayed or before else self._ledger.blocked(batch),
                 marks=self._shelf.marks(before),
                 policy=self._policy,
             )
@@ -251,6 +255,8 @@ class Processor:
         return _blamed(self._ledger.task(chunk.task))
 
     def _decided(self, evaluated: Evaluated, blamed: Sequence[Coordinates]) -> Decision:
+        # An attempt before this one may have ended between its decision and its entry.
+        self._judge.fates.forget_undecided()
         if not evaluated.failed:
             return Decision()
         decision = self._judge.decide(evaluated.frame, blamed)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from agents.deadletters import LetterBox
-from agents.entries import Chunk, DeadLetters, Entry, Kind
+from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
 from agents.failed import stage_of
 from agents.held import BeyondHeld, Shelf
 from agents.journal import Journal
@@ -73,8 +73,11 @@ class Resumer:
         answer = self.journal.ledger.answers.get(str(command))
         return None if answer is None else Outcome(applied=answer.applied, reason=answer.reason)
 
-    def resume(self, wish: Wish, at: datetime) -> Outcome:
-        """Apply `wish`, or refuse it with the state untouched; a command twice is answered once."""
+    def resume(self, wish: Wish, at: datetime, *, after: int) -> Outcome:
+        """Apply `wish`, or refuse it with the state untouched; a command twice is answered once.
+
+        `after` is the last micro-batch that may be written already: a pause by hand comes after it.
+        """
         if (wish.how is ResumeHow.AT) != (wish.target is not None):
             raise InvalidValue("target", wish.target, "a position, with AT and with nothing else")
         if wish.command is not None and (before := self.answered(wish.command)) is not None:
@@ -84,7 +87,7 @@ class Resumer:
         refusal = _refusal(task, wish)
         if refusal is None:
             try:
-                return self._accept(task, wish, at)
+                return self._accept(task, wish, at, after)
             except BeyondHeld as exc:
                 refusal = f"{task.state.id.printed} cannot go on at {wish.target}: {exc}"
         if wish.command is not None:
@@ -92,9 +95,9 @@ class Resumer:
             self._append(Kind.REFUSED, at, wish, [refused])
         return Outcome(applied=False, reason=refusal)
 
-    def _accept(self, task: TaskLedger, wish: Wish, at: datetime) -> Outcome:
+    def _accept(self, task: TaskLedger, wish: Wish, at: datetime, after: int) -> Outcome:
         if wish.how is None:
-            return self._pause(wish, at)
+            return self._pause(wish, at, after)
         skipped: Chunk | None = None
         letters: DeadLetters | None = None
         told: list[EventData] = []
@@ -110,11 +113,11 @@ class Resumer:
             self.letters.deliver(letters)
         return Outcome(applied=True, reason=word)
 
-    def _pause(self, wish: Wish, at: datetime) -> Outcome:
+    def _pause(self, wish: Wish, at: datetime, after: int) -> Outcome:
         word = "paused: what comes is held"
         paused = TaskPaused(task=wish.key, position=None, actor=wish.actor, reason=wish.reason)
         answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
-        self._append(Kind.PAUSE, at, wish, [paused, *answer])
+        self._append(Kind.PAUSE, at, wish, [paused, *answer], after=after)
         return Outcome(applied=True, reason=word)
 
     def _left_out(self, task: TaskLedger, wish: Wish) -> Chunk | None:
@@ -186,6 +189,7 @@ class Resumer:
         *,
         chunk: Chunk | None = None,
         letters: DeadLetters | None = None,
+        after: int = NO_BATCH,
     ) -> None:
         events = tuple(self.teller.event(each, at, caused_by=wish.command) for each in told)
         entry = Entry(
@@ -193,6 +197,7 @@ class Resumer:
             at=at,
             epoch=self.teller.run.epoch,
             events=events,
+            after=after,
             chunk=chunk,
             dead_letters=letters,
         )

@@ -17,6 +17,13 @@ class RunView:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
+        #: Its agent knows how it ended, and has done what follows.
+        self._answered = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has ended, and what follows from that has been done."""
+        return self._answered
 
     @property
     def pipeline_name(self) -> str:

@@ -165,7 +165,7 @@ class Runtime:
         while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
             if self._uncaught.raised is not None:
                 raise self._uncaught.raised
-            # A thread that fails is DEAD a moment before it says so: look twice.
+            # Another may be taking a dead one's place at this moment: look twice.
             if idle and self._nothing_left():
                 return Ending.FINISHED
             idle = self._nothing_left()
@@ -285,7 +285,8 @@ class Runtime:
             each.report()
 
     def _nothing_left(self) -> bool:
-        at_work = [each for each in self.running() if not each.at_rest]
+        # A thread is DEAD before anybody has been asked what follows.
+        at_work = [each for each in self.threads if not (each.is_answered or each.at_rest)]
         idle = not at_work and not self._uncaught.replacing
         return bool(self.threads) and idle and self.ending is None
 

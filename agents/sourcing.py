@@ -28,7 +28,7 @@ _LINKS = 20
 
 
 class SourceRetries:
-    """The attempts at a run's source since a micro-batch last went well."""
+    """The attempts at a run's source since a micro-batch, or held records, last went well."""
 
     def __init__(self, policy: Policy, pipeline: str) -> None:
         self._policy = policy
@@ -37,7 +37,7 @@ class SourceRetries:
         self._started_ms = 0
 
     def went_well(self) -> None:
-        """Begin to count anew: a micro-batch is done."""
+        """Begin to count anew: a micro-batch, or a chunk of held records, is done."""
         self._made = 0
 
     def wait_ms(self, exc: BaseException, *, at: datetime) -> int | None:

@@ -201,9 +201,7 @@ class PipelineThread(RunView):
             if not self.is_running or self._halt.asked:
                 return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
             try:
-                # Rows of a chunk that is not known to be written are not to be skipped twice.
-                self._engine.processor.finish_open_chunk()
-                return self._engine.resumer.resume(wish, now())
+                return self._engine.resume(wish)
             except InvalidValue:
                 raise
             except Superseded as exc:
@@ -275,6 +273,8 @@ class PipelineThread(RunView):
         try:
             self._look_who_owns()
             worked = self._engine.drain()
+            if worked:
+                self._retries.went_well()
             if self._engine.put_ready() and self._report_asked:
                 self._report_asked = False
                 self._engine.report()
@@ -296,8 +296,12 @@ class PipelineThread(RunView):
         while self._tick():
             self._halt.check()
         self._passed = not self.pipeline.source.isStreaming
-        while self._passed and self._engine.holds_rows and not self._halt.pause(_TICK_SECONDS):
+        while self._rests() and not self._halt.pause(_TICK_SECONDS):
             self._tick()
+
+    def _rests(self) -> bool:
+        """Whether a static source is done, and what is held waits; a wish may have failed."""
+        return self._passed and self._engine.holds_rows and self._halt.raised is None
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 
@@ -305,8 +309,11 @@ class PipelineThread(RunView):
         """Make the end durable, tell it, and answer for it once."""
         death = self._write_end(exc)
         self._ended.set()
-        if exc is not None or death.finished or death.superseded:
-            self._on_death(death)
+        try:
+            if exc is not None or death.finished or death.superseded:
+                self._on_death(death)
+        finally:
+            self._answered = True
 
     def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:

@@ -81,6 +81,11 @@ class Thread(Controls, Protocol):
         """Whether nothing will happen by itself any more: what is left waits for people."""
         ...
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has ended, and `on_death`, if it was to be called, has returned."""
+        ...
+
     def stop(self, *, timeout_seconds: float) -> bool: ...
 
     def standing(self) -> int | None:

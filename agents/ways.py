@@ -40,7 +40,7 @@ class Ways:
             self.one_pass is None
             or self.always_decides
             or self.careful > 0
-            or bool(self.journal.ledger.blocked())
+            or bool(self.journal.ledger.blocked(batch))
             or self.is_decided(batch)
         )
 

@@ -66,6 +66,7 @@ class FakeThread:
     #: How long a graceful stop would take.
     busy_seconds: float = 0.0
     alive: bool = False
+    is_answered: bool = False
     is_global: bool = False
     at_rest: bool = False
     #: What it says its tasks weigh, and how often it was asked to report them.
@@ -85,6 +86,7 @@ class FakeThread:
         if self.cannot_start is not None:
             raise self.cannot_start
         self.alive = True
+        self.is_answered = False
         self._tell(ThreadStarted())
 
     def stop(self, *, timeout_seconds: float) -> bool:
@@ -98,6 +100,7 @@ class FakeThread:
         self._tell(ThreadDied(reason=death.reason, failure=death.failure))
         if death.reason != STOPPED:
             self.on_death(death)
+        self.is_answered = True
 
     def tasks(self) -> list[TaskState]:
         return []

@@ -250,6 +250,21 @@ def test_shutdown_application_ends_in_error_and_says_that_nobody_else_was_told(
     assert stopped == InstanceStopped(reason="it broke", failure=failure(), error=True)
 
 
+def test_the_wait_is_not_over_before_a_death_is_answered(tmp_path: Path) -> None:
+    waited: list[Ending | None] = []
+
+    def slow(exception: BaseException) -> UncaughtAnswer:
+        waited.append(instance.runtime.await_ending(1))
+        return UncaughtAnswer.SHUTDOWN_THREAD
+
+    instance = Instance(tmp_path, slow)
+    instance.begin().die(broken())
+    assert waited == [None]
+    assert instance.runtime.await_ending(5) is Ending.FINISHED
+    assert instance.runtime.exception is BROKEN
+    instance.end()
+
+
 def test_a_removed_thread_has_no_successor_and_the_others_go_on(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     other, gone = instance.begin(name="other"), instance.begin()

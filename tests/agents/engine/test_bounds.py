@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.bounds import HeldTooMuch
+from agents.journal import ASIDE_FOLDER
 from controlplane.domain.events import TaskPaused, ThreadDied
 from tests.agents.engine.bench import Bench, wait_until
 
@@ -32,6 +34,8 @@ def test_a_run_ends_before_it_holds_more_than_is_allowed(bench: Bench) -> None:
     assert isinstance(death.exception, HeldTooMuch)
     assert death.reason == "3 held would be more than held.records.limit allows, which is 2"
     assert bench.positions("b") == [0]
+    # What was put aside for the decision is gone: only the first micro-batch's folder is there.
+    assert len(list((Path(bench.checkpoint) / ASIDE_FOLDER).iterdir())) == 1
     # The micro-batch was not decided: with a higher limit it is held, and the rest written.
     bench.deaths.clear()
     thread = bench.start(bench.checking(failing), held_records_limit=3)

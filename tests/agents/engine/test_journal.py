@@ -129,6 +129,14 @@ def test_a_task_paused_by_hand_stays_so(files: LocalStorage) -> None:
     assert claimed(files).ledger.task("JFK").state.status is TaskStatus.PAUSED
 
 
+def test_a_pause_by_hand_holds_only_what_comes_after_it(files: LocalStorage) -> None:
+    journal = claimed(files)
+    journal.append(entry(Kind.PAUSE, TaskPaused(task="JFK", position=None), after=4))
+
+    for ledger in (journal.ledger, claimed(files).ledger):
+        assert [ledger.blocked(batch) for batch in (3, 4, 5)] == [[], [], ["JFK"]]
+
+
 def history(journal: Journal) -> None:
     """Pause a task, hold rows of two micro-batches, resume it, run one chunk of two."""
     held = (Held(task="JFK", count=3),)

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from agents import CONTINUE, Response
+from agents.entries import Entry, Kind
 from agents.handlers import (
     ErrorContext,
     Handler,
@@ -16,6 +17,7 @@ from agents.handlers import (
     Record,
     RecordError,
 )
+from agents.journal import Journal
 from controlplane.domain import wire
 from controlplane.domain.events import (
     PipelineDescribed,
@@ -193,3 +195,29 @@ def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
     [thread] = server_state(bench.outbox.events).threads.values()
     assert thread.policy == policy
     assert (thread.spent.total, thread.spent.in_window, thread.spent.task) == (3, 3, "a")
+
+
+@pytest.mark.parametrize("handler", [LogAndContinue(), Skipping()], ids=["declared", "asked"])
+def test_a_decision_that_never_became_durable_is_not_counted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, handler: Handler
+) -> None:
+    """The source's budget lets the same run decide again."""
+    append = Journal.append
+    lost: list[Entry] = []
+
+    def losing(self: Journal, entry: Entry) -> Entry:
+        if entry.kind is Kind.BATCH and not lost:
+            lost.append(entry)
+            raise ConnectionResetError("the store is away")
+        return append(self, entry)
+
+    monkeypatch.setattr(Journal, "append", losing)
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(
+        bench.checking(raising(), handler),
+        errors_tolerance_limit=1,
+        errors_retries_limit=3,
+        errors_retries_delay_max_ms=1,
+    )
+    bench.wait_for_input()
+    assert (len(lost), bench.deaths, bench.positions("a")) == (1, [], [1])

@@ -11,7 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from agents.builder import define
-from controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted
+from agents.entries import Entry, Kind
+from agents.journal import Journal
+from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
@@ -114,3 +116,39 @@ def test_what_no_retry_helps_is_not_tried_again_and_a_stop_ends_the_wait(bench: 
     wait_until(lambda: attempts(bench) >= 4)
     assert thread.stop(timeout_seconds=30)
     assert len(bench.deaths) == 1
+
+
+def test_held_records_that_go_well_spend_nothing_of_the_budget(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk fails once, and no micro-batch comes between."""
+    append, places = Journal.append, set()
+
+    def losing(self: Journal, entry: Entry) -> Entry:
+        if entry.kind is Kind.DRAIN and entry.chunk is not None and entry.chunk.start not in places:
+            places.add(entry.chunk.start)
+            raise ConnectionResetError("the store is away")
+        return append(self, entry)
+
+    monkeypatch.setattr(Journal, "append", losing)
+    repaired = str(bench.folder / "repaired")
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        import os
+
+        if not os.path.exists(repaired):
+            raise ValueError("bad")
+        return row
+
+    bench.add(("a", 0, "x"), ("a", 1, "x"), ("a", 2, "x"))
+    thread = bench.start(
+        bench.checking(check),
+        held_chunk_records=1,
+        errors_retries_limit=1,
+        errors_retries_delay_max_ms=1,
+    )
+    bench.wait_for_input()
+    Path(repaired).touch()
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: bench.positions("a") == [0, 1, 2] or bool(bench.deaths))
+    assert (bench.deaths, len(places)) == ([], 3)

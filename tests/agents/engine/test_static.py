@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -144,6 +145,21 @@ def test_an_agent_waits_for_the_pass_and_not_for_people(
         assert agent.await_termination(60) is Ending.FINISHED
         wait_until(lambda: not agent._runtime.running())
     assert bench.positions("a") == [0, 2]
+
+
+def test_a_wish_that_fails_ends_a_run_at_rest(bench: Bench) -> None:
+    bench.add(*ROWS)
+    thread = started(bench, checking(bench))
+    folder = Path(bench.checkpoint) / "arrester" / "held"
+    shutil.rmtree(folder)
+    folder.touch()
+
+    answer = thread.resume("a", how=ResumeHow.SKIP, reason="a bad row")
+    assert not answer.applied
+    assert answer.reason.startswith("lines ends: ")
+    wait_until(lambda: bool(bench.deaths))
+    assert not bench.deaths[0].finished
+    assert not thread.is_running
 
 
 def test_each_kind_of_source_has_its_own_start_and_checkpoint(bench: Bench) -> None:

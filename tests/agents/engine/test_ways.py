@@ -11,8 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from agents import ways
+from agents.builder import define
 from agents.handlers import LogAndContinue, LogAndFail, LogAndPause
+from agents.onepass import OnePass
 from agents.pipeline import Pipeline
+from agents.shipping import ship
 from controlplane.domain.events import (
     FailuresCounted,
     RecordFailed,
@@ -21,6 +24,7 @@ from controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
+from controlplane.domain.policy import Policy
 from controlplane.domain.states import TaskStatus
 from tests.agents.engine.bench import Bench, read_sink, server_state, sink_to, wait_until
 
@@ -279,3 +283,23 @@ def test_a_shared_position_is_a_failure_only_where_it_is_used(bench: Bench) -> N
     assert bench.written() == [("a", 0), ("a", 0), ("b", 2), ("b", 2)]
     failed = bench.outbox.of(RecordFailed)
     assert [each.failure.exception_class for each in failed] == ["PositionNotUnique"] * 2
+
+
+def test_one_pass_tells_columns_apart_as_the_session_does(spark: SparkSession) -> None:
+    def passed(column: str) -> list[dict[str, Any]]:
+        source = spark.sql("SELECT 0L AS position, 'old' AS Value")
+        builder = define("lines", source, position="position")
+        made: dict[str, Any] = {column: F.lit("new")}
+        pipeline = builder.columns("more", **made).write_files("nowhere")
+        one_pass = OnePass.of(pipeline, Policy())
+        assert one_pass is not None
+        return [row.asDict() for row in one_pass.frame(source).collect()]
+
+    ship(spark.sparkContext)
+    assert passed("value") == [{"position": 0, "value": "new"}]
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert passed("value") == [{"position": 0, "Value": "old", "value": "new"}]
+        assert passed("Value") == [{"position": 0, "Value": "new"}]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")

@@ -6,9 +6,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import DataFrame
 
 from agents.builder import define
+from agents.engine import Engine
 from agents.handlers import LogAndFail, LogAndPause
+from agents.resume import Outcome, Wish
 from agents.thread import PipelineThread
 from controlplane.domain import drift
 from controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
@@ -126,3 +129,40 @@ def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
     refused = thread.resume("b", how=None)
     assert refused.reason == "only a RUNNING task can be paused; lines_b is DEAD"
     assert [task.status for task in thread.tasks()] == [TaskStatus.DEAD]
+
+
+def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay writes under its number again; only what comes after it is held."""
+    write, calls = sink_to(bench.folder / "out"), []
+
+    def sink(df: DataFrame, number: int) -> None:
+        write(df, number)
+        calls.append(number)
+        if len(calls) == 1:
+            raise SystemExit("after the write, before Spark's commit")
+
+    process = Engine.process
+    wishes: list[Outcome] = []
+
+    def wishing(self: Engine, frame: DataFrame, batch: int) -> None:
+        if calls and not wishes:
+            wishes.append(self.resume(Wish(key="a", how=None)))
+        process(self, frame, batch)
+
+    monkeypatch.setattr(Engine, "process", wishing)
+    bench.add(("a", 0, "x"), ("b", 0, "x"))
+    pipeline = bench.define().process("check", failing_on("bad"), on_error=LogAndPause())
+    bench.start(pipeline.write(sink))
+    wait_until(lambda: bool(bench.deaths), what="a death")
+    bench.deaths.clear()
+    bench.add(("a", 1, "x"), ("b", 1, "x"))
+    thread = bench.start(pipeline.write(sink))
+    bench.wait_for_input()
+
+    assert [each.applied for each in wishes] == [True]
+    assert sorted(bench.written()) == [("a", 0), ("b", 0), ("b", 1)]
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.positions("a")) > 1)
+    assert bench.positions("a") == [0, 1]
