@@ -135,8 +135,11 @@ class LetterBox:
 
     def expect(self) -> None:
         """Take over what earlier runs have put and not delivered."""
+        there = self.kept.names()
         for letters in list(self.journal.ledger.letters.values()):
-            if self.kept.is_waiting(letters):
+            if letters.path is None and letters.name not in there:
+                del self.journal.ledger.letters[letters.name]
+            elif self.kept.is_waiting(letters):
                 self._waiting.append(_Waiting(letters))
             else:
                 self._forget(letters)
@@ -153,6 +156,7 @@ class LetterBox:
         for each in list(self._waiting):
             if each.not_before is not None and self.clock() < each.not_before:
                 continue
+            self.check()
             if not self._delivered(each):
                 return
 

@@ -27,6 +27,11 @@ class LetterFiles:
     #: The checkpoint's folder.
     files: Storage
 
+    def names(self) -> set[str]:
+        """Return the names of letters of which there is anything beside the checkpoint."""
+        found = self.files.names(FOLDER)
+        return {name.removesuffix(_LEFT).removesuffix(_DONE) for name in found}
+
     def is_waiting(self, letters: DeadLetters) -> bool:
         """Whether letters that an entry names are not yet known to be where they belong."""
         if letters.path is not None:

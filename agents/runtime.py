@@ -55,6 +55,8 @@ class Runtime:
         self.ending: Ending | None = None
         self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
         self.threads: tuple[Thread, ...] = ()
+        #: Those that are being started: an end does not wait for what holds them up.
+        self._launching: tuple[Thread, ...] = ()
         self._lines: tuple[Line[Any], ...] = ()
         self._versions = versions
         self._lock = threading.RLock()
@@ -135,12 +137,17 @@ class Runtime:
         thread = line.make(self._opened.spool, partial(self._uncaught.died, line))
         # Set first: it may die before `launch` returns.
         before, line.thread = line.thread, thread
+        with self._lock:
+            self._launching = (*self._launching, thread)
         try:
             line.launch(thread)
         except BaseException:
             line.thread = before
+            with self._lock:
+                self._launching = _without(self._launching, thread)
             raise
         with self._lock:
+            self._launching = _without(self._launching, thread)
             self.threads = (*(each for each in self.threads if each is not before), thread)
             too_late = self.ending
         if too_late is not None:
@@ -203,7 +210,9 @@ class Runtime:
             try:
                 self.instance.say(InstanceStopping(reason=reason, error=error), caused_by=caused_by)
                 seconds = self.config.shutdown_timeout_seconds
-                graceful = stop_all(self.running(), timeout_seconds=seconds)
+                with self._lock:
+                    stopping = [*self.running(), *self._launching]
+                graceful = stop_all(stopping, timeout_seconds=seconds)
                 stopped = InstanceStopped(reason=reason, failure=failure, error=error)
                 self._say_ended(stopped, caused_by, graceful=graceful)
                 self._commands.stop()
@@ -310,6 +319,10 @@ class Runtime:
                 for command in self._shutdowns
             ]
             self.instance.say(stopped, *answers, caused_by=caused_by)
+
+
+def _without(threads: tuple[Thread, ...], thread: Thread) -> tuple[Thread, ...]:
+    return tuple(each for each in threads if each is not thread)
 
 
 def _now() -> datetime:

@@ -14,7 +14,7 @@ from agents.config import AgentConfig
 from agents.death import ThreadDeath
 from agents.engine import Engine, now
 from agents.guard import require_classic
-from agents.halt import BatchEnded, Halt
+from agents.halt import BatchEnded, Halt, StopRequested
 from agents.journal import Superseded
 from agents.outbox import Outbox
 from agents.pipeline import Pipeline, Trigger
@@ -72,6 +72,8 @@ class PipelineThread(RunView):
         self._lock = threading.Lock()
         self._halt = Halt(pipeline.name)
         self._ended = threading.Event()
+        #: Whether `start` is over, however it went.
+        self._started = threading.Event()
         self._retries = SourceRetries(config.errors.policy(StageKind.SOURCE), pipeline.name)
         #: The pass over a static source is done; what is left waits for people.
         self._passed = False
@@ -124,11 +126,14 @@ class PipelineThread(RunView):
         self._state = ThreadStatus.RUNNING
         try:
             self._engine.prepare(check=self._halt.check, wait=self._halt.wait)
+            self._halt.check()
             self._start_query()
         except BaseException as exc:
-            self._write_end(exc)
+            self._write_end(None if isinstance(exc, StopRequested) else exc)
+            self._started.set()
             raise
         self._loop.start()
+        self._started.set()
 
     def _start_query(self) -> None:
         engine = self._engine
@@ -144,6 +149,11 @@ class PipelineThread(RunView):
         """
         deadline = time.monotonic() + timeout_seconds
         self._halt.ask()
+        # What an earlier run left behind may wait for a broker without bound.
+        while self.is_running and not self._started.wait(_STOP_TICK_SECONDS):
+            self._engine.give_up()
+            if time.monotonic() > deadline:
+                return False
         if not self._loop.is_alive():
             return True
         # Half the time for the sink, half for Spark.

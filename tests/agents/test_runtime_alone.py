@@ -185,3 +185,21 @@ def test_a_process_that_just_exits_still_ends_its_instance(tmp_path: Path) -> No
         timeout=60,
     )
     assert [event.type for event in told(tmp_path)][-2:] == ["ThreadDied", "InstanceStopped"]
+
+
+def test_an_end_does_not_wait_for_what_holds_a_start_up(runtime: Runtime) -> None:
+    stopped = threading.Event()
+
+    class Waiting(FakeThread):
+        def stop(self, *, timeout_seconds: float) -> bool:
+            stopped.set()
+            return True
+
+    def launch(thread: FakeThread) -> None:
+        runtime.end_soon(Ending.STOPPED, "stop")
+        assert stopped.wait(20)
+        raise InterruptedError("given up")
+
+    with pytest.raises(InterruptedError):
+        runtime.start(lambda outbox, died: Waiting(outbox=outbox, on_death=died), launch)
+    assert runtime.running() == []

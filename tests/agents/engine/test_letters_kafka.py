@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from agents.builder import define
+from agents.halt import StopRequested
 from agents.handlers import LogAndContinue
 from agents.kafka_source import KafkaSource, kafka_sources
 from agents.letter_files import FOLDER
@@ -21,10 +23,16 @@ from agents.letter_frames import Said, Writing
 from agents.letter_places import DeadLettersUnusable
 from agents.pipeline import Pipeline
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
-from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
+from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
-from tests.agents.kafka_cluster import TOO_LARGE, KafkaCluster, headers_of, kafka
+from tests.agents.kafka_cluster import (
+    NOT_ENOUGH_REPLICAS,
+    TOO_LARGE,
+    KafkaCluster,
+    headers_of,
+    kafka,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -164,6 +172,35 @@ def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_oth
     bench.stop()
     assert arrived() == [b"one", b"poison", b"three", b"two"]
     assert waiting() == []
+
+
+def test_a_stop_ends_a_start_that_waits_for_a_broker_without_bound(
+    bench: Bench, cluster: KafkaCluster
+) -> None:
+    add_records(bench, KafkaRecord(value=b"nope", partition=0, offset=1))
+    cluster.refuse(NOT_ENOUGH_REPLICAS)
+    once = keys(cluster, errors_dlq_producer_retries=0)
+    bench.start(parsing(bench), **once)
+    wait_until(lambda: bool(bench.deaths))
+
+    cluster.refuse(*[NOT_ENOUGH_REPLICAS] * 10_000)
+    thread = bench.thread(parsing(bench), **once, errors_retries_limit=-1)
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            thread.start(bench.checkpoint)
+        except BaseException as exc:
+            raised.append(exc)
+
+    starter = InheritableThread(target=start, daemon=True)
+    starter.start()
+    wait_until(lambda: thread.is_running)
+    assert thread.stop(timeout_seconds=60)
+    starter.join(60)
+    assert [type(each) for each in raised] == [StopRequested]
+    assert bench.outbox.of(ThreadDied)[-1].reason == "stopped"
+    assert len(list((Path(bench.checkpoint) / FOLDER).glob("*"))) == 1
 
 
 class Topics(DataSource):
