@@ -62,6 +62,7 @@ def with_cured(evaluated: Evaluated, cured: Sequence[Cured]) -> Evaluated:
         evaluated,
         frame=frame,
         failed=evaluated.failed - len(cured),
+        made=None,
         retries=evaluated.retries + sum(each.retries for each in cured),
         blocks=(*evaluated.blocks, *(one for each in cured for one in each.evaluated.blocks)),
     )

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.defined import (
     check_columns,
-    first_line,
     names_and_paths,
     parsed_schema,
     require_arrow,
     rowless,
 )
-from agents.guard import failfast, require_classic
+from agents.guard import require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
 from agents.sinks import Connect, Files, Producer, Send, Sink, SinkFunction
-from agents.steps import Columns, Deserialize, Process, Step, UserFunction
+from agents.steps import Columns, Deserialize, Process, Step, Transform, UserFunction
+from agents.tried import tried_column, tried_native, tried_transform
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.names import check_name
@@ -68,7 +66,7 @@ class PipelineBuilder:
         """
         self._check_step(name, on_error)
         answers = self._checked_native_on(name, on)
-        made = self._checked(f"deserialize {name!r}", {name: expr})
+        made = tried_native(self.shape, f"deserialize {name!r}", {name: expr})
         step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers)
         return replace(self, steps=(*self.steps, step), shape=made)
 
@@ -92,7 +90,7 @@ class PipelineBuilder:
         if not expressions:
             raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
         check_columns(f"columns {name!r}", list(expressions))
-        made = self._checked(f"columns {name!r}", expressions)
+        made = tried_native(self.shape, f"columns {name!r}", expressions)
         step = Columns(name=name, expressions=dict(expressions), on_error=on_error, on=answers)
         return replace(self, steps=(*self.steps, step), shape=made)
 
@@ -123,6 +121,47 @@ class PipelineBuilder:
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
         made = self.source.sparkSession.createDataFrame([], returned)
         return replace(self, steps=(*self.steps, step), shape=made)
+
+    def transform(
+        self,
+        name: str,
+        fn: Callable[[DataFrame], DataFrame],
+        *,
+        stateful: bool = False,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> PipelineBuilder:
+        """Add any function of a DataFrame that works row by row: native, UDFs, mapInPandas, ….
+
+        It is called once with an empty DataFrame now, and once for each micro-batch. When it fails
+        there, the records that make it fail alone are found and handled as failed records; where
+        none does, it failed as a whole and the run ends. A plan that is not row by row (aggregate,
+        window, sort, limit, …) is refused, unless it is `stateful`: then the pipeline has no task=,
+        the step is the last one, and when it fails the run ends, whatever the record. A function
+        whose plan hides which row became which, as mapInPandas does, is the last step too.
+        """
+        self._check_step(name, on_error)
+        answers = checked_on(f"step {name!r}: on", on)
+        if not callable(fn):
+            raise InvalidValue(f"transform {name!r}: fn", fn, "a function of a DataFrame")
+        if stateful and self.task is not None:
+            # Positions are a task's own: those of several tasks are not unique in the global one.
+            raise PipelineInvalid(
+                f"transform {name!r}: a stateful one needs a pipeline without task=, whose "
+                "positions are unique in all of its records"
+            )
+        made, carries = tried_transform(name, fn, self.shape, stateful=stateful)
+        step = Transform(
+            name=name,
+            function=fn,
+            schema=made.schema,
+            stateful=stateful,
+            carries=carries,
+            on_error=on_error,
+            on=answers,
+        )
+        shape = self.source.sparkSession.createDataFrame([], made.schema)
+        return replace(self, steps=(*self.steps, step), shape=shape)
 
     def write(
         self, fn: SinkFunction, *, atomic: bool = False, on_error: Handler | None = None
@@ -190,11 +229,19 @@ class PipelineBuilder:
 
         Delivery is at least once: a replay of a micro-batch sends it again, in order. `on_error`
         answers for a record that could not be sent, after the retries: CONTINUE, PAUSE or FAIL;
-        after the last two, nothing of its task behind it has been sent.
+        after the last two, nothing of its task behind it has been sent. A `transform` before it is
+        refused: what it makes of a record has no order to be sent in.
         """
         if (send is None) == (connect is None) or not callable(send or connect):
             allowed = "a function of a row, or connect=, a function that opens one"
             raise InvalidValue("produce: send", send, allowed)
+        transforms = [step.name for step in self.steps if isinstance(step, Transform)]
+        if transforms:
+            # What it makes of a record has no order of its own to be sent in.
+            raise PipelineInvalid(
+                f"produce: it cannot follow transform {transforms[0]!r}, whose rows have no order "
+                "within their record; use .columns and .process before it, or .write"
+            )
         _check_handler("produce", on_error)
         require_arrow("produce")
         return self._finished(Producer(send=send, connect=connect, on_error=on_error))
@@ -222,6 +269,13 @@ class PipelineBuilder:
             raise InvalidValue("step", name, f"a text that does not begin with {PREFIX}")
         if any(step.name == name for step in self.steps):
             raise PipelineInvalid(f"step {name!r} is there twice; names are unique in a pipeline")
+        last = self.steps[-1] if self.steps else None
+        if isinstance(last, Transform) and not last.carries:
+            why = "is stateful" if last.stateful else "hides which row became which"
+            raise PipelineInvalid(
+                f"step {name!r} cannot follow transform {last.name!r}, which {why}; "
+                "put it before that one, or into its function"
+            )
         if on_error is not None:
             check_handler(f"step {name!r}: on_error", on_error)
 
@@ -230,15 +284,6 @@ class PipelineBuilder:
         if Answer.RETRY in answers.values():
             raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
         return answers
-
-    def _checked(self, step: str, expressions: Mapping[str, Column]) -> DataFrame:
-        """Return the shape with the columns of a native step, which a guard can hold."""
-        try:
-            for name, expression in expressions.items():
-                failfast(self.shape, expression, named=f"{step}: {name}")
-            return self.shape.withColumns(dict(expressions))
-        except PySparkException as exc:
-            raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
 
 
 def _check_handler(end: str, on_error: Handler | None) -> None:
@@ -283,7 +328,7 @@ def define(
         check_handler("on_error", on_error)
     shape = rowless(source)
     columns = {"task": task, "position": position, "key": key, "value": value}
-    resolved = {kind: _column(shape, kind, given) for kind, given in columns.items()}
+    resolved = {kind: tried_column(shape, kind, given) for kind, given in columns.items()}
     kind = shape.select(_some(resolved["position"])).schema[0].dataType
     if not isinstance(kind, _POSITIONS):
         raise InvalidValue(
@@ -303,17 +348,6 @@ def define(
         redact=names_and_paths("redact", redact),
         show=None if show is None else names_and_paths("show", show),
     )
-
-
-def _column(source: DataFrame, kind: str, given: str | Column | None) -> Column | None:
-    if given is None:
-        return None
-    column = F.col(given) if isinstance(given, str) else given
-    try:
-        failfast(source, column)
-    except PySparkException as exc:
-        raise InvalidValue(kind, given, f"a column of the source ({first_line(exc)})") from exc
-    return column
 
 
 def _some(column: Column | None) -> Column:

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from agents.checkpoint import Storage
 from agents.config import AgentConfig
-from agents.diagnose import Problem
 from agents.entries import DeadLetters, Entry, Kind
 from agents.failed import FailedRecord, produce_number
 from agents.fates import Fates, SelfHealing
@@ -24,6 +23,7 @@ from agents.journal import Journal
 from agents.letter_files import LetterFiles
 from agents.letter_frames import KEPT, Said, Writing
 from agents.letter_places import Place, Refused, all_waiting
+from agents.problem import Problem
 from agents.raised import problem_of
 from agents.saying import say
 from agents.telling import Teller, failure

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from agents.bounds import HeldTooMuch
 from agents.deadletters import LettersFailed
-from agents.diagnose import Problem
 from agents.entries import Entry, Kind
 from agents.fatal import RecordFatal, SinkFailed
 from agents.journal import Superseded
 from agents.ledger import Ledger
+from agents.problem import Problem, StepFailed
 from agents.telling import Teller, failure, failure_of, first_line
 from controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
 
@@ -39,7 +39,7 @@ def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> Thre
         return superseded(pipeline, exc)
     if isinstance(exc, HeldTooMuch) and exc.stops:
         return ThreadDeath(pipeline=pipeline, reason=str(exc), finished=True)
-    raised = exc.raised if isinstance(exc, SinkFailed | LettersFailed) else exc
+    raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | LettersFailed) else exc
     blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
     return ThreadDeath(
         pipeline=pipeline, reason=first_line(str(exc)), exception=raised, failure=blamed
@@ -79,6 +79,8 @@ def ending_entry(
 
 def _failure(exc: BaseException) -> Failure:
     """Return why a run ended where no record is to blame: its source, its sink, or ourselves."""
+    if isinstance(exc, StepFailed):
+        return failure(exc.stage, exc.problem)
     if isinstance(exc, LettersFailed):
         return failure("produce", exc.problem)
     stage = "produce" if isinstance(exc, SinkFailed) else "source"

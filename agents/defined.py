@@ -68,3 +68,14 @@ def require_arrow(name: str) -> None:
 
 def first_line(exc: BaseException) -> str:
     return str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+
+
+def differs(wanted: T.StructType, found: T.StructType) -> str | None:
+    """Return how the columns `found` differ from those `wanted`, None when they do not."""
+    if wanted.names != found.names:
+        return f"{', '.join(wanted.names)} at first, now {', '.join(found.names)}"
+    for one, other in zip(wanted.fields, found.fields, strict=True):
+        kinds = [each.dataType.simpleString() for each in (one, other)]
+        if kinds[0] != kinds[1]:
+            return f"{one.name} was {kinds[0]} and is {kinds[1]}"
+    return None

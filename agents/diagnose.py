@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors.exceptions.captured import CapturedException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 
 from agents.guard import as_column, failfast
 from agents.inputs import Inputs, collected, inputs_of
 from agents.pipeline import Pipeline
+from agents.problem import Problem, problem_of_jvm
 from agents.steps import Columns, Deserialize, Step
 from agents.worker.columns import ROW, SOURCE
-from controlplane.domain.causes import Cause
-from controlplane.domain.classify import unwrapped
 
-_MESSAGE_CHARACTERS = 4_000
-_STACK_CHARACTERS = 16_000
-_CAUSES = 10
 _PLACE = "__arrester_place"
-
-
-#: Of what no table knows.
-UNKNOWN = Cause(names=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What an operation raised, as text."""
-
-    exception_class: str
-    message: str
-    condition: str | None = None
-    stack: str | None = None
-    frame: str | None = None
-    #: What the tables know it by.
-    cause: Cause = UNKNOWN
-    attempts: int = 1
-
 
 NOT_REPEATED = Problem(
     exception_class="NotRepeated",
@@ -125,42 +101,3 @@ class _Evaluator:
         except CapturedException as exc:
             return problem_of_jvm(self._spark, exc._origin)
         return None
-
-
-def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
-    """Describe a JVM exception: its class, and its message with those of its causes."""
-    jvm: Any = spark._jvm
-    chain: list[Any] = []
-    while thrown is not None and len(chain) < _CAUSES:
-        chain.append(thrown)
-        thrown = thrown.getCause()
-    names = [each.getClass().getName() for each in chain]
-    messages = [str(each.getMessage() or "").strip() for each in chain]
-    causes = [f"caused by {name}: {text}" for name, text in zip(names, messages, strict=True)]
-    stack = str(jvm.org.apache.spark.util.Utils.exceptionString(chain[0]))
-    return Problem(
-        exception_class=names[0],
-        message="\n".join([messages[0], *causes[1:]])[:_MESSAGE_CHARACTERS],
-        condition=_condition(jvm, chain[0]),
-        stack=stack[:_STACK_CHARACTERS],
-        cause=unwrapped(
-            [Cause(names=_names(each), condition=_condition(jvm, each)) for each in chain]
-        ),
-    )
-
-
-def _names(thrown: Any) -> tuple[str, ...]:
-    """Return the names of an exception's class and of those that it extends."""
-    names, cls = [], thrown.getClass()
-    while cls is not None and cls.getName() != "java.lang.Throwable":
-        names.append(str(cls.getName()))
-        cls = cls.getSuperclass()
-    return tuple(names)
-
-
-def _condition(jvm: Any, thrown: Any) -> str | None:
-    throwable = jvm.java.lang.Class.forName("org.apache.spark.SparkThrowable")
-    if not throwable.isInstance(thrown):
-        return None
-    condition = thrown.getCondition()
-    return None if condition is None else str(condition)

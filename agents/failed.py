@@ -9,9 +9,10 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from agents.diagnose import Problem, explain, explain_places
+from agents.diagnose import explain, explain_places
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
+from agents.problem import Problem
 from agents.steps import Columns, Deserialize
 from agents.worker.columns import (
     ENTRY,

@@ -9,11 +9,11 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from agents.diagnose import Problem
 from agents.failed import FailedRecord
 from agents.handlers import ErrorContext, Record, RecordError, Stage, ask
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
+from agents.problem import Problem
 from agents.saying import say
 from agents.worker.columns import SOURCE
 from controlplane.domain.causes import Cause

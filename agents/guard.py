@@ -103,28 +103,30 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
     Raises InvalidValue for what a guard cannot hold: Python functions (Spark runs them before the
     try), aggregates, windows and generators (not row by row), and an explicit other parse mode.
     """
-    plan = _analysed(source.select(expression.alias(VALUE)))
+    plan = analysed(source.select(expression.alias(VALUE)))
     spark = source.sparkSession
     row_by_row = plan.getClass().getSimpleName() == "Project" and plan.child().fastEquals(
-        _analysed(source)
+        analysed(source)
     )
     if not row_by_row:
         raise InvalidValue(
             named, str(expression), "a row-by-row expression: no aggregate, window or explode"
         )
     made = plan.projectList().apply(0).child()
-    if _contains(spark, made, "PYTHON_UDF"):
+    if contains(spark, made, "PYTHON_UDF"):
         raise InvalidValue(
             named, str(expression), "no Python function inside; use .process(name, fn) for those"
         )
     return _rebuilt(spark, made, _forced)
 
 
-def _analysed(frame: DataFrame) -> Any:
+def analysed(frame: DataFrame) -> Any:
+    """Return the analysed logical plan of a frame."""
     return frame._jdf.queryExecution().analyzed()
 
 
-def _contains(spark: SparkSession, node: Any, pattern: str) -> bool:
+def contains(spark: SparkSession, node: Any, pattern: str) -> bool:
+    """Whether there is something of Spark's TreePattern `pattern` in a plan or an expression."""
     jvm: Any = spark._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     return bool(node.containsPattern(getattr(patterns, pattern)()))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.entries import Chunk, Cursor, Held
+from agents.held_schema import fitted
 from agents.journal import ASIDE_FOLDER
 from agents.ledger import Aside, Ledger
 from agents.prepared import MARK
@@ -40,6 +42,8 @@ class Shelf:
     root: str
     #: Of the source, as it is now.
     schema: T.StructType
+    #: Of the rows in each folder: an earlier run's source may have had other columns.
+    stored: dict[str, T.DataType] = field(default_factory=dict)
 
     def put(self, frame: DataFrame, cut: Column, *, order: int) -> tuple[str, list[Held]]:
         """Write what does not go to the sink; return the folder's name and the counts held.
@@ -67,6 +71,7 @@ class Shelf:
         # The name is nobody else's: a run that has lost its number may still be writing.
         name = f"{order:020d}-{uuid.uuid4().hex[:8]}"
         written.write.parquet(self._path(name))
+        self.stored[name] = self.schema
         return name
 
     def marks(self, asides: Sequence[Aside]) -> DataFrame | None:
@@ -166,13 +171,22 @@ class Shelf:
         return self._read(names).where(mine & _is_from(start))
 
     def _read(self, names: Sequence[str]) -> DataFrame:
-        # Our schema, not the files': a column that the source has gained is NULL in older rows.
+        """Return rows of some folders, with the columns that the source has now."""
+        known: dict[str, list[str]] = {}
+        for name in names:
+            if name not in self.stored:
+                self.stored[name] = self.spark.read.parquet(self._path(name)).schema[ROW].dataType
+            known.setdefault(self.stored[name].json(), []).append(name)
+        frames = [fitted(self._read_alike(some), self.schema) for some in known.values()]
+        return reduce(DataFrame.unionByName, frames)
+
+    def _read_alike(self, names: Sequence[str]) -> DataFrame:
         schema = T.StructType(
             [
                 T.StructField(TASK, T.StringType()),
                 T.StructField(POSITION, T.LongType()),
                 T.StructField(_HOLD, T.BooleanType()),
-                T.StructField(ROW, self.schema),
+                T.StructField(ROW, self.stored[names[0]]),
                 T.StructField(ENTRY, T.IntegerType()),
             ]
         )

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents.segments import after_steps
-from agents.steps import Process, Step
+from agents.steps import Process, Step, Transform
+from agents.stretches import Way, in_one_go, keep
 from agents.worker.columns import (
     ENTRY,
     ERROR,
@@ -41,11 +41,12 @@ class Inputs:
 def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs:
     """Return what the native step `number` was given for the records that failed there, in order.
 
-    `examples` is a small local checkpoint with the source row in its column ROW. Python steps
-    that come before it run again on these few records, once each; others do not.
+    `examples` is a small local checkpoint with the source row in its column ROW. Python steps and
+    transforms that come before it run again on these few records, once each; others do not.
     """
-    python = [at for at, step in enumerate(steps[:number], start=1) if isinstance(step, Process)]
-    done = max(python, default=0)
+    others = (Process, Transform)
+    before = [at for at, step in enumerate(steps[:number], start=1) if isinstance(step, others)]
+    done = max(before, default=0)
     fates = [row[FATE] for row in examples.select(FATE).collect()]
     if not done:
         rows = [[row] for row in collected(examples)]
@@ -57,7 +58,9 @@ def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs
     for row in collected(again):
         grouped.setdefault(row.getLong(place), []).extend([row] if row.isNullAt(fate) else [])
     frame = again.drop(*INTERNAL)
-    return Inputs(frame=frame, steps=steps[done:number], rows=list(grouped.values()))
+    return Inputs(
+        frame=frame, steps=steps[done:number], rows=[grouped[at] for at in sorted(grouped)]
+    )
 
 
 def _again(examples: DataFrame, steps: Sequence[Step]) -> DataFrame:
@@ -73,7 +76,7 @@ def _again(examples: DataFrame, steps: Sequence[Step]) -> DataFrame:
         F.lit(0).cast("long").alias(RETRIES),
         f"{ROW}.*",
     )
-    return after_steps(prepared, steps, policy=Policy()).localCheckpoint(eager=True)
+    return keep(in_one_go(prepared, steps, Way(policy=Policy()), kept=[]), [])
 
 
 def collected(frame: DataFrame) -> list[Any]:

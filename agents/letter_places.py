@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from agents.checkpoint import FileTaken, storage
-from agents.diagnose import Problem
 from agents.entries import DeadLetters
+from agents.problem import Problem
 from controlplane.domain.errors import ArresterError
 
 _PENDING = "_pending"

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from agents.config import AgentConfig, loaded
-from agents.diagnose import Problem
 from agents.entries import DeadLetters
 from agents.kafka_source import kafka_sources, servers_of
 from agents.letter_places import DeadLettersUnusable, FolderPlace, Place, Refused, SparkPlace
 from agents.pipeline import Pipeline
+from agents.problem import Problem
 from agents.saying import say
 from agents.shipping import shipped, shipped_rules
 from controlplane.domain.causes import Cause

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from agents.pipeline import Pipeline
 from agents.prepared import Plain, prepared, with_all
-from agents.segments import after_steps, quoted
+from agents.problem import StepFailed
+from agents.search import is_cancelled, release
+from agents.segments import quoted
+from agents.steps import Process, Step, Transform
+from agents.stretches import Way, after_tail, in_one_go, one_by_one
+from agents.transforms import transformed
 from agents.whole import made_whole, may_part
 from agents.worker.columns import ENTRY, FATE, FILTERED, HELD, ORDINAL, RETRIES, SOURCE
 from controlplane.domain.policy import Policy
@@ -33,6 +37,8 @@ class Evaluated:
     retries: int = 0
     #: Whether a record that became several rows may have failed in some of them only.
     parted: bool = False
+    #: What the pipeline's tail made of all that passed; None: there is none, or rows have changed.
+    made: DataFrame | None = None
 
     @property
     def clean(self) -> bool:
@@ -43,13 +49,15 @@ class Evaluated:
         """Return the rows for the sink: what passed all steps, without what is `held`."""
         rows = self.frame.where(F.col(FATE).isNull())
         rows = rows if held is None else rows.where(~held)
+        if pipeline.tail is not None:
+            if held is None and self.made is not None:
+                return self.made
+            return transformed(rows, pipeline.tail)
         return rows.select(*[quoted(name) for name in pipeline.columns])
 
     def release(self) -> None:
         """Give the blocks of the local checkpoints back."""
-        for block in self.blocks:
-            plan: Any = block._jdf.queryExecution().analyzed()
-            plan.rdd().unpersist(False)
+        release(self.blocks)
 
 
 def evaluate(
@@ -69,13 +77,50 @@ def evaluate(
     plain = Plain.of(source, pipeline)
     names = [name for name in source.columns if name != ENTRY]
     begun = prepared(source, pipeline, plain, blocked, marks)
-    done = after_steps(begun, pipeline.steps, policy=policy, source=names)
-    evaluated = _checkpointed(done, partial(with_all, names=names, plain=plain))
-    if not (evaluated.parted and may_part(pipeline.steps)):
+    shown = partial(with_all, names=names, plain=plain)
+    evaluated = _evaluated(begun, Way(source=names, shown=shown, policy=policy), pipeline.guarded)
+    if pipeline.tail is None:
         return evaluated
+    return _with_tail(evaluated, pipeline.tail, len(pipeline.steps), policy)
+
+
+def _evaluated(begun: DataFrame, way: Way, steps: Sequence[Step]) -> Evaluated:
+    kept: list[DataFrame] = []
+    try:
+        evaluated = _checkpointed(in_one_go(begun, steps, way, kept=kept), way.shown)
+    except Exception as exc:  # a step failed as a whole, or the source
+        release(kept)
+        if not _may_be_searched(exc, steps):
+            raise
+        kept = []
+        evaluated = _checkpointed(one_by_one(begun, steps, way, kept=kept), way.shown)
+    release(kept)
+    return _whole(evaluated) if evaluated.parted and may_part(steps) else evaluated
+
+
+def _may_be_searched(exc: Exception, steps: Sequence[Step]) -> bool:
+    """Whether records may be to blame: the author's code ran in the job, and nobody stops it."""
+    ran = any(isinstance(step, Process | Transform) for step in steps)
+    return ran and not is_cancelled(exc) and not isinstance(exc, StepFailed)
+
+
+def _whole(evaluated: Evaluated) -> Evaluated:
     whole = _checkpointed(made_whole(evaluated.frame), lambda frame: frame)
     evaluated.release()
     return whole
+
+
+def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Policy) -> Evaluated:
+    """Run the last step, a transform: its failures are marked, what it made is kept aside."""
+    kept: list[DataFrame] = []
+    made: DataFrame | None
+    frame, made = after_tail(evaluated.frame, step, number=number, policy=policy, kept=kept)
+    if frame is not evaluated.frame:
+        evaluated = _checkpointed(frame, lambda frame: frame)
+        if evaluated.parted:
+            evaluated = _whole(evaluated)
+            made = None
+    return replace(evaluated, made=made, blocks=(*evaluated.blocks, *kept))
 
 
 def _checkpointed(frame: DataFrame, shown: Callable[[DataFrame], DataFrame]) -> Evaluated:

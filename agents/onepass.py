@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import groupby
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
@@ -21,9 +20,10 @@ from agents.defined import rowless
 from agents.guard import VALUE, attempted, reusable
 from agents.pipeline import Pipeline
 from agents.prepared import Plain, task_key
-from agents.segments import python_schema, python_steps, quoted
+from agents.segments import python_schema, python_steps, quoted, segments
 from agents.shipping import shipped, shipped_rules
-from agents.steps import Native, Process, Step
+from agents.steps import Columns, Deserialize, Native, Process, Step, Transform
+from agents.worker.columns import SOURCE
 from controlplane.domain.policy import Policy
 
 _log = logging.getLogger("arrester.thread")
@@ -45,21 +45,24 @@ class OnePass:
 
     @classmethod
     def of(cls, pipeline: Pipeline, policy: Policy) -> OnePass | None:
-        """Return it; None for a sink that may leave half of what it was given."""
+        """Return it; None for a sink that may leave half of what it was given, and for transforms.
+
+        What a transform does not ask for, such as what is behind its limit, would not be evaluated
+        at all, so that records before it could fail unseen.
+        """
         if not pipeline.sink.is_atomic(pipeline.source.sparkSession):
+            return None
+        if any(isinstance(step, Transform) for step in pipeline.steps):
             return None
         making = _Making(rowless(pipeline.source), f"arrester-{uuid4().hex}")
         try:
             making.source(pipeline)
-            numbered = enumerate(pipeline.steps, start=1)
-            for is_python, some in groupby(numbered, lambda each: isinstance(each[1], Process)):
-                segment = list(some)
-                if is_python:
-                    making.python(segment, policy)
-                    continue
-                for _, step in segment:
-                    assert not isinstance(step, Process)
-                    making.native(step)
+            for number, segment in segments(pipeline.steps, first=SOURCE + 1):
+                if isinstance(segment[0], Process):
+                    making.python(list(enumerate(segment, start=number)), policy)
+                for step in segment:
+                    if isinstance(step, Deserialize | Columns):
+                        making.native(step)
             making.end(pipeline.columns)
         except PySparkException:
             # An expression that Spark analyses only once: every micro-batch is done with care.

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from agents.handlers import Handler
 from agents.sinks import Producer, Sink
-from agents.steps import Step
+from agents.steps import Step, Transform
 from controlplane.domain.errors import ArresterError
 
 #: Keyword arguments of Spark's `DataStreamWriter.trigger`.
@@ -59,6 +59,17 @@ class Pipeline:
     redact: Sequence[str] = ()
     #: Only these do, where they are given.
     show: Sequence[str] | None = None
+
+    @property
+    def tail(self) -> Transform | None:
+        """The transform that comes last, if one does: what it makes is for the sink alone."""
+        last = self.steps[-1] if self.steps else None
+        return last if isinstance(last, Transform) else None
+
+    @property
+    def guarded(self) -> tuple[Step, ...]:
+        """The steps before the tail; their rows know the record that they are of."""
+        return self.steps if self.tail is None else self.steps[:-1]
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> object:
         """Start the pipeline as a streaming query with its state at `checkpoint`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace as evolved
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from agents.failed import produce_number
 from agents.handlers import Handler, constant_answer
 from agents.payload import Redaction
 from agents.pipeline import Pipeline
-from agents.steps import Columns, Deserialize
+from agents.steps import Columns, Deserialize, Transform
 from agents.worker.columns import SOURCE
 from controlplane.domain.classify import Kind
 from controlplane.domain.errors import InvalidValue
@@ -29,6 +30,8 @@ class StagePolicy:
     handler: Handler | None
     #: The class of a failure is not known before the record is looked at on the driver.
     native: bool = False
+    #: The executors have not tried it again: the driver does, each failed record by itself.
+    tries: bool = False
 
     @property
     def answer(self) -> Answer | None:
@@ -38,6 +41,8 @@ class StagePolicy:
     @property
     def asks(self) -> bool:
         """Whether each failed record has to be looked at by itself."""
+        if self.tries:
+            return True
         by_class = set(self.policy.by_class.values())
         if self.native and by_class and by_class != {self.answer}:
             return True
@@ -65,6 +70,9 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
         stage = StageKind.DESERIALIZE if isinstance(step, Deserialize) else StageKind.PROCESS
         _check_budget(step.name, step.on, config)
         policies[number] = _stage_policy(stage, step.on_error, step.on, config, native=native)
+        if isinstance(step, Transform) and config.errors.retry.limit != 0:
+            policy = replace(policies[number].policy, retry=config.errors.retry)
+            policies[number] = evolved(policies[number], policy=policy, tries=True)
     produce = _stage_policy(StageKind.PRODUCE, pipeline.sink.on_error, {}, config)
     return policies | {produce_number(pipeline): produce}
 

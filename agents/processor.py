@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from agents.again import Again, with_cured
 from agents.bounds import HeldBounds
@@ -284,9 +283,9 @@ class Processor:
         return self._letters
 
 
-def _held(decision: Decision) -> Column:
+def _held(decision: Decision) -> Column | None:
     """Return whether a record that passed is held by the decision, behind a halt of its task."""
-    return must_hold(cut_of(decision.cuts)) if decision.cuts else F.lit(False)
+    return must_hold(cut_of(decision.cuts)) if decision.cuts else None
 
 
 def _blamed(task: TaskLedger) -> list[Coordinates]:

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from agents.again import Again
 from agents.decisions import Coordinates, Decision, Judge
-from agents.diagnose import Problem
 from agents.failed import produce_number
 from agents.fatal import RecordFatal, SinkFailed
 from agents.fates import Fates, SelfHealing
@@ -24,10 +23,12 @@ from agents.microbatch import Evaluated
 from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
+from agents.problem import Problem
 from agents.raised import problem_of
 from agents.saying import say
 from agents.sending import Sending
 from agents.sinks import Producer, Sink
+from agents.whole import made_whole, may_part
 from agents.worker.columns import DECIDED, ERROR, ERROR_TYPE, FATE, HELD, ORDINAL, RETRIES, SOURCE
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
@@ -92,19 +93,20 @@ class Production:
         return self.fates.stages[self.number]
 
     def write(
-        self, evaluated: Evaluated, held: Column, number: int, blamed: Sequence[Coordinates]
+        self, evaluated: Evaluated, held: Column | None, number: int, blamed: Sequence[Coordinates]
     ) -> Iterator[LeftOut]:
         """Write what passed and is not `held`; yield each decision about what was not taken.
 
-        The caller makes it durable before it asks for more. Raises SinkFailed, RecordFatal,
-        SelfHealing, or what `check` raises.
+        None: nothing is held. The caller makes a decision durable before it asks for more. Raises
+        SinkFailed, RecordFatal, SelfHealing, or what `check` raises.
         """
+        passed = evaluated.passed(self.pipeline, held)
+        held = F.lit(False) if held is None else held
         if isinstance(self.pipeline.sink, Producer):
             yield from Sending(production=self, producer=self.pipeline.sink).run(
                 evaluated, held, blamed
             )
             return
-        passed = evaluated.passed(self.pipeline, held)
         failed = self._written(self.pipeline.sink, passed, number)
         if failed is None:
             return
@@ -247,6 +249,9 @@ class Production:
                 RETRIES: F.lit(0).cast("long"),
             }
         )
+        if may_part(self.pipeline.steps):
+            # The rows that went to the sink may be others than the one that stands for the record.
+            frame = made_whole(frame)
         return evaluated_again(frame, self.number)
 
 

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j 
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from agents.diagnose import Problem, problem_of_jvm
+from agents.problem import Problem, problem_of_jvm
 from agents.worker.describing import class_name, described
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import describe

@@ -6,7 +6,7 @@ it; what a step makes of one record fails or passes as a whole (`agents.whole`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from pyspark.sql import Column, DataFrame
@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from agents.guard import guarded_together
 from agents.shipping import shipped, shipped_rules
-from agents.steps import Native, Process, Step
+from agents.steps import Columns, Deserialize, Native, Process, Step, Transform
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, ORDINAL, PREFIX, RETRIES, SOURCE
 from controlplane.domain.policy import Policy
 
@@ -29,6 +29,19 @@ _TOLD = {
 }
 
 
+def segments(steps: Sequence[Step], *, first: int) -> Iterator[tuple[int, Sequence[Step]]]:
+    """Yield runs of steps of one kind, each with the number of its first step; transforms alone."""
+    number = first
+    for _, run in groupby(enumerate(steps), key=lambda each: _kind(*each)):
+        segment = [step for _, step in run]
+        yield number, segment
+        number += len(segment)
+
+
+def _kind(index: int, step: Step) -> object:
+    return (type(step), index) if isinstance(step, Transform) else isinstance(step, Process)
+
+
 def after_steps(
     frame: DataFrame,
     steps: Sequence[Step],
@@ -37,19 +50,19 @@ def after_steps(
     first: int = SOURCE + 1,
     source: Sequence[str] = (),
 ) -> DataFrame:
-    """Return `frame` after `steps`, the first of which has the number `first`.
+    """Return `frame` after native and Python `steps`, the first of which has the number `first`.
 
     Rows that have a fate pass untouched. Python steps in a row run in one pass over Arrow batches.
     Columns of ours go on with their record. So do the columns `source`, which a step may replace:
     they are `kept_name` then.
     """
-    numbered = enumerate(steps, start=first)
-    for is_python, segment in groupby(numbered, key=lambda each: isinstance(each[1], Process)):
-        if is_python:
-            frame = _after_python(frame, list(segment), policy, source)
+    for start, segment in segments(steps, first=first):
+        numbered = list(enumerate(segment, start=start))
+        if isinstance(segment[0], Process):
+            frame = _after_python(frame, numbered, policy, source)
             continue
-        for number, step in segment:
-            assert not isinstance(step, Process)
+        for number, step in numbered:
+            assert isinstance(step, Deserialize | Columns)
             frame = _after_native(_with_kept(frame, step, source), number, step)
     return frame
 

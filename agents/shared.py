@@ -47,7 +47,8 @@ def blaming_shared(evaluated: Evaluated) -> Evaluated:
         }
     ).select(*evaluated.frame.columns)
     failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE)).count()
-    return replace(evaluated, frame=frame, failed=failed, blocks=(*evaluated.blocks, block))
+    blocks = (*evaluated.blocks, block)
+    return replace(evaluated, frame=frame, failed=failed, blocks=blocks, made=None)
 
 
 def _shared(evaluated: Evaluated) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from agents.handlers import Handler
@@ -78,5 +78,27 @@ class Process:
         return tuple(name for name, answer in self.on.items() if answer is Answer.RETRY)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """Any function of a DataFrame that works row by row, or one that is declared not to."""
+
+    name: str
+    function: Callable[[DataFrame], DataFrame]
+    #: The columns that it returned when it was defined.
+    schema: T.StructType
+    #: Rows depend on each other: its failures blame no record.
+    stateful: bool
+    #: A further column would come through it, so rows know their record behind it.
+    carries: bool
+    on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        """The stage that failures of this step are told under."""
+        return f"process:{self.name}"
+
+
 Native = Deserialize | Columns
-Step = Native | Process
+Step = Native | Process | Transform

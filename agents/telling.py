@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from pyspark.sql import Row
 
 from agents.decisions import Decision, Rest
-from agents.diagnose import Problem
 from agents.failed import FailedRecord, is_native, stage_of
 from agents.ledger import Blame
 from agents.outage import Outage
 from agents.payload import Redaction
 from agents.pipeline import Pipeline
+from agents.problem import Problem
 from agents.saying import say
 from agents.stages import stages_of
 from controlplane.domain.events import (

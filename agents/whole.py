@@ -8,7 +8,7 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.steps import Process, Step
+from agents.steps import Process, Step, Transform
 from agents.worker.columns import ENTRY, ERROR, FATE, FILTERED, ORDINAL, POSITION, SOURCE, TASK
 
 #: Up to so many records are sent to every executor, whatever Spark estimates.
@@ -22,7 +22,7 @@ def may_part(steps: Sequence[Step]) -> bool:
     Python steps in a row judge the record themselves.
     """
     return any(
-        isinstance(one, Process) and not isinstance(other, Process)
+        isinstance(one, Transform) or (isinstance(one, Process) and not isinstance(other, Process))
         for one, other in pairwise(steps)
     )
 

@@ -10,7 +10,16 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from benchmarks.pipelines import CASTS, PARSE, PYTHON, Flights, Stage, World
+from benchmarks.pipelines import (
+    CASTS,
+    NATIVE_TRANSFORM,
+    PARSE,
+    PYTHON,
+    PYTHON_TRANSFORM,
+    Flights,
+    Stage,
+    World,
+)
 
 #: Seconds of the pipeline written plainly, and of the guarded one.
 Pair = tuple[float, float]
@@ -102,6 +111,16 @@ ROWS = (
         name="one record of a micro-batch fails: parse, atomic sink",
         goal="≤ 2.0",
         measure=one_fails(PARSE, atomic=True),
+    ),
+    Cost(
+        name="one record of a micro-batch fails: native transform, atomic sink",
+        goal="≤ 2.5",
+        measure=one_fails(NATIVE_TRANSFORM, atomic=True),
+    ),
+    Cost(
+        name="one record of a micro-batch fails: Python transform, atomic sink",
+        goal="≤ 4",
+        measure=one_fails(PYTHON_TRANSFORM, atomic=True),
     ),
     Cost(
         name="1% of each micro-batch fails, CONTINUE: parse, atomic sink",

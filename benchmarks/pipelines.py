@@ -217,6 +217,16 @@ def _each_row(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, schema=batch.schema)
 
 
+def _lateness(df: DataFrame) -> DataFrame:
+    return df.mapInArrow(_late, f"{INPUT}, late INT")
+
+
+def _late(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        late = [int(value.split(",")[DELAY]) for value in batch["value"].to_pylist()]
+        yield batch.append_column("late", pa.array(late, pa.int32()))
+
+
 def _parsing(begun: PipelineBuilder) -> PipelineBuilder:
     expression = F.from_csv("value", SCHEMA)
     return begun.deserialize("departure", expression, on_error=LogAndContinue())
@@ -233,4 +243,12 @@ CASTS = Stage(plain=_cast, guarded=_casting)
 PYTHON = Stage(
     plain=_checked,
     guarded=lambda begun: _parsing(begun).process("plausible", plausible),
+)
+NATIVE_TRANSFORM = Stage(
+    plain=_cast,
+    guarded=lambda begun: begun.transform("numbers", _cast, on_error=LogAndContinue()),
+)
+PYTHON_TRANSFORM = Stage(
+    plain=_lateness,
+    guarded=lambda begun: begun.transform("late", _lateness, on_error=LogAndContinue()),
 )

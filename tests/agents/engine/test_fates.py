@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import Row
 
 from agents.deadletters import row_of
-from agents.diagnose import Problem
 from agents.failed import FailedRecord
 from agents.fates import Fates, SelfHealing
 from agents.handlers import ErrorContext, Record, RecordError
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
+from agents.problem import Problem
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import DEFAULT_TABLE, Kind
 from controlplane.domain.policy import Answer, Policy, StageKind

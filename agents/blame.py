@@ -1,0 +1,153 @@
+"""A step over Python code or a transform fails as a job: its guilty records are found and marked.
+
+Only after a failure: a healthy micro-batch has been through its steps in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from agents.problem import WORKER_CRASHED, Problem, StepFailed, problem_of_job
+from agents.search import ID, Failed, NotAlone, Operation, Search, numbered
+from agents.worker.columns import ERROR, ERROR_TYPE, FATE
+from controlplane.domain.causes import known_as
+from controlplane.domain.classify import Kind
+from controlplane.domain.policy import Policy
+
+_FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
+_FOUND = "__arrester_found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """Some steps that are run as one; which one a record failed in, only running it alone tells."""
+
+    stage: str
+    #: Python steps catch what they raise: when they fail as a job, their worker has crashed, or it
+    #: is nobody's doing.
+    crashes_only: bool
+    #: Rows depend on each other: a record that fails alone need not be the one that fails here.
+    stateful: bool = False
+    #: By the number of its last step: what runs the steps up to that one.
+    prefixes: Sequence[tuple[int, Operation]]
+
+    @property
+    def whole(self) -> Operation:
+        """What runs all of them."""
+        return self.prefixes[-1][1]
+
+
+class Blame:
+    """Blames records for what a step fails of, one after the other, over one micro-batch."""
+
+    def __init__(self, base: DataFrame, suspect: Suspect, policy: Policy) -> None:
+        self._base = base
+        self._suspect = suspect
+        self._policy = policy
+        self._search = Search(suspect.whole)
+        self._fates: list[Fate] = []
+
+    def blame(self, failed: Failed) -> None:
+        """Find a record that is to blame; raises StepFailed where none is."""
+        spark, raised = self._base.sparkSession, failed.raised
+        problem = problem_of_job(spark, raised)
+        kind = self._policy.table.classify(problem.cause).kind
+        if kind is Kind.SELF_HEALING:
+            raise raised
+        if kind is Kind.FATAL:
+            raise self._failed(problem, raised, "a class that hits every record")
+        if self._suspect.crashes_only and problem.exception_class != WORKER_CRASHED:
+            raise raised
+        if self._suspect.stateful:
+            raise self._failed(problem, raised, "it is stateful: no record is to blame")
+        known = [fate.id for fate in self._fates]
+        rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
+        # Rows that are put beside others have partitions behind theirs.
+        partition = None if failed.partition is None else failed.partition % _partitions(rows)
+        try:
+            guilty = self._search.one(rows, replace(failed, partition=partition))
+        except NotAlone as exc:
+            raise self._failed(
+                problem_of_job(spark, exc.raised), exc.raised, str(exc)
+            ) from exc.raised
+        number, why = _explained(rows.where(F.col(ID) == guilty.id), self._suspect, guilty.raised)
+        self._fates.append(Fate(id=guilty.id, number=number, problem=why))
+
+    def marked(self) -> DataFrame:
+        """Return the rows with the fates of those that were blamed."""
+        if not self._fates:
+            return self._base
+        fate = T.StructType().add("fate", T.IntegerType()).add("error", ERROR_TYPE)
+        schema = T.StructType().add(ID, T.LongType()).add(_FOUND, fate)
+        rows = [
+            (each.id, {"fate": each.number, "error": _error_row(each.problem, self._policy)})
+            for each in self._fates
+        ]
+        found, known = self._base.sparkSession.createDataFrame(rows, schema), F.col(_FOUND)
+        fates = {
+            FATE: F.coalesce(known["fate"], F.col(FATE)),
+            ERROR: F.coalesce(known["error"], F.col(ERROR)),
+        }
+        joined = numbered(self._base).join(F.broadcast(found), ID, "left")
+        return joined.withColumns(fates).select(*self._base.columns)
+
+    def _failed(self, problem: Problem, raised: Exception, why: str) -> StepFailed:
+        return StepFailed(self._suspect.stage, problem, raised, why=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What is known of a record that was blamed."""
+
+    id: int
+    number: int
+    problem: Problem
+
+
+def _partitions(frame: DataFrame) -> int:
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+
+
+def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[int, Problem]:
+    """Return the step that a record fails in, and why, with a trace where a worker crashed."""
+    spark = alone.sparkSession
+    problem = problem_of_job(spark, raised)
+    crashed = problem.exception_class == WORKER_CRASHED
+    if not crashed and len(suspect.prefixes) == 1:
+        return suspect.prefixes[0][0], problem
+    alone = alone.localCheckpoint(eager=True)
+    before = spark.conf.get(_FAULT_HANDLER, None)
+    spark.conf.set(_FAULT_HANDLER, "true")
+    try:
+        for number, operation in suspect.prefixes:
+            try:
+                operation(alone).write.format("noop").mode("overwrite").save()
+            except Exception as exc:  # what it is searched for
+                return number, problem_of_job(spark, exc)
+    finally:
+        if before is None:
+            spark.conf.unset(_FAULT_HANDLER)
+        else:
+            spark.conf.set(_FAULT_HANDLER, before)
+    return suspect.prefixes[-1][0], problem
+
+
+def _error_row(problem: Problem, policy: Policy) -> dict[str, Any]:
+    rulings = policy.table.rulings
+    name = known_as(problem.cause, rulings)
+    return {
+        "exception_class": problem.exception_class,
+        "message": problem.message,
+        "stack": problem.stack,
+        "frame": problem.frame,
+        "names": list(problem.cause.names),
+        "condition": problem.condition,
+        "kind": None if name is None else rulings[name].kind.value,
+        "attempts": problem.attempts,
+    }

@@ -1,0 +1,177 @@
+"""What an operation raised, as text: a JVM exception, or one that Spark tells of."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+import sysconfig
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+
+from agents.worker.describing import described
+from controlplane.domain.causes import Cause
+from controlplane.domain.classify import describe, unwrapped
+from controlplane.domain.errors import ArresterError
+
+_MESSAGE_CHARACTERS = 4_000
+_STACK_CHARACTERS = 16_000
+_CAUSES = 10
+
+
+#: Of what no table knows.
+UNKNOWN = Cause(names=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What an operation raised, as text."""
+
+    exception_class: str
+    message: str
+    condition: str | None = None
+    stack: str | None = None
+    frame: str | None = None
+    #: What the tables know it by.
+    cause: Cause = UNKNOWN
+    attempts: int = 1
+
+
+#: The class that is told where a Python worker ended without a word.
+WORKER_CRASHED = "WorkerCrashed"
+_CRASHED = "Python worker exited unexpectedly"
+_ABORTED = "Job aborted due to stage failure"
+_TRACE = "Traceback (most recent call last):"
+#: Spark puts it behind what Python said.
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
+
+
+class StepFailed(ArresterError):
+    """A step fails as a whole, and no record is to blame: the run ends."""
+
+    def __init__(self, stage: str, problem: Problem, raised: BaseException, *, why: str) -> None:
+        super().__init__(f"{stage}: {problem.exception_class}: {problem.message} ({why})")
+        self.stage = stage
+        self.problem = problem
+        self.raised = raised
+
+
+def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
+    """Describe what a job, or code of the author's on the driver, raised."""
+    if isinstance(exc, Py4JJavaError):
+        thrown = exc.java_exception
+    elif isinstance(exc, CapturedException) and exc._origin is not None:
+        thrown = exc._origin
+    else:
+        said = described(exc)
+        names = ("exception_class", "message", "stack", "frame")
+        return Problem(**{name: said[name] for name in names}, cause=describe(exc))
+    chain = _chain(thrown)
+    for each in chain:
+        message = str(each.getMessage() or "")
+        if _CRASHED in message and _ABORTED not in message:
+            return _crash(message)
+        if _TRACE in message and _ABORTED not in message:
+            return _python(message)
+    inner = [each for each in chain if _ABORTED not in str(each.getMessage())]
+    return problem_of_jvm(spark, inner[0] if inner else thrown)
+
+
+def _crash(message: str) -> Problem:
+    """Describe a crash; with Python's fault handler its message has a trace."""
+    said = message.partition("): ")[2].strip()
+    first = said.splitlines()[0] if said else "it was killed, or ended by itself"
+    return Problem(
+        exception_class=WORKER_CRASHED,
+        message=f"the Python worker crashed: {first}",
+        stack=said[:_STACK_CHARACTERS] or None,
+        frame=_user_frame(_FRAME.findall(said)),
+        cause=Cause(names=(WORKER_CRASHED,)),
+    )
+
+
+def _python(message: str) -> Problem:
+    """Describe a Python exception by its trace: the exception itself stayed on the executor."""
+    trace = _SQLSTATE.sub("", message[message.index(_TRACE) :])
+    lines = trace[trace.rindex(_TRACE) :].splitlines()[1:]
+    said = next((n for n, line in enumerate(lines) if not line.startswith(" ")), len(lines) - 1)
+    name, _, first = lines[said].partition(": ")
+    return Problem(
+        exception_class=name,
+        message="\n".join([first, *lines[said + 1 :]]).strip()[:_MESSAGE_CHARACTERS],
+        stack=trace[-_STACK_CHARACTERS:],
+        frame=_user_frame(_FRAME.findall(trace)[::-1]),
+        cause=Cause(names=_names_of(name)),
+    )
+
+
+def _names_of(name: str) -> tuple[str, ...]:
+    """Return the name of a class and of its bases, where the driver knows it."""
+    module, _, short = name.rpartition(".")
+    found = getattr(sys.modules.get(module, builtins) if module else builtins, short, None)
+    if not isinstance(found, type):
+        return (name,)
+    bases = found.__mro__[:-1]
+    return tuple(f"{base.__module__}.{base.__qualname__}" for base in bases)
+
+
+def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
+    """Return the first frame, the innermost one, that is outside of installed packages."""
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    outside = [
+        each
+        for each in frames
+        if not each[0].startswith((*libraries, "<frozen")) and "pyspark.zip/" not in each[0]
+    ]
+    for path, line, name in [*outside, *frames][:1]:
+        return f"{path.rpartition('/')[2]}:{line} in {name}"
+    return None
+
+
+def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
+    """Describe a JVM exception: its class, and its message with those of its causes."""
+    jvm: Any = spark._jvm
+    chain = _chain(thrown)
+    names = [each.getClass().getName() for each in chain]
+    messages = [str(each.getMessage() or "").strip() for each in chain]
+    causes = [f"caused by {name}: {text}" for name, text in zip(names, messages, strict=True)]
+    stack = str(jvm.org.apache.spark.util.Utils.exceptionString(chain[0]))
+    return Problem(
+        exception_class=names[0],
+        message="\n".join([messages[0], *causes[1:]])[:_MESSAGE_CHARACTERS],
+        condition=_condition(jvm, chain[0]),
+        stack=stack[:_STACK_CHARACTERS],
+        cause=unwrapped(
+            [Cause(names=_names(each), condition=_condition(jvm, each)) for each in chain]
+        ),
+    )
+
+
+def _chain(thrown: Any) -> list[Any]:
+    chain: list[Any] = []
+    while thrown is not None and len(chain) < _CAUSES:
+        chain.append(thrown)
+        thrown = thrown.getCause()
+    return chain
+
+
+def _names(thrown: Any) -> tuple[str, ...]:
+    """Return the names of an exception's class and of those that it extends."""
+    names, cls = [], thrown.getClass()
+    while cls is not None and cls.getName() != "java.lang.Throwable":
+        names.append(str(cls.getName()))
+        cls = cls.getSuperclass()
+    return tuple(names)
+
+
+def _condition(jvm: Any, thrown: Any) -> str | None:
+    throwable = jvm.java.lang.Class.forName("org.apache.spark.SparkThrowable")
+    if not throwable.isInstance(thrown):
+        return None
+    condition = thrown.getCondition()
+    return None if condition is None else str(condition)

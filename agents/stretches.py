@@ -1,0 +1,132 @@
+"""All guarded steps of a pipeline over a micro-batch: in one go, or one by one to find the guilty.
+
+A step that runs Python code, or a transform, may fail as a Spark job: by a crash of the worker, or
+by what a transform raised. Then each such step runs by itself over a local checkpoint of its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from agents.blame import Blame, Suspect
+from agents.search import AttemptFailed, Operation, attempted
+from agents.segments import after_steps, segments
+from agents.steps import Process, Step, Transform
+from agents.transforms import transformed, transformed_on
+from agents.worker.columns import FATE, SOURCE
+from controlplane.domain.policy import Policy
+
+#: Local checkpoints that were made on the way, to be given back.
+Kept = list[DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What steps are run with."""
+
+    policy: Policy
+    #: The columns of the source, which steps may replace.
+    source: Sequence[str] = ()
+    #: Puts all columns of ours beside the author's.
+    shown: Callable[[DataFrame], DataFrame] = lambda frame: frame
+
+
+def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
+    """Return `frame` after `steps`; what fails as a job, fails when it is evaluated."""
+    source = way.source
+    for number, segment in segments(steps, first=SOURCE + 1):
+        if isinstance(segment[0], Transform):
+            frame = transformed_on(keep(way.shown(frame), kept), segment[0])
+            source = ()
+        else:
+            frame = after_steps(frame, segment, policy=way.policy, first=number, source=source)
+    return frame
+
+
+def one_by_one(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
+    """Return `frame` after `steps`, where the records that a step fails for have failed there.
+
+    Raises StepFailed where a step fails and no record is to blame; what the source raises, raises.
+    """
+    policy = way.policy
+    frame = keep(way.shown(frame), kept)
+    for number, segment in segments(steps, first=SOURCE + 1):
+        if not isinstance(segment[0], Process | Transform):
+            frame = after_steps(frame, segment, policy=policy, first=number)
+            continue
+        suspect = _suspect(number, segment, policy)
+        run = suspect.whole
+        if isinstance(segment[0], Transform):
+            run = partial(transformed_on, step=segment[0])
+        _, frame = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept)
+    return frame
+
+
+def after_tail(
+    frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept
+) -> tuple[DataFrame, DataFrame]:
+    """Return `frame`, a local checkpoint, with failures of the last step, and what the step made.
+
+    What it made does not know its records.
+    """
+    return survived(
+        frame,
+        partial(after_transform, step=step),
+        _suspect(number, [step], policy),
+        policy=policy,
+        kept=kept,
+    )
+
+
+def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
+    """Return what a transform makes of the rows that have no fate."""
+    return transformed(frame.where(F.col(FATE).isNull()), step)
+
+
+def survived(
+    base: DataFrame, run: Operation, suspect: Suspect, *, policy: Policy, kept: Kept
+) -> tuple[DataFrame, DataFrame]:
+    """Return `base` with the fates of guilty records, and what `run` makes of it, evaluated."""
+    blame = Blame(base, suspect, policy)
+    while True:
+        marked = blame.marked()
+        made = partial(_evaluated, run, marked, kept)
+        try:
+            return marked, attempted(base.sparkSession, made)
+        except AttemptFailed as exc:
+            blame.blame(exc.failed)
+
+
+def _evaluated(run: Operation, frame: DataFrame, kept: Kept) -> DataFrame:
+    return keep(run(frame), kept)
+
+
+def keep(frame: DataFrame, kept: Kept) -> DataFrame:
+    """Return `frame` evaluated, in a local checkpoint."""
+    evaluated = frame.localCheckpoint(eager=True)
+    kept.append(evaluated)
+    return evaluated
+
+
+def _suspect(number: int, segment: Sequence[Step], policy: Policy) -> Suspect:
+    step = segment[0]
+    if isinstance(step, Transform):
+        return Suspect(
+            stage=step.stage,
+            crashes_only=False,
+            stateful=step.stateful,
+            prefixes=[(number, partial(transformed, step=step))],
+        )
+    prefixes = [
+        (
+            number + count - 1,
+            partial(after_steps, steps=segment[:count], policy=policy, first=number),
+        )
+        for count in range(1, len(segment) + 1)
+    ]
+    return Suspect(stage=step.stage, crashes_only=True, prefixes=prefixes)
