@@ -394,7 +394,7 @@ def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:
     with pytest.raises(InvalidValue, match="a function of a DataFrame and a number"):
         begun(source).write("parquet")  # type: ignore[arg-type]
     with pytest.raises(PipelineInvalid, match=r"not made by agent\.pipeline"):
-        begun(source).write(nothing).start("/nowhere")
+        begun(source).write(nothing).run("/nowhere")
 
 
 def test_kafka_sources_bring_task_and_position(spark: SparkSession) -> None:
