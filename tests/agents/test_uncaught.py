@@ -120,9 +120,8 @@ def test_a_thread_is_replaced_after_its_wait(tmp_path: Path, given: object) -> N
     instance.begin().die(broken())
     assert instance.runtime.await_ending(0.3) is None
     assert len(instance.made) == 2
-    wait_for(lambda: len(instance.made) == 3 and instance.made[2].alive)
-    assert other.alive
-    assert instance.runtime.threads == (other, instance.made[2])
+    wait_for(lambda: instance.runtime.threads == (other, *instance.made[2:3]))
+    assert (other.alive, instance.made[2].alive) == (True, True)
     events = instance.events()
     assert events.index("ThreadDied") < events.index("ThreadReplaced")
     assert events.count("ThreadStarted") == 3
