@@ -339,7 +339,7 @@ def test_rest_does_the_same_and_says_409_with_state_and_position(
     status, said = post(operator, acts, act="RESOLVE", reason="fixed")
     assert (status, said["status"], said["actor"]) == (200, "RESOLVED", "ana")
     status, said = post(operator, acts, act="RESOLVE")
-    assert (status, said["state"], said["position"]) == (409, "RESOLVED", 6)
+    assert (status, said["state"], said["position"]) == (409, "RESOLVED", 7)
     assert post(operator, acts, act="RESOLVE", failures=3)[0] == 400
     assert post(operator, acts, act="REOPEN")[0] == 200
     status, said = post(operator, acts, act="MUTE")
