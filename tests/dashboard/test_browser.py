@@ -24,7 +24,7 @@ def test_a_pause_appears_without_reload(page: Page, story: Story) -> None:
     story.pauses("JFK", held=5)
     expect(page.get_by_role("heading", name="1 thing needs attention")).to_be_visible()
     expect(page.locator(".needs .state")).to_have_text("PAUSED")
-    expect(page.locator("#position")).to_have_text("flights @ 5")
+    expect(page.locator("#position")).to_have_text("flights @ 6")
     expect_no_reload(page)
 
 
@@ -114,7 +114,7 @@ def test_what_was_opened_and_typed_survives_a_refresh(page: Page, story: Story) 
     open_live(page, "/errors")
     page.get_by_label("Class or message contains").fill("half a wo")
     story.skips("EWR", 1000)
-    expect(page.get_by_text("1,003")).to_be_visible()
+    expect(page.get_by_text("1,003", exact=True)).to_be_visible()
     expect(page.get_by_label("Class or message contains")).to_have_value("half a wo")
     open_live(page, reverse("error", args=["flights", NA.fingerprint]))
     page.get_by_text("As a table").click()
