@@ -99,7 +99,7 @@ def window(
         yield page
     finally:
         context.close()
-    assert said == []
+    assert said == [], said
 
 
 def log_in(page: Page, name: str) -> None:

@@ -172,7 +172,7 @@ def urls(task: str) -> list[str]:
         *(f"/applications/flights?tab={tab}" for tab in applications.TABS),
         "/tasks",
         reverse("task", args=[task]),
-        reverse("task", args=[task]) + "?as_of=@3",
+        reverse("task", args=[task]) + "?as_of=@4",
         *(reverse("task-history", args=[task]) + f"?view={view}" for view in tasks.VIEWS),
         "/errors",
         *(
