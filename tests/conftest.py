@@ -17,6 +17,8 @@ import redis as redis_client
 from django.conf import settings
 from django.db import connections
 from django.test import TransactionTestCase
+from hypothesis import HealthCheck
+from hypothesis import settings as properties
 from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane import embedded
@@ -26,6 +28,10 @@ from tests import services as running_services
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# No test fails because the machine is busy.
+properties.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+properties.load_profile("patient")
 
 # Spark takes whatever python3 is on the PATH for its workers, unless told otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
