@@ -22,7 +22,8 @@ from tests.agents.engine.bench import (
 )
 from tests.agents.engine.driver import read_outbox
 
-pytestmark = [pytest.mark.spark, pytest.mark.chaos]
+# One driver after the other: each takes its time to start where the machine is busy.
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[3]
 
