@@ -46,7 +46,7 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
 
     # A record fails, and its task turns PAUSED on the open page.
     page.goto(f"{stack.url}/applications/flights")
-    cell = page.get_by_role("link", name="JFK")
+    cell = page.locator("a.cell[title^='JFK ']")
     expect(cell).to_contain_text("PAUSED")
     cell.click()
     expect(page.get_by_text("left 1301 minutes late, more than 900").first).to_be_visible()
@@ -118,6 +118,7 @@ def shut_down(stack: Stack, page: Page) -> None:
     command = stack.answer(command["id"])
     assert command["status"] == "APPLIED"
     assert [part["status"] for part in command["deliveries"]] == ["APPLIED"]
+    page.goto(f"{stack.url}/applications/flights?tab=instances")
     expect(page.get_by_text("No instance runs")).to_be_visible()
     application = stack.get("/api/applications/flights")
     assert (application["status"], application["instances"]) == ("LATCHED", 0)
