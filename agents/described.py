@@ -13,7 +13,7 @@ from agents.handlers import Handler
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy, stage_policies
 from agents.secrets import without_secrets
-from agents.sinks import Files, Sink
+from agents.sinks import Files
 from agents.worker.columns import SOURCE
 from controlplane.domain.error_settings import DeadLetterSettings
 from controlplane.domain.events import PipelineDescribed, StageDescribed
@@ -23,6 +23,8 @@ from controlplane.domain.policy import Answer
 _CHARACTERS = 500
 #: What fits into an event; a setting may be any number.
 _MOST = 2**63 - 1
+#: Beside class names: whatever the table calls so.
+_RETRIABLE = "retriable failures"
 _NOTHING: Mapping[str, Answer] = MappingProxyType({})
 
 
@@ -70,12 +72,12 @@ def _stage(
 
 
 def _produce(pipeline: Pipeline, held: StagePolicy, config: AgentConfig) -> StageDescribed:
-    kind = type(pipeline.sink).__name__
-    if type(pipeline.sink) is Sink:
-        # A whole micro-batch has failed, and no record: the uncaught exception handler answers.
-        return StageDescribed(name="produce", kind=kind, answer="FAIL", origin="default")
-    said = _Said(pipeline.sink.on_error, held, config.errors.tolerance.configured)
-    return said.stage("produce", kind=kind)
+    # What cannot be repaired by trying again always fails here, unless a handler answers (KIP-210):
+    # a limit alone tolerates the rest.
+    limited = held.handler is None and config.errors.tolerance.configured
+    on = {_RETRIABLE: Answer.CONTINUE} if limited else _NOTHING
+    said = _Said(pipeline.sink.on_error, held, limited=False)
+    return said.stage("produce", kind=type(pipeline.sink).__name__, on=on)
 
 
 @dataclass(frozen=True, slots=True)

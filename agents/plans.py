@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from agents.guard import analysed, contains
+from agents.guard import analysed
 
 #: Each row's result depends on that row alone, and further columns of it pass.
 _CARRYING = frozenset(
@@ -40,13 +40,6 @@ def carries(made: DataFrame, below: DataFrame, name: str) -> bool:
         return name in carrying(made, below, name).columns
     except PySparkException:  # a plan that Spark does not take with one more column
         return False
-
-
-def runs_python(made: DataFrame) -> bool:
-    """Whether Python code of the author runs in it, on the executors."""
-    plan = analysed(made)
-    opaque = any(_name(node) in _OPAQUE - {"Expand", "Union"} for node in _nodes(plan))
-    return opaque or contains(made.sparkSession, plan, "PYTHON_UDF")
 
 
 def carrying(made: DataFrame, below: DataFrame, name: str) -> DataFrame:

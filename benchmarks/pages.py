@@ -31,7 +31,7 @@ STANDS = 100
 _SIGHTINGS = ("redis", "wake", "worker")
 
 
-class Figure(NamedTuple):
+class PageCost(NamedTuple):
     """What was measured of one page."""
 
     name: str
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
 
 def figures(
     urls: embedded.Urls, *, events: int, applications: int, tasks: int, requests: int
-) -> list[Figure]:
+) -> list[PageCost]:
     """Return the figures of each page."""
     names = seed.seed(urls, events=events, applications=applications)
     with psycopg.connect(urls.migrate_database) as database:
@@ -123,7 +123,7 @@ def pages(wide: str, other: str) -> dict[str, str]:
     }
 
 
-def _measured(client: Client, name: str, url: str, requests: int) -> Figure:
+def _measured(client: Client, name: str, url: str, requests: int) -> PageCost:
     statements: list[str] = []
 
     def count(execute: Execute, sql: str, parameters: Any, many: bool, context: Any) -> Any:
@@ -135,7 +135,7 @@ def _measured(client: Client, name: str, url: str, requests: int) -> Figure:
     assert first.status_code == 200, (name, first.status_code)
     took = sorted(_timed(client, url) for _ in range(requests))
     own = sorted(cpu for _, cpu in took)
-    return Figure(
+    return PageCost(
         name=name,
         p95_ms=quantiles([each for each, _ in took], n=20)[-1],
         median_ms=took[len(took) // 2][0],
@@ -151,7 +151,7 @@ def _timed(client: Client, url: str) -> tuple[float, float]:
     return (time.perf_counter() - begin) * 1000, (time.thread_time() - own) * 1000
 
 
-def table(found: Sequence[Figure]) -> str:
+def table(found: Sequence[PageCost]) -> str:
     """Return the figures as a table in Markdown."""
     lines = [
         f"| {each.name} | {each.p95_ms:.0f} | {each.median_ms:.0f} | {each.own_ms:.0f} |"

@@ -10,8 +10,6 @@ from uuid import UUID
 from agents.spool import Spool
 from benchmarks.events import batches
 
-ENCODE_AND_SPOOL = "encode and spool"
-
 
 def microseconds_per_event(*, events: int) -> float:
     """Return the time that `put` takes for each event, in batches of 100."""

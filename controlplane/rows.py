@@ -14,6 +14,7 @@ from django.db import models as fields
 
 from controlplane import models
 from controlplane.columns import fit, fit_or_none, saturated
+from controlplane.domain.errors import NotFound
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
@@ -248,3 +249,14 @@ GROUPS = View(
 )
 #: Every view that holds states.
 STATES: tuple[View[Any], ...] = (APPLICATIONS, INSTANCES, THREADS, TASKS, COMMANDS, GROUPS)
+
+
+def task_state(digest: str) -> TaskState:
+    """Return the state of a task by its digest; raise NotFound."""
+    try:
+        found = TASKS.load("digest = %s", [UUID(hex=digest)])
+    except ValueError:
+        found = []
+    if not found:
+        raise NotFound(f"there is no task {digest!r}")
+    return found[0]

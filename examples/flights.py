@@ -77,9 +77,7 @@ def main() -> int:
         .write(lambda df, number: _write(df, folder / "departures" / f"batch={number:09d}"))
     )
     with agent:
-        departures.start(
-            checkpoint=str(folder / "checkpoint"), trigger={"processingTime": "1 second"}
-        )
+        departures.start(checkpoint=str(folder / "checkpoint"), trigger=EVERY_SECOND)
         agent.await_termination()
     if agent.exception is not None:
         raise agent.exception

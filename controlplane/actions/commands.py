@@ -19,7 +19,7 @@ from controlplane.domain.events import (
     CommandKind,
     Event,
 )
-from controlplane.domain.names import TaskId, check_name
+from controlplane.domain.names import check_name
 from controlplane.domain.states import (
     ApplicationState,
     ApplicationStatus,
@@ -179,7 +179,7 @@ def _task_command(
     *,
     target: int | None = None,
 ) -> CommandState:
-    task = _task_id(digest)
+    task = rows.task_state(digest).id
     wish = Wish(
         command=command or new_id(),
         kind=kind,
@@ -189,16 +189,6 @@ def _task_command(
         target=target,
     )
     return issue_command(task.application, wish)
-
-
-def _task_id(digest: str) -> TaskId:
-    try:
-        found = rows.TASKS.load("digest = %s", [UUID(hex=digest)])
-    except ValueError:
-        found = []
-    if not found:
-        raise NotFound(f"there is no task {digest!r}")
-    return found[0].id
 
 
 def _status(wish: Wish, state: StreamState) -> str:

@@ -6,8 +6,6 @@ from enum import StrEnum
 
 import msgspec
 
-INFINITE = -1
-
 
 class Window(StrEnum):
     """errors.tolerance.rate.duration: tumbling windows, aligned to the epoch."""

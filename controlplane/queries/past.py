@@ -26,7 +26,7 @@ from controlplane.domain.states import (
     ThreadStatus,
 )
 from controlplane.domain.stream import StreamState
-from controlplane.queries import cursors, history, lines, standing
+from controlplane.queries import cursors, history, lines
 from controlplane.queries.answers import (
     GroupDetail,
     Lag,
@@ -62,7 +62,7 @@ def applications(when: AsOf) -> tuple[Summary, ...]:
 
 def task(digest: str, when: AsOf) -> TaskDetail:
     """Return a task as it was, with its run and its commands."""
-    id = standing.task_state(digest).id
+    id = rows.task_state(digest).id
     uuid = UUID(digest)
     commands = rows.COMMANDS.load(
         "application = %s AND task = %s ORDER BY issued_at DESC, id DESC LIMIT %s",
@@ -94,7 +94,7 @@ def task_history(
     digest: str, when: AsOf, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
     """Return what had happened to a task, newest first; see `history.task_history`."""
-    application = standing.task_state(digest).id.application
+    application = rows.task_state(digest).id.application
     until = position(application, when)
     return history.task_history(digest, cursor=cursor, limit=limit, until=until)
 

@@ -11,7 +11,6 @@ from controlplane.domain.states import (
     ENDED,
     CommandState,
     InstanceState,
-    TaskState,
     TaskStatus,
     ThreadState,
 )
@@ -53,7 +52,7 @@ def threads(application: str) -> tuple[ThreadState, ...]:
 
 def task(digest: str) -> TaskDetail:
     """Return a task by its digest; raise NotFound."""
-    state = task_state(digest)
+    state = rows.task_state(digest)
     id = state.id
     lines = "application = %s AND pipeline = %s AND checkpoint = %s"
     found = rows.THREADS.load(lines, [id.application, id.pipeline, id.checkpoint])
@@ -66,17 +65,6 @@ def task(digest: str) -> TaskDetail:
         open_command=waiting[0] if waiting else None,
         last_command=newest[0] if newest else None,
     )
-
-
-def task_state(digest: str) -> TaskState:
-    """Return the state of a task by its digest; raise NotFound."""
-    try:
-        found = rows.TASKS.load("digest = %s", [UUID(hex=digest)])
-    except ValueError:
-        found = []
-    if not found:
-        raise NotFound(f"there is no task {digest!r}")
-    return found[0]
 
 
 def group(application: str, fingerprint: str) -> GroupDetail:

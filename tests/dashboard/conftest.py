@@ -65,9 +65,9 @@ def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
 
 @pytest.fixture
 def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
-    """An airline whose pipeline runs, and two people who may log in."""
-    make_user("ana", "operator")
-    make_user("ben", "viewer")
+    """An airline whose pipeline runs, and three people who may log in."""
+    for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
+        make_user(name, role)
     story = Story()
     story.starts()
     return story

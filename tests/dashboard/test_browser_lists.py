@@ -8,41 +8,15 @@ from typing import Literal
 import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
-from redis import Redis
 
-from controlplane import actions, embedded, ingest, queries
+from controlplane import actions, ingest, queries
 from controlplane.domain.states import CommandStatus, GroupStatus
-from tests.dashboard.browser import chromium, expect_no_reload, open_live, web, window
-from tests.dashboard.conftest import make_user
+from tests.dashboard.browser import expect_no_reload, open_live, window
 from tests.dashboard.story import TYPO, Story
 
 pytestmark = pytest.mark.e2e
 ERROR = ["flights", TYPO.fingerprint]
 SIZES = {"wide": (1280, 800), "phone": (360, 740)}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Run Chromium for the module."""
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
-    """Run a web process against the test database."""
-    with web() as url:
-        yield url
-
-
-@pytest.fixture
-def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
-    """An airline whose pipeline runs, and three people who may log in."""
-    for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
-        make_user(name, role)
-    story = Story()
-    story.starts()
-    return story
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
 from agents import CONTINUE, Response
+from agents.config import AgentConfig
+from agents.described import described
 from agents.entries import Entry, Kind
 from agents.handlers import (
     ErrorContext,
@@ -18,6 +21,7 @@ from agents.handlers import (
     RecordError,
 )
 from agents.journal import Journal
+from agents.pipeline import Pipeline
 from controlplane.domain import wire
 from controlplane.domain.events import (
     PipelineDescribed,
@@ -184,6 +188,7 @@ def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
         ("process:length", "PAUSE", "on_error"),
         ("produce", "FAIL", "default"),
     ]
+    assert policy.stages[-1].on == {"retriable failures": "CONTINUE"}
     assert policy.stages[2].handler == f"{__name__}.Skipping"
     assert policy.stages[2].on == {"builtins.ValueError": "CONTINUE"}
     assert (policy.sink, policy.atomic) == ("json files", True)
@@ -195,6 +200,25 @@ def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
     [thread] = server_state(bench.outbox.events).threads.values()
     assert thread.policy == policy
     assert (thread.spent.total, thread.spent.in_window, thread.spent.task) == (3, 3, "a")
+
+
+def test_a_sink_is_described_with_who_answers_for_it(bench: Bench) -> None:
+    def told(end: Pipeline, **keys: object) -> tuple[str | None, str, Mapping[str, str]]:
+        config = AgentConfig.read("flights", keys, environment={})
+        stage = described(end, config, uncaught="SHUTDOWN_CLIENT").stages[-1]
+        return stage.answer, stage.origin, stage.on
+
+    handler = LogAndContinue()
+    ends = [bench.define().write(print), bench.define().produce(print)]
+    for end in ends:
+        assert told(end) == ("FAIL", "default", {})
+        assert told(end, **{"production.exception.handler": handler}) == (
+            "CONTINUE",
+            "configuration",
+            {},
+        )
+    assert told(bench.define().write(print, on_error=handler)) == ("CONTINUE", "on_error", {})
+    assert told(bench.define().produce(print, on_error=handler)) == ("CONTINUE", "on_error", {})
 
 
 @pytest.mark.parametrize("handler", [LogAndContinue(), Skipping()], ids=["declared", "asked"])
