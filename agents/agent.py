@@ -171,7 +171,8 @@ class Agent:
         What follows a failure, `on_uncaught` says. By default (SHUTDOWN_CLIENT) it has ended the
         instance and is not raised from here: the answer is FAILED, and `exception` is what was
         raised. A script that shall fail with it says `if agent.exception: raise agent.exception`,
-        or answers DEFAULT: then it is raised from here.
+        or answers DEFAULT: then it is raised from here, once for each thread that died of one, and
+        the other threads go on: whoever catches it may wait again.
         """
         return self._runtime.await_ending(timeout_seconds)
 

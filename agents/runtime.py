@@ -166,18 +166,21 @@ class Runtime:
         return [thread for thread in self.threads if thread.state is ThreadStatus.RUNNING]
 
     def await_ending(self, timeout_seconds: float | None) -> Ending | None:
-        """Return how it ended, None if it has not in time; raises what DEFAULT was answered to."""
+        """Return how it ended, None if it has not in time.
+
+        Raises what DEFAULT was answered to, each exception once.
+        """
         deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
         idle = False
         while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
-            if self._uncaught.raised is not None:
-                raise self._uncaught.raised
+            self._uncaught.raise_next()
             # Another may be taking a dead one's place at this moment: look twice.
             if idle and self._nothing_left():
                 return Ending.FINISHED
             idle = self._nothing_left()
             if time.monotonic() >= deadline:
                 return None
+        self._uncaught.raise_next()
         return self.ending
 
     def await_over(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -74,8 +75,8 @@ class Uncaught:
     ) -> None:
         #: What the first thread to fail died of.
         self.exception: BaseException | None = None
-        #: What is raised to who waits for the end: the answer was DEFAULT.
-        self.raised: BaseException | None = None
+        #: What DEFAULT was answered to, each for whoever waits for the end next.
+        self._to_raise: deque[BaseException] = deque()
         #: Threads that are about to take a dead one's place.
         self.replacing = 0
         self._ask = ask
@@ -90,6 +91,14 @@ class Uncaught:
     def stop(self) -> None:
         """Start no further thread: the instance ends."""
         self._stopping.set()
+
+    def raise_next(self) -> None:
+        """Raise what DEFAULT was answered to, each exception once and in the order of deaths."""
+        try:
+            exception = self._to_raise.popleft()
+        except IndexError:
+            return
+        raise exception
 
     def died(self, line: Line[Any], death: Death) -> None:
         """Take a thread's last word, and do what the handler answers."""
@@ -118,7 +127,7 @@ class Uncaught:
         for saying in result.said:
             say(saying, f"{self._application}: {reason}", exception=exception)
         if result.raises:
-            self.raised = exception
+            self._to_raise.append(exception or RuntimeError(reason))
         if result.replace_after_ms is not None and not line.removed:
             self._replace_soon(line, reason, wait_ms=result.replace_after_ms)
         if result.shuts_application:
