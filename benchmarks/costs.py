@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -17,17 +15,16 @@ from benchmarks.pipelines import (
     PYTHON,
     PYTHON_TRANSFORM,
     Flights,
+    Pair,
     Stage,
     World,
 )
-
-#: Seconds of the pipeline written plainly, and of the guarded one.
-Pair = tuple[float, float]
+from benchmarks.table import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One row: measured in pairs, whose ratio is guarded ÷ plain."""
+    """One row: measured in pairs, whose ratio is guarded ÷ plain, of a micro-batch."""
 
     name: str
     goal: str
@@ -36,21 +33,42 @@ class Cost:
 
 def table(world: World, *, pairs: int, only: str = "") -> str:
     """Measure each row so many times, and return medians of the ratios."""
-    lines = ["| pipeline | guarded ÷ plain | least to most | goal |", "|---|---:|---:|---|"]
+    lines = [
+        "| pipeline | plain, ms | guarded ÷ plain | least to most | in CPU | goal |",
+        "|---|---:|---:|---|---:|---|",
+    ]
     for row in ROWS:
         if only not in row.name:
             continue
         row.measure(world)  # warms up, writes the input
         found = [row.measure(world) for _ in range(pairs)]
-        each = sorted(guarded / plain for plain, guarded in found)
-        line = f"| {row.name} | {median(each):.2f} | {each[0]:.2f} to {each[-1]:.2f} | {row.goal} |"
+        line = f"| {row.name} | {_figures(found)} | {row.goal} |"
         print(line, file=sys.stderr, flush=True)
         lines.append(line)
     return "\n".join(lines)
 
 
+def _figures(found: list[Pair]) -> str:
+    each = sorted(pair.guarded.batch / pair.plain.batch for pair in found)
+    cpu = median(pair.guarded.cpu / pair.plain.cpu for pair in found)
+    plain = median(pair.plain.batch for pair in found) * 1_000
+    return f"{plain:.0f} | {median(each):.2f} | {each[0]:.2f} to {each[-1]:.2f} | {cpu:.2f}"
+
+
+def once(world: World, *, pairs: int) -> list[Figure]:
+    """Return what a run costs that has next to nothing to do, from its start to its end."""
+    flights = Flights(rows=1_000, files=1)
+    found = [world.pair(PARSE, flights, atomic=True) for _ in range(pairs + 2)][2:]
+    plain = median(pair.plain.whole for pair in found) * 1_000
+    more = median(pair.guarded.whole - pair.plain.whole for pair in found) * 1_000
+    return [
+        Figure(name="a run of two small micro-batches written plainly, ms", value=plain),
+        Figure(name="more than that when it is guarded, ms", value=more),
+    ]
+
+
 def healthy(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
-    """No record fails."""
+    """No record fails, in four micro-batches."""
     return lambda world: world.pair(stage, Flights(rows=world.rows), atomic=atomic)
 
 
@@ -76,28 +94,8 @@ def one_percent_fails(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
 
 
 def small_batches(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
-    """The median time of 100 micro-batches of 1,000 rows, from one sink's end to the next."""
-
-    def measure(world: World) -> Pair:
-        flights = Flights(rows=100_000, files=100)
-        ends: dict[str, list[float]] = {"plain": [], "guarded": []}
-
-        def at(kind: str) -> Callable[[], None]:
-            return lambda: ends[kind].append(time.perf_counter())
-
-        runs = {
-            "plain": world.plainly(stage, flights, at=at("plain")),
-            "guarded": world.guarded(stage, flights, atomic=atomic, at=at("guarded")),
-        }
-        for run in runs.values():
-            world.seconds(run, flights)
-        medians = {
-            kind: median(end - begin for begin, end in pairwise(times))
-            for kind, times in ends.items()
-        }
-        return medians["plain"], medians["guarded"]
-
-    return measure
+    """100 micro-batches of 1,000 rows."""
+    return lambda world: world.pair(stage, Flights(rows=100_000, files=100), atomic=atomic)
 
 
 ROWS = (
@@ -140,12 +138,13 @@ ROWS = (
 )
 
 
-def measured(folder: Path, *, rows: int, pairs: int, only: str = "") -> str:
-    """Return the table, measured in a Spark of its own."""
+def measured(folder: Path, *, rows: int, pairs: int, only: str = "") -> tuple[str, list[Figure]]:
+    """Return the table, and what a run costs once, measured in a Spark of its own."""
     from benchmarks.pipelines import session
 
     spark = session()
     try:
-        return table(World(spark=spark, folder=folder, rows=rows), pairs=pairs, only=only)
+        world = World(spark=spark, folder=folder, rows=rows)
+        return table(world, pairs=pairs, only=only), [] if only else once(world, pairs=pairs)
     finally:
         spark.stop()

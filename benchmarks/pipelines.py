@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import cycle, islice
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import cycle, islice, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,6 +27,8 @@ from examples import flights_data
 from examples.flights import MOST_MINUTES_LATE, SCHEMA, plausible
 
 INPUT = "position BIGINT, origin STRING, flight STRING, value STRING"
+#: Runs to its end, with a folder to write to, a checkpoint, and what each call of the sink ends in.
+Run = Callable[[Path, str, Callable[[], None]], None]
 #: A departure that from_csv cannot read, as flights that never left have it.
 DELAY = 5
 
@@ -36,7 +43,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flights:
-    """Flights as parquet files, each of which becomes one micro-batch; dirty ones on request."""
+    """Flights as parquet files, each of which becomes one micro-batch; dirty ones on request.
+
+    A small, clean one comes before them: what a run does only once is in it.
+    """
 
     rows: int
     files: int = 4
@@ -44,6 +54,8 @@ class Flights:
     dirty_every: int = 0
     #: A single flight that did not depart.
     dirty_at: int = -1
+    #: Of the first, clean file.
+    first_rows: int = 1_000
 
     @property
     def dirty(self) -> int:
@@ -52,8 +64,35 @@ class Flights:
 
     def is_dirty(self, position: int) -> bool:
         """Whether the flight at this position did not depart."""
+        if position < 0:
+            return False
         every = self.dirty_every and position % self.dirty_every == 0
         return bool(every) or position == self.dirty_at
+
+    @property
+    def name(self) -> str:
+        """What their folder is called: theirs alone."""
+        return f"input-{self.rows}-{self.files}-{self.dirty_every}-{self.dirty_at}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """What a run took."""
+
+    #: Seconds from its start to its end.
+    whole: float
+    #: Medians of its micro-batches, but for the first one: seconds, and CPU seconds of all
+    #: processes, from the end of one sink's call to the end of the next.
+    batch: float
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The same flights twice."""
+
+    plain: Took
+    guarded: Took
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,56 +103,58 @@ class World:
     folder: Path
     #: Of the ratios' inputs.
     rows: int
-    inputs: dict[Flights, Path] = field(default_factory=dict)
 
     def input(self, flights: Flights) -> Path:
         """Return the folder of these flights, written once."""
-        if flights not in self.inputs:
-            self.inputs[flights] = _written(self.folder / f"input{len(self.inputs)}", flights)
-        return self.inputs[flights]
+        folder = self.folder / flights.name
+        if not folder.exists():
+            _write(flights, folder)
+        return folder
 
     def source(self, flights: Flights) -> DataFrame:
         """Return them as a stream, a file for each micro-batch."""
         reader = self.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.input(flights)))
 
-    def seconds(self, run: Callable[[Path, str], None], flights: Flights) -> float:
-        """Return how long `run` takes to write all that can be read; it is counted afterwards."""
+    def took(self, run: Run, flights: Flights) -> Took:
+        """Return what `run` takes to write all that can be read; it is counted afterwards."""
         output = self.folder / "output"
         shutil.rmtree(output, ignore_errors=True)
+        ends: list[tuple[float, float]] = []
         begin = time.perf_counter()
-        run(output, str(self.folder / "checkpoint" / str(time.time_ns())))
-        seconds = time.perf_counter() - begin
+        run(
+            output,
+            str(self.folder / "checkpoint" / str(time.time_ns())),
+            lambda: ends.append((time.perf_counter(), cpu_seconds())),
+        )
+        whole = time.perf_counter() - begin
         written = self.spark.read.parquet(str(output / "*")).count()
-        if written != flights.rows - flights.dirty:
+        if written != flights.first_rows + flights.rows - flights.dirty:
             raise RuntimeError(f"{written} rows were written, of {flights}")
-        return seconds
+        gaps = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(ends)]
+        return Took(
+            whole=whole,
+            batch=median(seconds for seconds, _ in gaps),
+            cpu=median(cpu for _, cpu in gaps),
+        )
 
     def pair(
         self, stage: Stage, flights: Flights, *, atomic: bool, clean: Flights | None = None
-    ) -> tuple[float, float]:
-        """Return the seconds of a stage written plainly and guarded, in any order.
+    ) -> Pair:
+        """Return what a stage takes, written plainly and guarded, in any order.
 
         What is written plainly gets the flights `clean`, if they are given: it knows no others.
         """
         both = {
-            "plain": lambda: self.seconds(self.plainly(stage, clean or flights), clean or flights),
-            "guarded": lambda: self.seconds(self.guarded(stage, flights, atomic=atomic), flights),
+            "plain": lambda: self.took(self.plainly(stage, clean or flights), clean or flights),
+            "guarded": lambda: self.took(self.guarded(stage, flights, atomic=atomic), flights),
         }
-        found = {name: both[name]() for name in random.sample(sorted(both), 2)}
-        return found["plain"], found["guarded"]
+        return Pair(**{name: both[name]() for name in random.sample(sorted(both), 2)})
 
-    def guarded(
-        self,
-        stage: Stage,
-        flights: Flights,
-        *,
-        atomic: bool,
-        at: Callable[[], None] = lambda: None,
-    ) -> Callable[[Path, str], None]:
-        """Return a run of a guarded pipeline; `at` is called when a micro-batch is written."""
+    def guarded(self, stage: Stage, flights: Flights, *, atomic: bool) -> Run:
+        """Return a run of a guarded pipeline."""
 
-        def run(output: Path, checkpoint: str) -> None:
+        def run(output: Path, checkpoint: str, at: Callable[[], None]) -> None:
             agent = Agent(self.spark, application="benchmarks")
             source = self.source(flights)
             begun = agent.pipeline("departures", source, task="origin", position="position")
@@ -128,12 +169,10 @@ class World:
 
         return run
 
-    def plainly(
-        self, stage: Stage, flights: Flights, *, at: Callable[[], None] = lambda: None
-    ) -> Callable[[Path, str], None]:
+    def plainly(self, stage: Stage, flights: Flights) -> Run:
         """Return a run of the same without Arrester."""
 
-        def run(output: Path, checkpoint: str) -> None:
+        def run(output: Path, checkpoint: str, at: Callable[[], None]) -> None:
             query = (
                 self.source(flights)
                 .writeStream.foreachBatch(_sink(output, stage.plain, at))
@@ -144,6 +183,24 @@ class World:
             query.awaitTermination()
 
         return run
+
+
+def cpu_seconds() -> float:
+    """Return the CPU that this process and all below it have used: Spark's JVM and its workers."""
+    above: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                text = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+                above[int(name)] = int(text[1])
+                used[int(name)] = sum(map(int, text[11:15]))
+    ours: set[int] = set()
+    found = {os.getpid()}
+    while found:
+        ours |= found
+        found = {pid for pid, parent in above.items() if parent in ours} - ours
+    return sum(used[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def session() -> SparkSession:
@@ -157,22 +214,26 @@ def session() -> SparkSession:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    # Each exception that Spark raises in Python is said there, too.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     return spark
 
 
-def _written(folder: Path, flights: Flights) -> Path:
+def _write(flights: Flights, folder: Path) -> None:
     folder.mkdir(parents=True)
     clean = cycle([row for row in flights_data.rows() if _is_clean(str(row["value"]))])
-    for number in range(flights.files):
-        begin = flights.rows * number // flights.files
-        end = flights.rows * (number + 1) // flights.files
+    numbers = [0, *range(1, flights.files + 1)]
+    ends = [0, *(flights.rows * number // flights.files for number in numbers[1:])]
+    for number in numbers:
+        begin, end = (ends[number - 1], ends[number]) if number else (-flights.first_rows, 0)
         some = [
             _dirty(row, position) if flights.is_dirty(position) else row | {"position": position}
             for position, row in zip(range(begin, end), islice(clean, end - begin), strict=True)
         ]
-        table = pa.Table.from_pylist(some, schema=flights_data.COLUMNS)
-        pq.write_table(table, folder / f"{number:04d}.parquet")
-    return folder
+        path = folder / f"{number:04d}.parquet"
+        pq.write_table(pa.Table.from_pylist(some, schema=flights_data.COLUMNS), path)
+        # The source goes by the time of modification.
+        os.utime(path, (time.time(), time.time() - 1_000 + number))
 
 
 def _dirty(row: dict[str, Any], position: int) -> dict[str, Any]:

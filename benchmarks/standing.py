@@ -63,11 +63,11 @@ def _of_failures(world: World) -> list[Figure]:
     """A micro-batch of which no record passes, beside one of which all do."""
     healthy = Flights(rows=world.rows, files=1)
     failing = Flights(rows=world.rows, files=1, dirty_every=1)
-    world.seconds(world.guarded(PARSE, healthy, atomic=True), healthy)
+    world.took(world.guarded(PARSE, healthy, atomic=True), healthy)
     before = Use.now(world.spark)
-    peak = _peak(lambda: world.guarded(PARSE, healthy, atomic=True)(*_places(world)))
+    peak = _peak(lambda: world.guarded(PARSE, healthy, atomic=True)(*_places(world), lambda: None))
     after = Use.now(world.spark)
-    worst = _peak(lambda: world.guarded(PARSE, failing, atomic=True)(*_places(world)))
+    worst = _peak(lambda: world.guarded(PARSE, failing, atomic=True)(*_places(world), lambda: None))
     at_last = Use.now(world.spark)
     return [
         Figure(
