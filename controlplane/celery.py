@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from celery import Celery
@@ -22,9 +23,21 @@ def broker_url(redis_url: str) -> str:
     return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', '0')}"
 
 
+def broker_tls(redis_url: str) -> dict[str, Any] | None:
+    """Return how Celery checks who answers, which it does not by itself: as `broker.client` does,
+    unless the URL says otherwise; None without TLS."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "rediss":
+        return None
+    said = {key: value for key, value in parse_qsl(parts.query) if key.startswith("ssl_")}
+    checked = said.get("ssl_check_hostname", "true").lower() in ("true", "1", "t", "yes", "y")
+    return {"ssl_cert_reqs": "required", **said, "ssl_check_hostname": checked}
+
+
 app = Celery("arrester")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
+    broker_use_ssl=broker_tls(settings.REDIS_URL),
     broker_connection_retry_on_startup=True,
     task_ignore_result=True,
     task_default_queue="arrester",
@@ -34,6 +47,13 @@ app.conf.update(
     enable_utc=True,
     timezone="UTC",
     # All that beat does; what cannot wait an hour is asked for by `wake`.
-    beat_schedule={"housekeeping": {"task": "arrester.housekeeping", "schedule": 3600.0}},
+    beat_schedule={
+        "housekeeping": {
+            "task": "arrester.housekeeping",
+            "schedule": 3600.0,
+            # Those of hours without a worker do not queue up.
+            "options": {"expires": 600},
+        }
+    },
 )
 app.autodiscover_tasks(["controlplane"])

@@ -12,7 +12,7 @@ POLICY = (
     " img-src 'self' data:; object-src 'none'"
 )
 # Swagger UI sets style attributes from its own script.
-DOCS_POLICY = f"{POLICY}; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'"
+DOCS_POLICY = f"{POLICY}; style-src 'self' 'unsafe-inline'"
 DOCS_PREFIX = "/api/docs"
 
 Answer = HttpResponseBase | Awaitable[HttpResponseBase]

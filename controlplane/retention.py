@@ -28,6 +28,8 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
     #: Where the logs of applications begin now that moved.
     bases: dict[str, int]
     dropped: store.Dropped
+    #: Applications whose views are being rebuilt: nothing is dropped before their turn comes.
+    busy: tuple[str, ...] = ()
 
 
 def retain(
@@ -36,14 +38,19 @@ def retain(
     """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
 
     Raises NotVerified, and drops nothing, when an application's base is not what its views were:
-    a day holds the events of all applications. The others' bases are made nevertheless.
+    a day holds the events of all applications. The others' bases are made nevertheless, also
+    beside one whose views are being rebuilt: it is not waited for, the next run drops the days.
     """
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
-    bases, refused = {}, []
+    bases, refused, busy = {}, [], []
     for stream in store.known():
         try:
-            with store.maintaining(stream.application):
+            with store.maintaining_at_once(stream.application) as mine:
+                if not mine:
+                    say(f"{stream.application}: its views are being rebuilt; nothing is dropped")
+                    busy.append(stream.application)
+                    continue
                 position = _make_base(stream.application, before, now=now)
         except NotVerified as exc:
             _note(exc, now=now)
@@ -56,6 +63,9 @@ def retain(
     store.forget_kept_aside(before=now - timedelta(days=days))
     if refused:
         raise refused[0]
+    if busy:
+        nothing = store.Dropped(partitions=0, bytes=0)
+        return Retained(bases=bases, dropped=nothing, busy=tuple(busy))
     batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
     with transaction.atomic(durable=True):
         dropped = store.drop_days(before, batches_before=batches_before)

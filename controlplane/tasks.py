@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from celery import shared_task
 from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
 
 from controlplane import actions, broker, ingest, retention, store
 from controlplane import relay as outbox
@@ -51,7 +52,13 @@ def watch() -> None:
 
 @shared_task(name="arrester.housekeeping")
 def housekeeping() -> None:
-    """Make the log's partitions ahead, and drop the days that are over."""
+    """Make the log's partitions ahead, drop the days that are over and sessions that have ended.
+
+    It waits for nobody, and one runs at a time: the worker's processes are for folds.
+    """
     store.ensure_partitions(datetime.now(UTC).date(), days=DAYS_AHEAD)
     environment = settings.ENVIRONMENT
-    retention.retain(days=environment.retention_days, replay_days=environment.replay_days)
+    with store.keeping_house() as mine:
+        if mine:
+            SessionStore.clear_expired()
+            retention.retain(days=environment.retention_days, replay_days=environment.replay_days)

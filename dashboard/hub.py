@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 
 from controlplane import queries
+from controlplane.settings import database_settings
 
 LOG = logging.getLogger(__name__)
 CHANNEL: Final = "arrester"
@@ -92,7 +93,10 @@ class Hub:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _hear(self) -> None:
-        connection = await psycopg.AsyncConnection.connect(settings.DATABASE_URL, autocommit=True)
+        options = database_settings("DATABASE_URL", settings.DATABASE_URL)["OPTIONS"]
+        connection = await psycopg.AsyncConnection.connect(
+            settings.DATABASE_URL, autocommit=True, **options
+        )
         async with connection:
             await connection.execute(f"LISTEN {CHANNEL}")
             # Beside the requests' threads: the listener outlives the one that started it.

@@ -6,16 +6,15 @@ environment of the file, against the embedded servers.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -151,23 +150,34 @@ def test_the_declared_migration_runs(fresh_database: embedded.Urls, tmp_path: Pa
     assert "operator-secret" not in log.read_text()
 
 
-def test_the_declared_web_process_answers(fresh_database: embedded.Urls, tmp_path: Path) -> None:
+def test_the_declared_web_process_is_healthy_under_any_name(
+    fresh_database: embedded.Urls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VARIABLES, "ARRESTER_ALLOWED_HOSTS", "arrester.example")
+    monkeypatch.setitem(VARIABLES, "ARRESTER_HTTPS", "1")
     log, port = tmp_path / "web.log", free_port()
+    _, *check = SERVICES["web"]["healthcheck"]["test"]
+    check = [sys.executable, *(word.replace("8000", str(port)) for word in check[1:])]
 
-    def answers() -> bool:
-        try:
-            address = f"http://127.0.0.1:{port}/healthz"
-            with urllib.request.urlopen(address, timeout=5) as response:
-                return bool(response.status == 200)
-        except ConnectionError:
-            return False
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{error}: {log.read_text()}") from error
-        except urllib.error.URLError:
-            return False
+    def healthy() -> bool:
+        done = subprocess.run(check, capture_output=True, text=True, check=False)
+        assert "HTTP Error" not in done.stderr, log.read_text()
+        return done.returncode == 0
 
     with started("web", fresh_database, log, port=port) as process:
-        wait_until(answers, process, log)
+        wait_until(healthy, process, log)
+        # It is the probes alone that any name, and plain HTTP, is good enough for.
+        assert asked(port, "127.0.0.1") == (400, None)
+        assert asked(port, "arrester.example") == (301, "https://arrester.example/login")
+
+
+def asked(port: int, host: str) -> tuple[int, str | None]:
+    """Ask for the login page under a name; return the status, and where we are sent."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with closing(connection):
+        connection.request("GET", "/login", headers={"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Location")
 
 
 @pytest.mark.usefixtures("redis")

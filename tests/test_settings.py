@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import redis
+from celery import Celery
+from django.db import connection
 
-from controlplane.celery import broker_url
+from controlplane.celery import broker_tls, broker_url
 from controlplane.env import Environment, WrongSetting
+from controlplane.settings import database_settings
 from tests.services import REPOSITORY
 
 
@@ -81,15 +86,54 @@ def test_a_wrong_value_stops_the_start_with_one_line(command: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("redis", "broker"),
+    ("url", "broker"),
     [
         ("redis://:s@cache:6379/1", "redis://:s@cache:6379/1"),
         ("unix://:a%2Fb@/run/r.sock?db=2", "redis+socket://:a%2Fb@/run/r.sock?virtual_host=2"),
         ("unix:///run/r.sock?password=p", "redis+socket://:p@/run/r.sock?virtual_host=0"),
     ],
 )
-def test_celery_gets_the_same_redis(redis: str, broker: str) -> None:
-    assert broker_url(redis) == broker
+def test_celery_gets_the_same_redis(url: str, broker: str) -> None:
+    assert broker_url(url) == broker
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("rediss://:s@cache:6380/1", (ssl.CERT_REQUIRED, True, None)),
+        ("rediss://cache?ssl_ca_certs=/etc/ca.pem", (ssl.CERT_REQUIRED, True, "/etc/ca.pem")),
+        ("rediss://cache?ssl_check_hostname=false", (ssl.CERT_REQUIRED, False, None)),
+        ("rediss://cache?ssl_cert_reqs=none", (ssl.CERT_NONE, False, None)),
+    ],
+)
+def test_celery_asks_redis_who_it_is_as_we_do(
+    url: str, asked: tuple[ssl.VerifyMode, bool, str | None]
+) -> None:
+    celery = Celery(broker=broker_url(url), broker_use_ssl=broker_tls(url))
+    ours = redis.Redis.from_url(url).connection_pool.make_connection()
+    said = celery.connection_for_write().ssl
+    assert isinstance(said, dict)
+    for each in (redis.SSLConnection(**said), ours):
+        assert isinstance(each, redis.SSLConnection)
+        assert (each.cert_reqs, each.check_hostname, each.ca_certs) == asked
+    assert broker_tls("redis://cache") is None
+
+
+@pytest.mark.usefixtures("fresh_database")
+def test_a_host_that_goes_without_a_word_is_noticed_at_either_end() -> None:
+    """A lock that a dead worker's host holds is free after half a minute, not two hours."""
+    with connection.cursor() as cursor:
+        # The values are those of TCP, and 0 on the tests' unix socket.
+        cursor.execute("SELECT name FROM pg_settings WHERE source = 'client'")
+        said = {name for (name,) in cursor.fetchall()}
+        assert connection.connection is not None
+        ours = connection.connection.info.get_parameters()
+    names = {"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"}
+    assert names | {"tcp_user_timeout", "jit"} <= said
+    assert (ours["keepalives_idle"], ours["tcp_user_timeout"]) == ("15", "30000")
+    options = database_settings("DATABASE_URL", "postgresql:///x?options=-c%20work_mem%3D8MB")
+    assert options["OPTIONS"]["options"].startswith("-c jit=off -c tcp_keepalives_idle=15")
+    assert options["OPTIONS"]["options"].endswith(" -c tcp_user_timeout=30000 -c work_mem=8MB")
 
 
 def test_the_readme_lists_every_variable() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from controlplane.domain.errors import NotFound
 #: Before the first entry of a stream in Redis.
 BEGINNING = "0-0"
 #: The first of the two keys of our advisory locks, so that they meet no other program's.
-_LOCK_CLASS, _MAINTENANCE_CLASS = 0x4152, 0x414D
+_LOCK_CLASS, _MAINTENANCE_CLASS, _HOUSE_CLASS = 0x4152, 0x414D, 0x4148
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[obje
 def maintaining(application: str) -> Iterator[None]:
     """Wait until nobody rebuilds the application's views or makes a base of it, and keep others
     from both while the block runs. Folds and actions go on."""
-    key = zlib.crc32(application.encode()) - 2**31
+    key = _key(application)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s, %s)", [_MAINTENANCE_CLASS, key])
     try:
@@ -114,21 +114,38 @@ def maintaining(application: str) -> Iterator[None]:
         _unlock(_MAINTENANCE_CLASS, key)
 
 
-@contextmanager
-def exclusively(application: str) -> Iterator[bool]:
+def maintaining_at_once(application: str) -> AbstractContextManager[bool]:
+    """Like `maintaining`, but yield False instead of waiting: a worker that waits folds nothing."""
+    return _at_once(_MAINTENANCE_CLASS, _key(application))
+
+
+def keeping_house() -> AbstractContextManager[bool]:
+    """Keep other housekeepings out while the block runs; yield False when there is one."""
+    return _at_once(_HOUSE_CLASS, 0)
+
+
+def exclusively(application: str) -> AbstractContextManager[bool]:
     """Hold the advisory lock of a stream while the block runs; yield False when another does.
 
     It only saves work: what is true is decided by the stream's row.
     """
-    key = zlib.crc32(application.encode()) - 2**31
+    return _at_once(_LOCK_CLASS, _key(application))
+
+
+@contextmanager
+def _at_once(lock_class: int, key: int) -> Iterator[bool]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK_CLASS, key])
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock_class, key])
         (mine,) = cursor.fetchone()
     try:
         yield mine
     finally:
         if mine:
-            _unlock(_LOCK_CLASS, key)
+            _unlock(lock_class, key)
+
+
+def _key(application: str) -> int:
+    return zlib.crc32(application.encode()) - 2**31
 
 
 def _unlock(lock_class: int, key: int) -> None:

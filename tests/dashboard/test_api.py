@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -293,8 +294,12 @@ def test_the_schema_has_no_warning(tmp_path: Any) -> None:
 
 def test_schema_and_docs_are_served_by_us_alone(viewer: Client) -> None:
     assert viewer.get("/api/schema/").status_code == 200
-    page = viewer.get("/api/docs/").content.decode()
+    answer = viewer.get("/api/docs/")
+    page = answer.content.decode()
     assert "swagger-ui" in page and "//cdn" not in page
+    # Not even here a script may stand in the page.
+    assert "script-src" not in answer.headers["Content-Security-Policy"]
+    assert re.findall(r"<script(?![^>]* src=)", page) == []
     assert b"/api/schema/" in viewer.get("/api/docs/?script=").content
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from uuid import uuid4
 
 import psycopg
 import pytest
+from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, connections
 from django.test import Client
 from msgspec.structs import replace
 from redis import Redis
@@ -27,6 +29,7 @@ from controlplane import (
     store,
     tasks,
 )
+from controlplane.celery import app
 from controlplane.domain import ids
 from controlplane.domain.errors import BeforeHistory, NotVerified
 from controlplane.domain.states import ApplicationState, TaskState
@@ -96,6 +99,53 @@ def test_views_rebuild_and_past_are_the_same_after_retention(
     (paused,) = queries.tasks(queries.TaskFilter(state="PAUSED")).rows
     assert queries.task(paused.id.digest).failure is None
     assert retain() == retention.Retained(bases={}, dropped=store.Dropped(partitions=0, bytes=0))
+
+
+def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuilding.Derived) -> None:
+    """A worker that waited for it would fold nothing, for any application."""
+    streams.append([histories.failed(1)], application="other", received_at=NOW - timedelta(days=35))
+    streams.append([histories.failed(2)], application="other", received_at=NOW)
+    holding, go_on = threading.Event(), threading.Event()
+
+    def rebuild() -> None:
+        with store.maintaining(APPLICATION):
+            holding.set()
+            go_on.wait(60)
+        connection.close()
+
+    rebuilder = threading.Thread(target=rebuild)
+    rebuilder.start()
+    try:
+        assert holding.wait(60)
+        with connection.cursor() as cursor:
+            # Whoever waits all the same ends here.
+            cursor.execute("SET lock_timeout = '5s'")
+        tasks.housekeeping()
+        done = retain()
+        assert (done.busy, done.dropped.partitions) == ((APPLICATION,), 0)
+        assert store.base("other").position == 1
+        with pytest.raises(CommandError, match="after the rebuild"):
+            call_command("retain", "--days", "30", stdout=StringIO())
+    finally:
+        go_on.set()
+        rebuilder.join()
+    assert retain().bases == {APPLICATION: 25}
+    assert app.conf.beat_schedule["housekeeping"]["options"]["expires"] < 3600
+
+
+def test_one_housekeeping_runs_at_a_time(forty_days: rebuilding.Derived) -> None:
+    with ThreadPoolExecutor(1) as elsewhere:
+        holding = store.keeping_house()
+        assert elsewhere.submit(holding.__enter__).result(60)
+        tasks.housekeeping()
+        assert store.base(APPLICATION).position == 0
+        elsewhere.submit(holding.__exit__, None, None, None).result(60)
+        elsewhere.submit(connections.close_all).result(60)
+    Session.objects.create(session_key="ended", session_data="", expire_date=NOW)
+    Session.objects.create(session_key="mine", session_data="", expire_date=NOW + timedelta(days=1))
+    tasks.housekeeping()
+    assert store.base(APPLICATION).position == 25
+    assert Session.objects.get().session_key == "mine"
 
 
 def test_each_day_takes_the_base_on(forty_days: rebuilding.Derived) -> None:

@@ -30,5 +30,7 @@ class Command(BaseCommand):
             )
         except NotVerified as exc:
             raise CommandError(str(exc)) from exc
+        if done.busy:
+            raise CommandError(f"{', '.join(done.busy)}: run it again after the rebuild")
         if not done.bases and not done.dropped.partitions:
             self.stdout.write(f"nothing is older than {kept} days")
