@@ -127,7 +127,7 @@ def ceiling(application: str, count: int) -> Work:
 def _layouts(application: str, count: int) -> Iterator[Layout]:
     stream, now = store.look(application), datetime.now(UTC)
     found = (
-        store.Batch(id=id, events=events, packed=wire.encode_batch(events))
+        store.Batch(id=id, events=events, packed=wire.pack(events))
         for id, events in batches(application, count)
     )
     while some := list(islice(found, ROWS_PER_COMMIT // EVENTS_PER_BATCH)):

@@ -20,7 +20,8 @@ from controlplane.queries import FailureFilter, GroupFilter
 REQUESTS = 200
 _RAW_CHART = """
 SELECT date_trunc('minute', occurred_at, 'UTC'), sum(count) FROM event
-WHERE application = %s AND count IS NOT NULL AND occurred_at >= %s AND occurred_at < %s GROUP BY 1
+WHERE stream = (SELECT id FROM stream WHERE application = %s)
+    AND count IS NOT NULL AND occurred_at >= %s AND occurred_at < %s GROUP BY 1
 """
 
 
@@ -116,13 +117,13 @@ def _dropped(urls: embedded.Urls) -> float:
     """Return the time of dropping a day's partitions ÷ deleting the same rows and vacuuming."""
     day = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y%m%d")
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
-        for table in ("event", "event_body"):
+        for table in ("event", "batch"):
             name = f"{table}_{day}"
             copy = f"CREATE TABLE copy_of_{name} (LIKE {name} INCLUDING ALL)"
             database.execute(copy.encode())
             database.execute(f"INSERT INTO copy_of_{name} SELECT * FROM {name}".encode())
         deleted = dropped = 0.0
-        for table in ("event", "event_body"):
+        for table in ("event", "batch"):
             name = f"{table}_{day}"
             for statement in (f"DELETE FROM copy_of_{name}", f"VACUUM copy_of_{name}"):
                 deleted += _seconds(partial(database.execute, statement.encode()))

@@ -17,15 +17,16 @@ from controlplane.domain import keys, wire
 
 APPLICATION = fold.APPLICATIONS[0]
 ROUNDS = 3
-_OURS = ("event", "event_body", "batch_seen")
+_OURS = ("event", "batch", "batch_seen")
 _SIZE = """
 SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE oid = ANY(%s::regclass[])
     OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY(%s::regclass[]))
 """
 #: What a rebuild counts, as PostgreSQL itself would count it.
 _ONE_STATEMENT = """
-SELECT task, fingerprint, date_trunc('minute', occurred_at, 'UTC'), sum(count), max(sequence)
-FROM event WHERE application = %s GROUP BY GROUPING SETS ((1), (2), (2, 3))
+SELECT task, cause, date_trunc('minute', occurred_at, 'UTC'), sum(count), max(sequence)
+FROM event WHERE stream = (SELECT id FROM stream WHERE application = %s)
+GROUP BY GROUPING SETS ((1), (2), (2, 3))
 """
 
 

@@ -57,12 +57,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     spool: UUID | None = None
     #: Without their bodies, where all of them were understood: those stay packed.
     events: tuple[Event, ...] = ()
+    #: The bytes that the events came in, where all of them were understood.
+    packed: wire.Packed | None = None
     aside: tuple[KeptAside, ...] = ()
-
-    @property
-    def packed(self) -> bytes | None:
-        """The bytes that the events came in, where all of them were understood."""
-        return None if self.aside else self.fields.get(b"events")
 
     def refused(self, reason: str, *, too_old: bool = False) -> Entry:
         """Return the entry with all of it kept aside."""
@@ -75,21 +72,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             raw=msgspec.msgpack.encode(dict(self.fields)),
             too_old=too_old,
         )
-        return replace(self, events=(), aside=(whole,))
+        return replace(self, events=(), packed=None, aside=(whole,))
 
 
 def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entry:
     """Return an entry of the application's stream; it never fails, but keeps aside."""
     entry = Entry(application=application, id=id, fields=fields)
     try:
-        batch = wire.parse_uuid(fields.get(b"batch"), "batch")
-        spool = wire.parse_uuid(fields.get(b"spool"), "spool")
-        entry = replace(entry, batch=batch, spool=spool)
-        packed = fields.get(b"events", b"")
-        heads = wire.decode_heads(packed)
-        if heads is not None and SERVER_ONLY.isdisjoint({type(each.data) for each in heads}):
-            return replace(entry, events=tuple(heads))
-        decoded = wire.decode_batch(packed)
+        entry = replace(
+            entry,
+            batch=wire.parse_uuid(fields.get(b"batch"), "batch"),
+            spool=wire.parse_uuid(fields.get(b"spool"), "spool"),
+        )
+        batch = fields.get(b"events", b"")
+        if (found := wire.read_batch(batch)) is not None:
+            heads, packed = found
+            if SERVER_ONLY.isdisjoint({type(each.data) for each in heads}):
+                return replace(entry, events=tuple(heads), packed=packed)
+        decoded = wire.decode_batch(batch)
     except MalformedBatch as exc:
         return entry.refused(str(exc))
     return _sorted_out(entry, dict(enumerate(decoded)))

@@ -13,6 +13,8 @@ class Stream(models.Model):
     """An application's log: how long it is, and how much of its stream in Redis is in it."""
 
     application = models.TextField(primary_key=True)
+    #: In the place of the name, where there are many rows; the database counts it on.
+    id = models.IntegerField(unique=True)
     #: The newest entry of the stream in Redis that is in the log.
     cursor = models.TextField()
     #: How often Redis lost the stream, so that the cursor had to begin again.
@@ -29,58 +31,57 @@ class Stream(models.Model):
 
 
 class Event(models.Model):
-    """A fact, narrow: what is filtered by, and `data`, what it says, packed."""
+    """What an event is searched by; what it says is in its batch. Names are numbers here, see
+    `store.marks`."""
 
-    pk = models.CompositePrimaryKey("application", "sequence", "day")
-    application = models.TextField()
-    sequence = models.BigIntegerField()
+    pk = models.CompositePrimaryKey("stream", "sequence", "day")
+    stream = models.IntegerField()
     #: Of receipt, in UTC: the partition.
     day = models.DateField()
-    received_at = models.DateTimeField()
+    sequence = models.BigIntegerField()
     occurred_at = models.DateTimeField()
-    type = models.TextField()
-    schema_version = models.SmallIntegerField()
-    batch = models.UUIDField()
-    instance = models.UUIDField(null=True)
-    pipeline = models.TextField(null=True)
-    checkpoint = models.TextField(null=True)
-    epoch = models.BigIntegerField(null=True)
-    caused_by = models.UUIDField(null=True)
+    #: Among the events of its batch.
+    place = models.IntegerField()
+    type = models.IntegerField()
     #: The digest of the task that it is about, also of a command for it.
     task = models.UUIDField(null=True)
-    stage = models.TextField(null=True)
-    exception_class = models.TextField(null=True)
-    fingerprint = models.TextField(null=True)
+    #: The error group that it is about.
+    cause = models.BigIntegerField(null=True)
     #: Failed records: set on RecordFailed and FailuresCounted, and on nothing else.
     count = models.BigIntegerField(null=True)
+    pipeline = models.IntegerField(null=True)
+    stage = models.IntegerField(null=True)
+    exception_class = models.IntegerField(null=True)
     command = models.UUIDField(null=True)
     #: Who did it, where it is what a person did and no consequence of a command.
     actor = models.TextField(null=True)
-    data = models.BinaryField()
 
     class Meta:
         db_table = "event"
 
     def __str__(self) -> str:
-        return f"{self.application} @ {self.sequence} {self.type}"
+        return f"{self.stream} @ {self.sequence}"
 
 
-class EventBody(models.Model):
-    """The bulky parts (records, stack traces) of `count` events from `sequence` on that came as
-    one batch: the batch as it was sent, packed. To erase one is to pack the batch without it."""
+class Batch(models.Model):
+    """The log itself: `count` events from `sequence` on as they came, packed, without their
+    bodies; and the bodies (records, stack traces). To erase one is to pack these without it."""
 
-    pk = models.CompositePrimaryKey("application", "sequence", "day")
-    application = models.TextField()
+    pk = models.CompositePrimaryKey("stream", "sequence", "day")
+    stream = models.IntegerField()
     sequence = models.BigIntegerField()
     day = models.DateField()
     count = models.IntegerField()
-    packed = models.BinaryField()
+    id = models.UUIDField()
+    received_at = models.DateTimeField()
+    heads = models.BinaryField()
+    bodies = models.BinaryField(null=True)
 
     class Meta:
-        db_table = "event_body"
+        db_table = "batch"
 
     def __str__(self) -> str:
-        return f"{self.application} @ {self.sequence}"
+        return f"{self.stream} @ {self.sequence}"
 
 
 class BatchSeen(models.Model):

@@ -6,7 +6,7 @@ over them: a bounded number, since `keep_if_due` keeps states every so often.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -37,11 +37,11 @@ def at(
     position: int,
     *,
     states: Iterable[tuple[rows.View[Any], str]] | None = None,
-    about: Mapping[str, str | UUID] | None = None,
+    tasks: Collection[UUID] | None = None,
 ) -> StreamState:
     """Return the states of an application as they were at `position`.
 
-    With `states` (views and keys) only those are loaded, and with `about` only events that may
+    With `states` (views and keys) only those are loaded, and with `tasks` only events that may
     touch them are folded (see `store.read`); the other states that come out are not true then.
     Raises BeforeHistory where the log does not go back so far.
     """
@@ -55,7 +55,7 @@ def at(
         wanted = [(view.table, key) for view, key in states]
         kept = store.kept_of(application, near, wanted)
     state = loaded(application, kept)
-    return state.fold(store.read(application, after=near, until=position, about=about))
+    return state.fold(store.read(application, after=near, until=position, tasks=tasks))
 
 
 def loaded(application: str, kept: Iterable[store.Kept]) -> StreamState:

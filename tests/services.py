@@ -63,6 +63,13 @@ def clone(urls: embedded.Urls, name: str = DATABASE) -> None:
     _execute(urls, "GRANT CONNECT ON DATABASE {} TO arrester_app", name)
 
 
+def create(urls: embedded.Urls, name: str) -> None:
+    """Make database `name`, empty."""
+    _execute(urls, "CREATE DATABASE {} OWNER arrester_owner", name)
+    _execute(urls, "REVOKE ALL ON DATABASE {} FROM PUBLIC", name)
+    _execute(urls, "GRANT CONNECT ON DATABASE {} TO arrester_app", name)
+
+
 def drop(urls: embedded.Urls, name: str) -> None:
     _execute(urls, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from itertools import chain, repeat
-from typing import get_args
+from typing import NamedTuple, get_args
 from uuid import UUID
 
 import msgspec
@@ -43,15 +43,15 @@ TOKEN = re.compile(r"[!-~]{1,200}")
 _pack = msgspec.msgpack.Encoder()
 #: How "no body" is packed.
 _NONE = msgspec.Raw(_pack.encode(None))
+#: What stands in the place of a body that was erased.
+_ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_events = msgspec.msgpack.Decoder(list[Event])
-_unpack_bodies = msgspec.msgpack.Decoder(list[Body | None])
+_unpack_body = msgspec.msgpack.Decoder(Body | None)
 _unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _json = msgspec.json.Encoder()
 _from_json = msgspec.json.Decoder(Event)
-_pack_data = msgspec.msgpack.Encoder()
-_unpack_data = msgspec.msgpack.Decoder(EventData)
 _command = msgspec.json.Decoder(CommandIssued)
 
 
@@ -79,30 +79,67 @@ class Heartbeat(Data, frozen=True, kw_only=True):
     standing: str | None = None
 
 
+class Packed(NamedTuple):
+    """A batch as it travels and as it is kept: its events without their bodies, and the bodies."""
+
+    heads: bytes
+    #: None: no event has one.
+    bodies: bytes | None
+
+
+def pack(events: Sequence[Event]) -> Packed:
+    """Return `events` packed, as two compressed lists: who reads the first need not unpack both."""
+    heads = [event if event.body is None else replace(event, body=None) for event in events]
+    bodies = [event.body for event in events]
+    return Packed(
+        heads=zlib.compress(_pack.encode(heads), level=1),
+        bodies=zlib.compress(_pack.encode(bodies), level=1) if any(bodies) else None,
+    )
+
+
 def encode_batch(events: Sequence[Event]) -> bytes:
     """Return `events` packed: the bytes are what is sent, spooled and sent again, unchanged.
 
-    Two compressed lists, one after the other: the events without their bodies, and the bodies.
-    The fold unpacks the first alone.
+    The bodies follow the heads.
     """
-    heads = [event if event.body is None else replace(event, body=None) for event in events]
-    packed = zlib.compress(_pack.encode(heads), level=1)
-    if all(event.body is None for event in events):
-        return packed
-    return packed + zlib.compress(_pack.encode([event.body for event in events]), level=1)
+    packed = pack(events)
+    return packed.heads + (packed.bodies or b"")
 
 
-def decode_heads(packed: bytes) -> list[Event] | None:
-    """Return the events of a batch without their bodies, at one go; None: not all are understood.
+def read_batch(batch: bytes) -> tuple[list[Event], Packed] | None:
+    """Return the events of a batch without their bodies, and its parts as they came.
 
-    Raises MalformedBatch when the bytes are no batch at all.
+    None where not all is understood, or where a body is not in its place. Raises MalformedBatch
+    when the bytes are no batch at all.
     """
-    heads, _ = _inflated(packed)
+    unpacked, bodies = _inflated(batch)
     try:
-        events = [_in_utc(event) for event in _unpack_events.decode(heads)]
+        events = [_in_utc(event) for event in _unpack_events.decode(unpacked)]
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
         return None
-    return None if any(map(_incomplete, events)) else events
+    if any(map(_incomplete, events)) or any(event.body is not None for event in events):
+        return None
+    return events, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
+
+
+def decode_heads(heads: bytes) -> list[Event]:
+    """Return the events of a batch that was understood when it came, without their bodies.
+
+    Raises MalformedBatch when they cannot be read.
+    """
+    try:
+        return [_in_utc(event) for event in _unpack_events.decode(_inflated(heads)[0])]
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
+        raise MalformedBatch(f"not a packed list of events: {exc}") from exc
+
+
+def decode_some(heads: bytes, places: Iterable[int]) -> dict[int, Event]:
+    """Return the events at some places of a batch, as `decode_heads` does."""
+    try:
+        raws = _unpack_list.decode(_inflated(heads)[0])
+        return {place: _in_utc(_unpack_event.decode(raws[place])) for place in places}
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError, IndexError) as exc:
+        raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
 def decode_batch(packed: bytes) -> list[Event | Unreadable]:
@@ -119,34 +156,36 @@ def decode_batch(packed: bytes) -> list[Event | Unreadable]:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
-def decode_bodies(packed: bytes) -> list[Body | None]:
-    """Return the bodies of a batch, in the order of its events; None for one that has none.
+def decode_body(bodies: bytes, index: int) -> Body | None:
+    """Return one body of a batch; None where its event has none.
 
-    Raises MalformedBatch when they cannot be read.
+    A foreign sender's list may be short: the rest have none. Raises MalformedBatch when it cannot
+    be read.
     """
-    heads, rest = _inflated(packed)
+    raws = _bodies(bodies)
     try:
-        if rest:
-            return _unpack_bodies.decode(_inflated(rest)[0])
-        return [event.body for event in _unpack_events.decode(heads)]
+        return _unpack_body.decode(raws[index]) if index < len(raws) else None
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
+        raise MalformedBatch(f"not a packed body: {exc}") from exc
 
 
-def without_body(packed: bytes, index: int) -> bytes:
-    """Return a batch with a tombstone in the place of one of its bodies.
+def without_body(bodies: bytes, index: int) -> bytes:
+    """Return the bodies of a batch with a tombstone in the place of one; the others' bytes stay.
 
-    Raises MalformedBatch when not all of it can be read, or when there is no body.
+    Raises MalformedBatch when they cannot be read, or when there is no such body.
     """
-    events = []
-    for event in decode_batch(packed):
-        if isinstance(event, Unreadable):
-            raise MalformedBatch(event.reason)
-        events.append(event)
-    if events[index].body in (None, Body(erased=True)):
+    raws = _bodies(bodies)
+    if index >= len(raws) or raws[index] in (_NONE, _ERASED):
         raise MalformedBatch(f"event {index} of the batch has no body")
-    events[index] = replace(events[index], body=Body(erased=True))
-    return encode_batch(events)
+    raws[index] = _ERASED
+    return zlib.compress(_pack.encode(raws), level=1)
+
+
+def _bodies(bodies: bytes) -> list[msgspec.Raw]:
+    try:
+        return _unpack_list.decode(_inflated(bodies)[0])
+    except msgspec.DecodeError as exc:
+        raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
 
 
 def _inflated(packed: bytes) -> tuple[bytes, bytes]:
@@ -236,17 +275,6 @@ def _wrong_run(run: Run) -> str | None:
     if TOKEN.fullmatch(run.checkpoint) is None:
         return f"checkpoint {run.checkpoint[:200]!r} is not printable ASCII"
     return None
-
-
-def encode_data(data: EventData) -> bytes:
-    """Return what an event says, without its envelope and body, packed for the store."""
-    return _pack_data.encode(data)
-
-
-def decode_data(packed: bytes) -> EventData:
-    """Return what `encode_data` packed."""
-    data: EventData = _unpack_data.decode(packed)
-    return data
 
 
 def to_json(event: Event) -> bytes:

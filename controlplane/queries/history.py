@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.models import Q, Sum
 
 from controlplane import models, rows, store
-from controlplane.columns import MOST, fit
+from controlplane.columns import MOST, fit, fit_or_none
 from controlplane.domain.errors import BeforeHistory, InvalidValue, NotFound
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import cursors
@@ -75,8 +75,12 @@ def failures(
     names = _applications(filter)
     wanted = store.Failures(
         applications=names,
-        equal=_equal(filter),
         groups=_groups(names, filter),
+        task=None if filter.task is None else _uuid("task", filter.task),
+        pipeline=filter.pipeline,
+        # As lists show them: cut where they are cut.
+        stage=fit_or_none(filter.stage),
+        exception_class=fit_or_none(filter.exception_class),
         since=filter.since,
         until=filter.until,
         before=cursors.unpack(cursor, tuple[datetime, str, int]),
@@ -102,7 +106,9 @@ def _groups(names: list[str], filter: FailureFilter) -> list[tuple[str, str]] | 
 
     A rare one would be looked for through all that failed; of a common one, each page is full soon.
     """
-    if filter.fingerprint or filter.task or not (filter.stage or filter.exception_class):
+    if filter.fingerprint is not None:
+        return [(name, filter.fingerprint) for name in names]
+    if filter.task or not (filter.stage or filter.exception_class):
         return None
     known = models.ErrorGroup.objects.filter(application__in=names)
     if filter.stage:
@@ -113,24 +119,6 @@ def _groups(names: list[str], filter: FailureFilter) -> list[tuple[str, str]] | 
         known = known.filter(Q(exception_class=fit(filter.exception_class)) | has_condition)
     found = list(known.values_list("application", "fingerprint")[: FEW_GROUPS + 1])
     return found if len(found) <= FEW_GROUPS else None
-
-
-def _equal(filter: FailureFilter) -> dict[str, str | UUID]:
-    columns = {
-        "pipeline": filter.pipeline,
-        "stage": filter.stage,
-        "exception_class": filter.exception_class,
-        "fingerprint": filter.fingerprint,
-    }
-    equal: dict[str, str | UUID] = {
-        # As the columns are: cut where they are cut.
-        column: fit(value)
-        for column, value in columns.items()
-        if value is not None
-    }
-    if filter.task is not None:
-        equal["task"] = _uuid("task", filter.task)
-    return equal
 
 
 def _uuid(name: str, digest: str) -> UUID:

@@ -111,7 +111,7 @@ def storage() -> Storage:
             " min(substring(part.relname from '_(\\d{8})$'))"
             " FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid"
             " JOIN pg_class parent ON parent.oid = inhparent"
-            " WHERE parent.relname IN ('event', 'event_body') AND part.relkind = 'r'"
+            " WHERE parent.relname IN ('event', 'batch') AND part.relkind = 'r'"
             " AND pg_relation_size(part.oid) > 0 GROUP BY 1"
         )
         logs = {name: (size, oldest) for name, size, oldest in cursor.fetchall()}
@@ -126,7 +126,7 @@ def storage() -> Storage:
     return Storage(
         events=sum(stream.sequence for stream in store.known()),
         event_bytes=int(event_bytes),
-        body_bytes=int(logs.get("event_body", (0, None))[0]),
+        body_bytes=int(logs.get("batch", (0, None))[0]),
         view_bytes=int(views or 0),
         oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
         retention_days=settings.ENVIRONMENT.retention_days,

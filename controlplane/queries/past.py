@@ -73,9 +73,7 @@ def task(digest: str, when: AsOf) -> TaskDetail:
         (rows.THREADS, f"{id.pipeline} {id.checkpoint}"),
         *((rows.COMMANDS, str(command.id)) for command in commands),
     ]
-    then = past.at(
-        id.application, position(id.application, when), states=wanted, about={"task": uuid}
-    )
+    then = past.at(id.application, position(id.application, when), states=wanted, tasks=[uuid])
     state = then.tasks.get(digest)
     if state is None:
         raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when}")
@@ -160,7 +158,7 @@ def instances(application: str, when: AsOf, *, ended: bool = False) -> tuple[Ins
 def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
     """Return an instance as it was."""
     wanted = [(rows.INSTANCES, str(id))]
-    then = past.at(application, position(application, when), states=wanted, about={})
+    then = past.at(application, position(application, when), states=wanted, tasks=[])
     if id not in then.instances:
         raise NotFound(f"there was no instance {id} of {application} as of {when}")
     return then.instances[id]

@@ -1,4 +1,4 @@
-"""The only code that touches the tables of the log: event, event_body, batch_seen, stream,
+"""The only code that touches the tables of the log: batch, event, batch_seen, stream,
 quarantine, snapshot, base and base_state.
 
 The log only grows, and only under the lock of its stream: whoever appends counts the sequence on,

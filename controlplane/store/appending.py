@@ -5,57 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import lru_cache
-from typing import get_args
 from uuid import UUID
 
 import msgspec
 from django.db import connection
 from msgspec.structs import replace
 
-from controlplane.columns import fit, fit_or_none, saturated
 from controlplane.domain import wire
-from controlplane.domain.events import (
-    FAILED,
-    CommandIssued,
-    Event,
-    NoteAdded,
-    StoredEvent,
-    TaskEvent,
-)
-from controlplane.domain.names import task_digest
+from controlplane.domain.events import Event, StoredEvent
+from controlplane.store import rows
 from controlplane.store.streams import Stream, copy_in
 
-#: What `_row` gives, in its order.
-_EVENT = {
-    "application": "text",
-    "sequence": "int8",
-    "day": "date",
-    "received_at": "timestamptz",
-    "occurred_at": "timestamptz",
-    "type": "text",
-    "schema_version": "int2",
-    "batch": "uuid",
-    "instance": "uuid",
-    "pipeline": "text",
-    "checkpoint": "text",
-    "epoch": "int8",
-    "caused_by": "uuid",
-    "task": "uuid",
-    "stage": "text",
-    "exception_class": "text",
-    "fingerprint": "text",
-    "count": "int8",
-    "command": "uuid",
-    "actor": "text",
-    "data": "bytea",
-}
-_EVENT_BODY = {
-    "application": "text",
+_BATCH = {
+    "stream": "int4",
     "sequence": "int8",
     "day": "date",
     "count": "int4",
-    "packed": "bytea",
+    "id": "uuid",
+    "received_at": "timestamptz",
+    "heads": "bytea",
+    "bodies": "bytea",
 }
 _BATCH_SEEN = {
     "application": "text",
@@ -64,9 +33,7 @@ _BATCH_SEEN = {
     "count": "int4",
     "received_at": "timestamptz",
 }
-_TASK_EVENTS = get_args(TaskEvent)
 CHANNEL = "arrester"
-Row = tuple[object, ...]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,16 +42,16 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     events: Sequence[Event]
     #: The bytes that they came in, where those hold just these events and their bodies.
-    packed: bytes | None = None
+    packed: wire.Packed | None = None
 
 
 def remember(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
     """Note that `batches` follow the end of the log."""
-    first, rows = stream.sequence + 1, []
+    first, seen = stream.sequence + 1, []
     for batch in batches:
-        rows.append((stream.application, batch.id, first, len(batch.events), received_at))
+        seen.append((stream.application, batch.id, first, len(batch.events), received_at))
         first += len(batch.events)
-    copy_in("batch_seen", _BATCH_SEEN, rows)
+    copy_in("batch_seen", _BATCH_SEEN, seen)
 
 
 def append(
@@ -117,21 +84,25 @@ def notify(stream: Stream) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Events as they follow the end of the log, and the rows that they become."""
+    """Events as they follow the end of the log, and what they become in the tables."""
 
     stored: list[StoredEvent]
-    events: list[Row]
-    bodies: list[Row]
+    #: Rows of `event`, as COPY has them in binary.
+    events: bytes
+    batches: list[tuple[object, ...]]
 
 
 def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
     """Return what `copy` puts into the tables."""
     name, day = stream.application, received_at.astimezone(UTC).date()
     stored: list[StoredEvent] = []
-    bodies: list[Row] = []
+    found: list[bytes] = []
+    kept: list[tuple[object, ...]] = []
     for batch in batches:
+        if not batch.events:
+            continue
         first = stream.sequence + len(stored) + 1
-        stored += [
+        some = [
             StoredEvent(
                 application=name,
                 sequence=sequence,
@@ -141,70 +112,23 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
             )
             for sequence, event in enumerate(batch.events, first)
         ]
-        packed = batch.packed
-        if packed is None and any(event.body is not None for event in batch.events):
-            packed = wire.encode_batch(batch.events)
-        if packed is not None and batch.events:
-            bodies.append((name, first, day, len(batch.events), packed))
-    return Layout(stored=stored, events=[_row(each, day) for each in stored], bodies=bodies)
+        packed = batch.packed or wire.pack(batch.events)
+        kept.append((stream.id, first, day, len(some), batch.id, received_at, *packed))
+        found += rows.packed(stream.id, day, some)
+        stored += some
+    return Layout(stored=stored, events=rows.BEGIN + b"".join(found) + rows.END, batches=kept)
 
 
 def copy(layout: Layout) -> None:
     """Copy rows into their tables."""
-    copy_in("event", _EVENT, layout.events)
-    copy_in("event_body", _EVENT_BODY, layout.bodies)
-
-
-def _row(stored: StoredEvent, day: date) -> Row:
-    event, run = stored.event, stored.event.run
-    return (
-        stored.application,
-        stored.sequence,
-        day,
-        stored.received_at,
-        event.occurred_at,
-        event.type,
-        event.schema_version,
-        stored.batch,
-        event.instance,
-        *((None, None, None) if run is None else (run.pipeline, run.checkpoint, run.epoch)),
-        event.caused_by,
-        _task_digest(stored),
-        *_failure_columns(event),
-        getattr(event.data, "command", None),
-        _actor(event),
-        wire.encode_data(event.data),
-    )
-
-
-def _failure_columns(event: Event) -> tuple[str | int | None, ...]:
-    data = event.data
-    failure = getattr(data, "failure", None)
-    if failure is None:
-        return (None, None, getattr(data, "fingerprint", None), None)
-    count = saturated(data.count) if isinstance(data, FAILED) else None
-    return (fit(failure.stage), fit(failure.exception_class), failure.fingerprint, count)
-
-
-def _actor(event: Event) -> str | None:
-    """Return who did it; what follows from a command is told by the command."""
-    return fit_or_none(getattr(event.data, "actor", None)) if event.caused_by is None else None
-
-
-def _task_digest(stored: StoredEvent) -> UUID | None:
-    """Return the task that an event, or a command, is about."""
-    data, run = stored.event.data, stored.event.run
-    if isinstance(data, _TASK_EVENTS) and run is not None:
-        pipeline, checkpoint = run.pipeline, run.checkpoint
-    elif isinstance(data, CommandIssued | NoteAdded) and data.pipeline and data.checkpoint:
-        pipeline, checkpoint = data.pipeline, data.checkpoint
-    else:
-        return None
-    return _uuid(task_digest(stored.application, pipeline, checkpoint, data.task))
-
-
-#: One object for each task, not for each of its events.
-_uuid = lru_cache(maxsize=10_000)(UUID)
+    statement = f"COPY event ({', '.join(rows.COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+    with (
+        connection.cursor() as cursor,
+        connection.wrap_database_errors,
+        cursor.copy(statement) as into,
+    ):
+        into.write(layout.events)
+    copy_in("batch", _BATCH, layout.batches)
 
 
 def ensure_partitions(first: date, *, days: int) -> int:

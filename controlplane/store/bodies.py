@@ -15,9 +15,10 @@ from controlplane.domain.events import Body, StoredEvent
 log = logging.getLogger(__name__)
 
 
-class Packed(NamedTuple):
+class Kept(NamedTuple):
     """The bodies of the batch that an event came in, and the event's place among them."""
 
+    stream: int
     first: int
     day: date
     bodies: bytes
@@ -26,17 +27,15 @@ class Packed(NamedTuple):
 
 def body_of(stored: StoredEvent) -> Body | None:
     """Return the body of an event, if it has one that can be read."""
-    packed = _packed(stored)
-    if packed is None:
+    kept = _kept(stored)
+    if kept is None:
         return None
     try:
-        bodies = wire.decode_bodies(packed.bodies)
+        return wire.decode_body(kept.bodies, kept.place)
     except MalformedBatch:
         # The fold does not look at bodies: a sender whose zlib was broken is found out here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
         return None
-    # A foreign sender's list of bodies may be short: the rest have none.
-    return bodies[packed.place] if packed.place < len(bodies) else None
 
 
 def erase_body(stored: StoredEvent) -> str:
@@ -44,17 +43,17 @@ def erase_body(stored: StoredEvent) -> str:
 
     Only the owner of the tables may. Raises NotFound when there is nothing to erase.
     """
-    packed = _packed(stored)
+    kept = _kept(stored)
     try:
-        if packed is None:
+        if kept is None:
             raise MalformedBatch("no event of its batch has a body")
-        replacement = wire.without_body(packed.bodies, packed.place)
+        replacement = wire.without_body(kept.bodies, kept.place)
     except MalformedBatch as exc:
         raise NotFound(f"{stored.application} @ {stored.sequence}: {exc}") from exc
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT arrester_erase_body(%s, %s, %s, %s)",
-            [stored.application, packed.first, packed.day, replacement],
+            [kept.stream, kept.first, kept.day, replacement],
         )
         return str(cursor.fetchone()[0])
 
@@ -65,16 +64,17 @@ def vacuum(partition: str) -> None:
         cursor.execute(f"VACUUM {partition}")
 
 
-def _packed(stored: StoredEvent) -> Packed | None:
+def _kept(stored: StoredEvent) -> Kept | None:
     day = stored.received_at.astimezone(UTC).date()
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT sequence, count, packed FROM event_body"
-            " WHERE application = %s AND sequence <= %s AND day = %s"
-            " ORDER BY sequence DESC LIMIT 1",
+            "SELECT stream, sequence, day, bodies FROM batch"
+            " WHERE stream = (SELECT id FROM stream WHERE application = %s)"
+            " AND sequence <= %s AND day = %s ORDER BY sequence DESC LIMIT 1",
             [stored.application, stored.sequence, day],
         )
         row = cursor.fetchone()
-    if row is None or stored.sequence >= row[0] + row[1]:
+    if row is None or row[3] is None:
         return None
-    return Packed(first=row[0], day=day, bodies=bytes(row[2]), place=stored.sequence - row[0])
+    stream, first, day, bodies = row
+    return Kept(stream, first, day, bytes(bodies), stored.sequence - first)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 from django.db import connection
 from msgspec.structs import replace
 
-from controlplane.columns import MOST
+from controlplane.columns import MOST, fit
 from controlplane.domain import wire
 from controlplane.domain.errors import NotFound
 from controlplane.domain.events import (
-    Event,
-    Run,
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsHeld,
+    RetriesCounted,
     StoredEvent,
 )
+from controlplane.store import batches, marks
+from controlplane.store.batches import PLACE, Place
 from controlplane.store.bodies import body_of
+from controlplane.store.rows import task_of
 
-#: What a stored event is made of again; the other columns are only searched by.
-_STORED = (
-    "application, sequence, received_at, occurred_at, schema_version, batch, instance,"
-    " pipeline, checkpoint, epoch, caused_by, data"
-)
-#: What a row of the database is before it is a StoredEvent, and what a statement is given.
-Row = tuple[Any, ...]
+#: What a statement is given.
 Parameter = Any
+T = TypeVar("T")
+#: So many are read at once.
+BATCHES_PER_READ = 200
+_STREAM = "(SELECT id FROM stream WHERE application = %s)"
+
+
+def type_of(cls: type[Any]) -> int:
+    """Return the number that a type of events has in the tables."""
+    return marks.of_text(cls.__name__)
 
 
 def read(
@@ -36,24 +44,23 @@ def read(
     *,
     after: int = 0,
     until: int = MOST,
-    about: Mapping[str, str | UUID] | None = None,
-    chunk: int = 2000,
+    tasks: Collection[UUID] | None = None,
 ) -> Iterator[StoredEvent]:
-    """Return the log in order, without bodies, a chunk at a time.
+    """Return the log in order, without bodies, some batches at a time.
 
-    With `about`, only events that are of no task, or whose columns are equal to any of these.
+    With `tasks`, only events that are of no task, or of one of these.
     """
-    condition, wanted = _about(about)
-    while True:
-        rows = select(
-            f"WHERE application = %s AND sequence > %s AND sequence <= %s{condition}"
-            " ORDER BY sequence LIMIT %s",
-            [application, after, until, *wanted, chunk],
-        )
-        yield from rows
-        if len(rows) < chunk:
+    wanted = None if tasks is None else {None, *(task.hex for task in tasks)}
+    while after < until:
+        rows = batches.read(application, after=after, until=until, limit=BATCHES_PER_READ)
+        for row in rows:
+            for each in row.events():
+                if after < each.sequence <= until:
+                    after = each.sequence
+                    if wanted is None or task_of(each) in wanted:
+                        yield each
+        if len(rows) < BATCHES_PER_READ:
             return
-        after = rows[-1].sequence
 
 
 def follow(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:
@@ -64,26 +71,23 @@ def follow(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:
     if not positions:
         return []
     share = max(1, limit // len(positions))
-    return fetch(
-        "SELECT found.* FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
-        f" CROSS JOIN LATERAL (SELECT {_STORED} FROM event WHERE application = wanted.name"
-        " AND sequence > wanted.after ORDER BY sequence LIMIT %s) AS found"
-        " ORDER BY received_at, application, sequence",
-        [list(positions), list(positions.values()), share],
-    )
-
-
-def _about(about: Mapping[str, str | UUID] | None) -> tuple[str, list[Parameter]]:
-    if about is None:
-        return "", []
-    conditions = ["task IS NULL", *(f"{column} = %s" for column in about)]
-    return f" AND ({' OR '.join(conditions)})", list(about.values())
+    found = batches.behind(positions, share=share)
+    events = [
+        each
+        for row in found
+        for each in row.events()
+        if positions[row.application] < each.sequence <= positions[row.application] + share
+    ]
+    return sorted(events, key=lambda each: (each.received_at, each.application, each.sequence))
 
 
 def position_at(application: str, moment: datetime) -> int:
     """Return the last position whose event had come by `moment`; 0 where none had."""
     day = moment.astimezone(UTC).date()
-    ends = "SELECT min(sequence), max(sequence) FROM event WHERE application = %s AND day"
+    ends = (
+        "SELECT min(sequence), max(sequence + count - 1) FROM batch"
+        f" WHERE stream = {_STREAM} AND day"
+    )
     with connection.cursor() as cursor:
         cursor.execute(f"{ends} = %s", [application, day])
         first, last = cursor.fetchone()
@@ -93,12 +97,13 @@ def position_at(application: str, moment: datetime) -> int:
             while after - before > 1:
                 middle = (before + after) // 2
                 cursor.execute(
-                    "SELECT sequence, received_at FROM event WHERE application = %s AND day = %s"
-                    " AND sequence >= %s ORDER BY sequence LIMIT 1",
+                    "SELECT sequence, sequence + count - 1, received_at FROM batch"
+                    f" WHERE stream = {_STREAM} AND day = %s AND sequence <= %s"
+                    " ORDER BY sequence DESC LIMIT 1",
                     [application, day, middle],
                 )
-                found, received_at = cursor.fetchone()
-                before, after = (found, after) if received_at <= moment else (before, middle)
+                begin, end, received_at = cursor.fetchone()
+                before, after = (end, after) if received_at <= moment else (before, begin)
             if before >= first:
                 return int(before)
         cursor.execute(f"{ends} < %s", [application, day])
@@ -109,8 +114,8 @@ def last_before(application: str, day: date) -> tuple[int, datetime] | None:
     """Return the position and the time of the last event that came before a day, if any did."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT sequence, received_at FROM event WHERE application = %s AND day < %s"
-            " ORDER BY sequence DESC LIMIT 1",
+            f"SELECT sequence + count - 1, received_at FROM batch WHERE stream = {_STREAM}"
+            " AND day < %s ORDER BY sequence DESC LIMIT 1",
             [application, day],
         )
         found = cursor.fetchone()
@@ -119,10 +124,11 @@ def last_before(application: str, day: date) -> tuple[int, datetime] | None:
 
 def read_one(application: str, sequence: int) -> StoredEvent:
     """Return one event with its body; raise NotFound."""
-    found = select("WHERE application = %s AND sequence = %s", [application, sequence])
-    if not found:
+    row = batches.holding(application, sequence)
+    if row is None:
         raise NotFound(f"there is no event {application} @ {sequence}")
-    (stored,) = found
+    place = sequence - row.sequence
+    stored = row.stored(place, wire.decode_some(row.heads, [place])[place])
     return replace(stored, event=replace(stored.event, body=body_of(stored)))
 
 
@@ -135,20 +141,22 @@ def read_about(
     # Two index scans: one condition with OR would read and sort all of the task's history.
     own = select(f"WHERE task = %s {page}", [task, end, limit])
     others = select(
-        f"WHERE application = %s AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s {page}",
+        f"WHERE stream = {_STREAM} AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s"
+        f" {page}",
         [application, list(commands), task, end, limit],
     )
     return sorted([*own, *others], key=lambda each: each.sequence, reverse=True)[:limit]
 
 
 #: What changed a state, among the many events that only count; as the indexes have it.
-_TURNS = "count IS NULL AND type NOT IN ('RetriesCounted', 'RecordsHeld', 'RecordsDeadLettered')"
+_COUNTS = ", ".join(str(type_of(cls)) for cls in (RetriesCounted, RecordsHeld, RecordsDeadLettered))
+_TURNS = f"count IS NULL AND type NOT IN ({_COUNTS})"
 
 
 def read_turns(application: str, *, before: int | None, limit: int) -> list[StoredEvent]:
     """Return what changed a state in an application, newest first."""
     return select(
-        f"WHERE application = %s AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
+        f"WHERE stream = {_STREAM} AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
         [application, MOST if before is None else before, limit],
     )
 
@@ -162,16 +170,31 @@ def read_task_turns(task: UUID, *, before: int | None, limit: int) -> list[Store
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """Which failures to read: columns that must be equal, and a range of `occurred_at`."""
+    """Which failures to read; what is None does not matter."""
 
     applications: Sequence[str]
-    equal: Mapping[str, str | UUID]
     #: (application, fingerprint) of the groups that it can only be; None: it may be any.
     groups: Sequence[tuple[str, str]] | None = None
+    task: UUID | None = None
+    pipeline: str | None = None
+    stage: str | None = None
+    exception_class: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     #: The row that the page before this one ended with: occurred_at, application, sequence.
-    before: tuple[datetime, str, int] | None = None
+    before: Newest | None = None
+
+    def has(self, stored: StoredEvent) -> bool:
+        """Return whether an event is one of these, where its row's numbers say so."""
+        event = stored.event
+        failure = getattr(event.data, "failure", None)
+        return (
+            event.run is not None
+            and failure is not None
+            and self.pipeline in (None, event.run.pipeline)
+            and self.stage in (None, fit(failure.stage))
+            and self.exception_class in (None, fit(failure.exception_class))
+        )
 
 
 def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
@@ -180,12 +203,13 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
     if failure is None:
         return None
     than, order = (">", "ASC") if newer else ("<", "DESC")
+    cause = marks.of_cause(stored.application, failure.fingerprint)
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT sequence FROM event WHERE application = %s AND fingerprint = %s"
-            f" AND count IS NOT NULL AND type = 'RecordFailed' AND (occurred_at, sequence) {than}"
-            f" (%s, %s) ORDER BY occurred_at {order}, sequence {order} LIMIT 1",
-            [stored.application, failure.fingerprint, stored.event.occurred_at, stored.sequence],
+            "SELECT sequence FROM event WHERE cause = %s AND count IS NOT NULL AND type = %s"
+            f" AND (occurred_at, sequence) {than} (%s, %s)"
+            f" ORDER BY occurred_at {order}, sequence {order} LIMIT 1",
+            [cause, type_of(RecordFailed), stored.event.occurred_at, stored.sequence],
         )
         found = cursor.fetchone()
     return None if found is None else int(found[0])
@@ -193,13 +217,32 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
 
 def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
     """Return failures, those that occurred last first, without bodies."""
-    conditions = ["application = name", "count IS NOT NULL"]
-    scans, parameters = _scans(wanted)
-    if wanted.groups is not None:
-        conditions.append("fingerprint = cause")
-    for column, value in wanted.equal.items():
-        conditions.append(f"{column} = %s")
-        parameters.append(value)
+    return filled(
+        lambda before: _failures(replace(wanted, before=before), limit=limit),
+        wanted.has,
+        key=newest,
+        before=wanted.before,
+        limit=limit,
+    )
+
+
+def _failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
+    conditions = ["count IS NOT NULL"]
+    parameters: list[Parameter] = []
+    scans, given = _scans(wanted)
+    conditions.append("stream = log.id" if wanted.groups is None else "cause = log.cause")
+    numbers = {
+        "task": wanted.task,
+        "pipeline": None if wanted.pipeline is None else marks.of_text(wanted.pipeline),
+        "stage": None if wanted.stage is None else marks.of_text(wanted.stage),
+        "exception_class": (
+            None if wanted.exception_class is None else marks.of_text(wanted.exception_class)
+        ),
+    }
+    for column, value in numbers.items():
+        if value is not None:
+            conditions.append(f"{column} = %s")
+            parameters.append(value)
     if wanted.since is not None:
         conditions.append("occurred_at >= %s")
         parameters.append(wanted.since)
@@ -208,56 +251,66 @@ def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
         parameters.append(wanted.until)
     if wanted.before is not None:
         # The first condition is what the index begins at, the second is exact.
-        conditions.append(
-            "occurred_at <= %s AND (occurred_at, application, sequence) < (%s, %s, %s)"
-        )
+        conditions.append("occurred_at <= %s AND (occurred_at, log.name, sequence) < (%s, %s, %s)")
         parameters += [wanted.before[0], *wanted.before]
     # One short index scan for each application or group, whatever the others' size.
-    statement = (
-        f"SELECT found.* FROM {scans} CROSS JOIN LATERAL ("
-        f"SELECT {_STORED} FROM event WHERE {' AND '.join(conditions)}"
-        " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS found"
-        " ORDER BY occurred_at DESC, application DESC, sequence DESC LIMIT %s"
+    return fetch(
+        f"SELECT {PLACE} FROM {scans} CROSS JOIN LATERAL ("
+        f"SELECT * FROM event WHERE {' AND '.join(conditions)}"
+        " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS event"
+        " ORDER BY occurred_at DESC, log.name DESC, sequence DESC LIMIT %s",
+        [*given, *parameters, limit, limit],
     )
-    return fetch(statement, [*parameters, limit, limit])
 
 
 def _scans(wanted: Failures) -> tuple[str, list[Parameter]]:
     if wanted.groups is None:
-        return "unnest(%s::text[]) AS name", [list(wanted.applications)]
+        names = list(wanted.applications)
+        return (
+            "(SELECT application AS name, id FROM stream WHERE application = ANY(%s::text[]))"
+            " AS log",
+            [names],
+        )
     names = [application for application, _ in wanted.groups]
-    causes = [fingerprint for _, fingerprint in wanted.groups]
-    return "unnest(%s::text[], %s::text[]) AS wanted(name, cause)", [names, causes]
+    causes = [marks.of_cause(*group) for group in wanted.groups]
+    return "unnest(%s::text[], %s::bigint[]) AS log (name, cause)", [names, causes]
+
+
+#: When, of which application, at which position: what the lists are sorted by.
+Newest = tuple[datetime, str, int]
+
+
+def newest(stored: StoredEvent) -> Newest:
+    """Return what lists have an event sorted by."""
+    return stored.event.occurred_at, stored.application, stored.sequence
+
+
+def filled(
+    read: Callable[[T | None], list[StoredEvent]],
+    has: Callable[[StoredEvent], bool],
+    *,
+    key: Callable[[StoredEvent], T],
+    before: T | None,
+    limit: int,
+) -> list[StoredEvent]:
+    """Return `limit` events that are meant, or all that are left: two names may have one number."""
+    found: list[StoredEvent] = []
+    while True:
+        some = read(before)
+        found += filter(has, some)
+        if len(some) < limit or len(found) >= limit:
+            return found[:limit]
+        before = key(some[-1])
 
 
 def select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
     """Return the events that a condition, in SQL, selects."""
-    return fetch(f"SELECT {_STORED} FROM event {where}", parameters)
+    return fetch(f"SELECT {PLACE} FROM event {where}", parameters)
 
 
 def fetch(statement: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
-    """Return the events that a statement gives."""
+    """Return the events whose places a statement gives."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
-        return [_stored(row) for row in cursor.fetchall()]
-
-
-def _stored(row: Row) -> StoredEvent:
-    (application, sequence, received_at, occurred_at, schema_version, batch, *rest) = row
-    instance, pipeline, checkpoint, epoch, caused_by, data = rest
-    run = None if pipeline is None else Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
-    event = Event(
-        occurred_at=occurred_at,
-        data=wire.decode_data(bytes(data)),
-        instance=instance,
-        run=run,
-        caused_by=caused_by,
-        schema_version=schema_version,
-    )
-    return StoredEvent(
-        application=application,
-        sequence=sequence,
-        received_at=received_at,
-        batch=batch,
-        event=event,
-    )
+        places = [Place(*row) for row in cursor.fetchall()]
+    return batches.at(places)

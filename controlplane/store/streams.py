@@ -23,6 +23,8 @@ _LOCK_CLASS, _MAINTENANCE_CLASS, _HOUSE_CLASS = 0x4152, 0x414D, 0x4148
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """An application's log as it was when we looked; see the table's description."""
 
+    #: In the place of the name, where there are many rows.
+    id: int
     application: str
     cursor: str
     generation: int
@@ -36,7 +38,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
         return now if self.received_at is None else max(now, self.received_at)
 
 
-_COLUMNS = "application, cursor, generation, sequence, received_at"
+_COLUMNS = "id, application, cursor, generation, sequence, received_at"
 
 
 def open_stream(application: str) -> None:
@@ -166,9 +168,10 @@ def _one(application: str, statement: str) -> Stream:
     return _stream(row)
 
 
-def _stream(row: tuple[str, str, int, int, datetime | None]) -> Stream:
-    application, cursor, generation, sequence, received_at = row
+def _stream(row: tuple[int, str, str, int, int, datetime | None]) -> Stream:
+    id, application, cursor, generation, sequence, received_at = row
     return Stream(
+        id=id,
         application=application,
         cursor=cursor,
         generation=generation,

@@ -155,7 +155,7 @@ def test_states_are_kept_so_that_few_events_are_folded(
     assert [store.nearest(APPLICATION, position) for position in (5, 6, 23, 24)] == [0, 6, 18, 24]
     # The state of all of the log, with no event read that is the task's.
     where = [(rows.TASKS, str(UUID(JFK.digest)))]
-    (task,) = past.at(APPLICATION, 24, states=where, about={}).tasks.values()
+    (task,) = past.at(APPLICATION, 24, states=where, tasks=[]).tasks.values()
     assert task == streams.task(JFK.digest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from io import StringIO
 from typing import Any
@@ -17,7 +18,7 @@ from redis import Redis
 from controlplane import ingest, models, queries
 from controlplane.domain import ids, keys, wire
 from controlplane.domain.events import ApplicationOpened, Event, StoredEvent, ThreadStarted
-from controlplane.store import appending
+from controlplane.store import rows
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -106,7 +107,7 @@ def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis
     ingest.drain(APPLICATION)
 
     assert streams.said() == [first, second, third, second, third]
-    assert models.EventBody.objects.count() == 3
+    assert models.Batch.objects.exclude(bodies=None).count() == 2
 
 
 def test_an_event_whose_batch_has_too_few_bodies_has_none(redis: Redis) -> None:
@@ -150,16 +151,16 @@ def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
 def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_on_two(stored: StoredEvent, day: date) -> tuple[object, ...]:
-        if getattr(stored.event.data, "position", None) == 2:
+    def break_on_two(stream: int, day: date, stored: list[StoredEvent]) -> Iterator[bytes]:
+        if any(getattr(each.event.data, "position", None) == 2 for each in stored):
             raise ValueError("two")
-        return row(stored, day)
+        return packed_rows(stream, day, stored)
 
-    row = appending._row
+    packed_rows = rows.packed
     for position in (1, 2, 3):
         streams.send(redis, [histories.failed(position)])
     with monkeypatch.context() as patch:
-        patch.setattr(appending, "_row", break_on_two)
+        patch.setattr(rows, "packed", break_on_two)
         ingest.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed

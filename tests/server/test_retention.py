@@ -248,7 +248,7 @@ def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
             assert not failed
             time.sleep(0.02)
         fold.execute("INSERT INTO event SELECT * FROM event WHERE false")
-        fold.execute("INSERT INTO event_body SELECT * FROM event_body WHERE false")
+        fold.execute("INSERT INTO batch SELECT * FROM batch WHERE false")
         fold.commit()
         other.join()
     assert failed == []
@@ -369,7 +369,7 @@ def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls)
     streams.append([histories.failed(2)], received_at=NOW)
     assert retain().bases == {APPLICATION: 1}
     assert [each.sequence for each in streams.log()] == [2]
-    assert models.EventBody.objects.count() == 1
+    assert models.Batch.objects.count() == 1
     with (
         psycopg.connect(fresh_database.migrate_database) as owner,
         pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import functions as F
 
@@ -22,7 +23,6 @@ from agents.handlers import (
 )
 from agents.journal import Journal
 from agents.pipeline import Pipeline
-from controlplane.domain import wire
 from controlplane.domain.events import (
     PipelineDescribed,
     RecordFailed,
@@ -196,7 +196,7 @@ def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
     assert (policy.retries_limit, policy.scope) == (2, "thread")
     assert (policy.dead_letter_format, policy.uncaught) == ("parquet", "SHUTDOWN_CLIENT")
     assert policy.dead_letter_place == f"file:{bench.folder}/dlq//…@host"
-    assert b"hush" not in wire.encode_data(policy)
+    assert b"hush" not in msgspec.json.encode(policy)
     [thread] = server_state(bench.outbox.events).threads.values()
     assert thread.policy == policy
     assert (thread.spent.total, thread.spent.in_window, thread.spent.task) == (3, 3, "a")

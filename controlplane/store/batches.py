@@ -1,0 +1,144 @@
+"""The batches of the log: where events are read from, whatever they were found by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+from django.db import connection
+
+from controlplane.domain import wire
+from controlplane.domain.events import Event, StoredEvent
+
+#: The columns of `Row`, as SQL; of `batch` and `stream`.
+COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
+
+
+class Row(NamedTuple):
+    """A batch as it is read: of whom, from which position on, and its events packed."""
+
+    application: str
+    sequence: int
+    id: UUID
+    received_at: datetime
+    heads: bytes
+
+    def stored(self, place: int, event: Event) -> StoredEvent:
+        """Return an event of the batch as it stands in the log."""
+        return StoredEvent(
+            application=self.application,
+            sequence=self.sequence + place,
+            received_at=self.received_at,
+            batch=self.id,
+            event=event,
+        )
+
+    def events(self) -> Iterator[StoredEvent]:
+        """Yield all events of the batch in their order."""
+        for place, event in enumerate(wire.decode_heads(self.heads)):
+            yield self.stored(place, event)
+
+
+class Place(NamedTuple):
+    """Where an event is: what every statement gives that looks for some."""
+
+    stream: int
+    day: date
+    #: Of its batch.
+    first: int
+    place: int
+
+
+#: The columns of `Place`, as SQL; of `event`.
+PLACE = "event.stream, event.day, event.sequence - event.place, event.place"
+
+
+def at(places: Sequence[Place]) -> list[StoredEvent]:
+    """Return the events at `places`, in that order, without bodies; each batch is read once."""
+    wanted: dict[tuple[int, date, int], set[int]] = defaultdict(set)
+    for each in places:
+        wanted[each[:3]].add(each.place)
+    found: dict[Place, StoredEvent] = {}
+    for (stream, day), row in _rows(list(wanted)):
+        some = wire.decode_some(row.heads, wanted[stream, day, row.sequence])
+        for place, event in some.items():
+            found[Place(stream, day, row.sequence, place)] = row.stored(place, event)
+    return [found[each] for each in places]
+
+
+def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, date], Row]]:
+    if not keys:
+        return
+    streams, days, sequences = zip(*keys, strict=True)
+    with connection.cursor() as cursor:
+        # One look-up for each, whatever is known about the tables' size.
+        cursor.execute(
+            f"SELECT wanted.stream, wanted.day, {COLUMNS}"
+            " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
+            " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
+            "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
+            " AND batch.sequence = wanted.sequence LIMIT 1) AS batch",
+            [list(streams), list(days), list(sequences)],
+        )
+        for stream, day, *row in cursor.fetchall():
+            yield (stream, day), _row(row)
+
+
+def read(application: str, *, after: int, until: int, limit: int) -> list[Row]:
+    """Return the batches that hold the positions behind `after` up to `until`, the first ones.
+
+    In binary: they are many bytes.
+    """
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        cursor.execute(
+            f"SELECT {COLUMNS} FROM stream JOIN batch ON batch.stream = stream.id"
+            " WHERE stream.application = %(application)s AND batch.sequence <= %(until)s"
+            " AND batch.sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
+            " WHERE early.stream = (SELECT id FROM stream WHERE application = %(application)s)"
+            " AND early.sequence <= %(first)s), 0)"
+            " ORDER BY batch.sequence LIMIT %(limit)s",
+            {"application": application, "until": until, "first": after + 1, "limit": limit},
+            binary=True,
+        )
+        return [_row(row) for row in cursor.fetchall()]
+
+
+def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
+    """Return the batches that hold the `share` positions behind one position of each log."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
+            " JOIN stream ON stream.application = wanted.name CROSS JOIN LATERAL ("
+            "SELECT * FROM batch WHERE batch.stream = stream.id"
+            " AND batch.sequence <= wanted.after + %s AND batch.sequence >= coalesce(("
+            "SELECT max(early.sequence) FROM batch AS early WHERE early.stream = stream.id"
+            " AND early.sequence <= wanted.after + 1), 0)) AS batch",
+            [list(positions), list(positions.values()), share],
+        )
+        return [_row(row) for row in cursor.fetchall()]
+
+
+def holding(application: str, sequence: int) -> Row | None:
+    """Return the batch that holds a position."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {COLUMNS}, batch.count"
+            " FROM stream CROSS JOIN LATERAL (SELECT * FROM batch WHERE batch.stream = stream.id"
+            " AND batch.sequence <= %s ORDER BY batch.sequence DESC LIMIT 1) AS batch"
+            " WHERE stream.application = %s",
+            [sequence, application],
+        )
+        found = cursor.fetchone()
+    if found is None or sequence >= found[1] + found[-1]:
+        return None
+    return _row(found[:-1])
+
+
+def _row(values: Sequence[Any]) -> Row:
+    application, sequence, id, received_at, heads = values
+    return Row(application, sequence, id, received_at, bytes(heads))

@@ -1,0 +1,160 @@
+"""A log of before batches held the events: all of it is there afterwards, and the views stand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+import psycopg
+import pytest
+from django.db import connection, connections
+from msgspec.structs import replace
+from psycopg import sql
+from redis import Redis
+
+from controlplane import actions, embedded, ingest, rebuilding, store
+from controlplane.domain.events import FAILED, StoredEvent
+from controlplane.queries import FailureFilter, failures
+from controlplane.store import rows
+from tests import histories, services
+from tests.histories import APPLICATION, JFK
+from tests.server import streams
+
+#: What `event` was, in the order of `old_row`.
+OLD = (
+    *("application", "sequence", "day", "received_at", "occurred_at", "type", "schema_version"),
+    *("batch", "instance", "pipeline", "checkpoint", "epoch", "caused_by", "task", "stage"),
+    *("exception_class", "fingerprint", "count", "command", "actor", "data"),
+)
+
+
+def old_row(stored: StoredEvent) -> tuple[object, ...]:
+    event, run, data = stored.event, stored.event.run, stored.event.data
+    failure, task = getattr(data, "failure", None), rows.task_of(stored)
+    return (
+        *(stored.application, stored.sequence, stored.received_at.date(), stored.received_at),
+        *(event.occurred_at, event.type, event.schema_version, stored.batch, event.instance),
+        *((None, None, None) if run is None else (run.pipeline, run.checkpoint, run.epoch)),
+        *(event.caused_by, None if task is None else UUID(task)),
+        *((None, None) if failure is None else (failure.stage, failure.exception_class)),
+        rows.fingerprint_of(event),
+        data.count if isinstance(data, FAILED) else None,
+        *(getattr(data, "command", None), rows.actor_of(event)),
+        msgspec.msgpack.encode(data),
+    )
+
+
+def migrate(urls: embedded.Urls, *words: str) -> None:
+    subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity", "0", *words],
+        cwd=services.REPOSITORY,
+        env=os.environ | {"DATABASE_URL": urls.migrate_database},
+        check=True,
+    )
+
+
+def views(urls: embedded.Urls) -> dict[str, list[tuple[object, ...]]]:
+    tables = ["stream", "batch_seen", *(model._meta.db_table for model in rebuilding.VIEWS)]
+    with psycopg.connect(urls.migrate_database) as owner:
+        return {
+            table: owner.execute(
+                sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
+            ).fetchall()
+            for table in tables
+        }
+
+
+def insert(owner: psycopg.Connection, table: str, some: Sequence[Sequence[object]]) -> None:
+    for row in some:
+        values = sql.SQL(", ").join(sql.Placeholder() * len(row))
+        into = sql.SQL("INSERT INTO {} VALUES ({})").format(sql.Identifier(table), values)
+        owner.execute(into, row)
+
+
+@pytest.fixture
+def old_log(redis: Redis, fresh_database: embedded.Urls) -> list[StoredEvent]:
+    """Leave a database as it was before, with a bit of everything; return what it tells of."""
+    streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
+    streams.send(redis, [replace(histories.failed(9, key="EWR"), body=None)])
+    streams.send(redis, [histories.failed(1)], application="trains")
+    for name in (APPLICATION, "trains"):
+        ingest.drain(name)
+    actions.skip_record(JFK.digest, actor="ana", reason="bad")
+    actions.shut_down_application(APPLICATION, actor="ben", reason="night")
+    whole = [
+        store.read_one(name, each.sequence)
+        for name in (APPLICATION, "trains")
+        for each in streams.log(name)
+    ]
+    shown = views(fresh_database)
+    connections.close_all()
+    services.drop(fresh_database, services.DATABASE)
+    services.create(fresh_database, services.DATABASE)
+    migrate(fresh_database, "controlplane", "0012")
+    with psycopg.connect(fresh_database.migrate_database) as owner:
+        for table, there in shown.items():
+            # Its number is new.
+            insert(owner, table, [row[:-1] for row in there] if table == "stream" else there)
+        columns = sql.SQL(", ").join(map(sql.Identifier, OLD))
+        for each in whole:
+            owner.execute(
+                sql.SQL("INSERT INTO event ({}) VALUES ({})").format(
+                    columns, sql.SQL(", ").join(sql.Placeholder() * len(OLD))
+                ),
+                old_row(each),
+            )
+        for batch in dict.fromkeys(each.batch for each in whole):
+            some = [each for each in whole if each.batch == batch]
+            if any(each.event.body for each in some):
+                first = some[0]
+                # The first of them is of before bodies travelled apart.
+                packed = old_packed(some, apart=first.sequence > 1)
+                insert(
+                    owner,
+                    "event_body",
+                    [
+                        (
+                            first.application,
+                            first.sequence,
+                            first.received_at.date(),
+                            len(some),
+                            packed,
+                        )
+                    ],
+                )
+    return whole
+
+
+def old_packed(some: Sequence[StoredEvent], *, apart: bool) -> bytes:
+    events = [each.event for each in some]
+    if not apart:
+        return zlib.compress(msgspec.msgpack.encode(events))
+    heads = msgspec.msgpack.encode([replace(event, body=None) for event in events])
+    bodies = msgspec.msgpack.encode([event.body for event in events])
+    return zlib.compress(heads) + zlib.compress(bodies)
+
+
+def test_a_log_of_before_is_carried_over(
+    old_log: list[StoredEvent], fresh_database: embedded.Urls
+) -> None:
+    migrate(fresh_database)
+    names = (APPLICATION, "trains")
+    assert [
+        store.read_one(name, each.sequence) for name in names for each in streams.log(name)
+    ] == old_log
+    for name in names:
+        assert rebuilding.differences(name) == []
+        streams.assert_exact(name)
+    # What was found by a column is found by its number.
+    found = failures(FailureFilter(exception_class=histories.FAILURE.exception_class)).rows
+    assert {(each.application, each.sequence) for each in found} == {
+        (each.application, each.sequence) for each in old_log if each.event.type == "RecordFailed"
+    }
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('event_whole'), to_regclass('event_body_whole')")
+        assert cursor.fetchone() == (None, None)

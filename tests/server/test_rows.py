@@ -1,0 +1,52 @@
+"""Events are found by numbers, and are still the ones that were meant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+from msgspec.structs import replace
+
+from controlplane import queries
+from controlplane.domain.events import EVENT_TYPES, Event, RecordFailed, StoredEvent
+from controlplane.queries import FailureFilter
+from controlplane.store import marks
+from tests import histories
+from tests.server import streams
+
+
+def test_types_have_numbers_of_their_own() -> None:
+    assert len({marks.of_text(name) for name in EVENT_TYPES}) == len(EVENT_TYPES)
+
+
+def of_stage(position: int, stage: str) -> Event:
+    event = histories.failed(position)
+    data = event.data
+    assert isinstance(data, RecordFailed)
+    failure = replace(data.failure, stage=stage, fingerprint=f"1-{position:016x}")
+    return replace(event, data=replace(data, failure=failure))
+
+
+@pytest.mark.usefixtures("fresh_database")
+def test_names_that_share_a_number_are_told_apart() -> None:
+    seen: dict[int, str] = {}
+    for number in count():
+        stage = f"process:{number}"
+        if (other := seen.setdefault(marks.of_text(stage), stage)) != stage:
+            break
+    # More groups than are looked through one by one, and the other's events among them.
+    stages = [(other, stage)[position % 3 == 0] for position in range(180)]
+    events = [of_stage(position, name) for position, name in enumerate(stages)]
+    streams.append(events, received_at=datetime.now(UTC))
+
+    wanted, cursor = FailureFilter(stage=stage), None
+    found: list[StoredEvent] = []
+    while True:
+        page = queries.failures(wanted, cursor=cursor, limit=7)
+        found += page.rows
+        if (cursor := page.next) is None:
+            break
+    positions = [getattr(each.event.data, "position", None) for each in found]
+    assert len(positions) == 60
+    assert set(positions) == set(range(0, 180, 3))
