@@ -10,15 +10,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from agents.by_hand import counts, wished
+from agents.by_hand import commanded, counts, wished
 from agents.config import AgentConfig
 from agents.handlers import Handler
 from agents.lifecycle import Ending
 from agents.runtime import Runtime
 from agents.signals import ending_the_block
 from agents.uncaught import uncaught_handler, uncaught_shown
-from controlplane.domain.events import ResumeHow
+from controlplane.domain.events import Response, ResumeHow
 from controlplane.domain.names import TaskId
+from controlplane.domain.policy import Answer
 from controlplane.domain.states import InstanceStatus, TaskState, TaskStatus
 
 if TYPE_CHECKING:
@@ -278,6 +279,26 @@ class Agent:
         It stays paused in later runs and instances. A global task cannot be paused.
         """
         return self._wished(task, None, actor=actor, reason=reason)
+
+    def set_policy(
+        self,
+        pipeline: str,
+        stage: str,
+        answer: Answer | Response | None,
+        *,
+        reason: str,
+        actor: str | None = None,
+    ) -> bool:
+        """Answer all failures of a stage of a running pipeline so, from the next micro-batch on.
+
+        It goes before what `on=`, `on_error=` and the configuration say, never before fatal and
+        self-healing classes; later runs at the checkpoint keep it. `stage` is `source`,
+        `deserialize`, `process:<name>` or `produce`; None as answer takes it back. False where the
+        pipeline does not run, has no such stage, or RETRY would be FAIL: it needs a budget, and
+        stage `deserialize`. Raises InvalidValue for what is no answer.
+        """
+        threads = self._runtime.running()
+        return commanded(threads, pipeline, stage, answer, actor=actor, reason=reason)
 
     def _wished(
         self,

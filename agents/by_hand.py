@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agents.threads import Thread
-from controlplane.domain.events import ResumeHow
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import Response, ResumeHow, StageAnswer
 from controlplane.domain.names import TaskId
+from controlplane.domain.policy import Answer
+from controlplane.domain.respond import as_answer
 from controlplane.domain.states import Counters, TaskState
 
 COUNTED = [name for name in Counters.__struct_fields__ if name != "last_failure_timestamp"]
@@ -34,6 +37,31 @@ def wished(
                 return False
             return done.applied
     return False
+
+
+def commanded(
+    threads: Sequence[Thread],
+    pipeline: str,
+    stage: str,
+    answer: Answer | Response | None,
+    *,
+    actor: str | None,
+    reason: str,
+) -> bool:
+    """Set what failures of a stage are answered in each run of a pipeline; whether all took it."""
+    # With PySpark, which importing this package alone must not need.
+    from agents.journal import Superseded
+
+    said = None if answer is None else as_answer(answer)
+    if answer is not None and said is None:
+        raise InvalidValue("answer", answer, "CONTINUE, RETRY, PAUSE or FAIL of agents, or None")
+    word: StageAnswer | None = None if said is None else said.value
+    runs = [thread for thread in threads if thread.pipeline_name == pipeline]
+    try:
+        done = [thread.set_policy(stage, word, actor=actor, reason=reason) for thread in runs]
+    except Superseded:
+        return False
+    return bool(done) and all(each.applied for each in done)
 
 
 def counts(tasks: Sequence[TaskState]) -> dict[str, int]:

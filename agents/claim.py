@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from agents.checkpoint import Storage
 from agents.entries import Entry, Kind
 from agents.journal import Journal, Superseded
@@ -13,8 +15,10 @@ from controlplane.domain.events import (
     Event,
     EventData,
     PipelineDescribed,
+    PolicyChanged,
     ResumeHow,
     Run,
+    StageCommanded,
     TaskRestarted,
     TaskResumed,
     ThreadStarted,
@@ -49,7 +53,12 @@ def claim(
         run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
         events = tuple(
             Event(occurred_at=now, data=data, instance=instance, run=run)
-            for data in (ThreadStarted(), policy, *_taken_up(journal.ledger, instance))
+            for data in (
+                ThreadStarted(),
+                *_gone(journal.ledger, policy),
+                replace(policy, commanded=_standing(journal.ledger, policy)),
+                *_taken_up(journal.ledger, instance),
+            )
         )
         entry = Entry(kind=Kind.RUN, at=now, epoch=epoch, instance=instance, events=events)
         try:
@@ -58,6 +67,19 @@ def claim(
             continue
         return journal, run
     raise Superseded(f"others claimed {files.root} {_ATTEMPTS} times while this run tried to")
+
+
+def _standing(ledger: Ledger, policy: PipelineDescribed) -> tuple[StageCommanded, ...]:
+    """Return what people have set and still holds."""
+    names = {stage.name for stage in policy.stages}
+    return tuple(each for each in ledger.commanded.values() if each.name in names)
+
+
+def _gone(ledger: Ledger, policy: PipelineDescribed) -> list[EventData]:
+    """Return the end of what people have set for stages that the pipeline has no more."""
+    names = {stage.name for stage in policy.stages}
+    reason = "the pipeline has no such stage any more"
+    return [PolicyChanged(stage=name, reason=reason) for name in ledger.commanded.keys() - names]
 
 
 def _taken_up(ledger: Ledger, instance: UUID) -> list[EventData]:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from agents.lifecycle import Instance
-from agents.threads import Controls
+from agents.threads import Controls, Outcome
 from controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
@@ -36,6 +36,8 @@ _HOW: dict[CommandKind, ResumeHow | None] = {
     CommandKind.PAUSE_TASK: None,
     CommandKind.RESTART_TASK: ResumeHow.RESTART,
 }
+#: What waits for the end of a micro-batch.
+_OF_PIPELINES = (*_HOW, CommandKind.SET_POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Commands:
             self._delivered.add(command.command)
         self._say(command, CommandDelivered(command=command.command))
         fetched = _Fetched(command, ahead, late=self._is_over(command, ahead))
-        if command.kind in _HOW:
+        if command.kind in _OF_PIPELINES:
             self._line_up(fetched)
         elif fetched.late:
             self._refuse(command, EXPIRED)
@@ -113,7 +115,8 @@ class Commands:
     def _is_for_us(self, command: CommandIssued) -> bool:
         if self._instance.id in command.instances:
             return True
-        return command.kind in _HOW and self._thread_for(command) is not None
+        # A policy is for the instances that are named: their answers are what it waits for.
+        return command.kind in _HOW and bool(self._threads_for(command))
 
     def _keep_unclaimed(self, command: CommandIssued, ahead: timedelta) -> None:
         self._unclaimed = {
@@ -129,8 +132,8 @@ class Commands:
 
     def _line_up(self, fetched: _Fetched) -> None:
         """Let the command wait for its turn; where nothing runs there is nothing to wait for."""
-        if self._thread_for(fetched.command) is None:
-            self._apply(fetched, None)
+        if not self._threads_for(fetched.command):
+            self._apply_all(fetched)
             return
         place = (fetched.command.pipeline, fetched.command.checkpoint)
         with self._lock:
@@ -148,9 +151,17 @@ class Commands:
     def _run(self, turns: _Turns) -> None:
         while (fetched := turns.get()) is not None:
             try:
-                self._apply(fetched, self._thread_for(fetched.command))
+                self._apply_all(fetched)
             except Exception as exc:  # the guest must not end silently, nor break its host
                 self._not_applied(fetched.command, exc)
+
+    def _apply_all(self, fetched: _Fetched) -> None:
+        """Apply it wherever it is for: a task is in one thread, a pipeline may run in several."""
+        threads = self._threads_for(fetched.command)
+        if not threads:
+            self._apply(fetched, None)
+        for thread in threads:
+            self._apply(fetched, thread)
 
     def _apply(self, fetched: _Fetched, thread: Controls | None) -> None:
         command = fetched.command
@@ -163,18 +174,12 @@ class Commands:
         elif self._is_over(command, fetched.ahead):
             self._refuse(command, EXPIRED if fetched.late else EXPIRED_HERE)
         elif thread is None:
-            where = f"pipeline {command.pipeline} at checkpoint {command.checkpoint}"
+            where = f"pipeline {command.pipeline}"
+            if command.checkpoint is not None:
+                where = f"{where} at checkpoint {command.checkpoint}"
             self._refuse(command, f"no thread of this instance runs {where}")
         else:
-            outcome = thread.resume(
-                command.task,
-                how=_HOW[command.kind],
-                position=command.position,
-                target=command.target,
-                command=command.command,
-                actor=command.actor,
-                reason=command.reason,
-            )
+            outcome = _done(command, thread)
             log.info("%s by %s: %s", command.kind, command.actor, outcome.reason)
             # A thread that is about to end refuses without writing it down beside its checkpoint.
             if not outcome.applied and thread.is_applied(command.command) is None:
@@ -192,17 +197,38 @@ class Commands:
         log.error("%s could not be applied", command.kind, exc_info=exc)
         self._refuse(command, f"it failed here: {type(exc).__name__}: {exc}")
 
-    def _thread_for(self, command: CommandIssued) -> Controls | None:
-        for thread in self._threads():
-            if (thread.pipeline_name, thread.checkpoint_id) == (
-                command.pipeline,
-                command.checkpoint,
-            ):
-                return thread
-        return None
+    def _threads_for(self, command: CommandIssued) -> list[Controls]:
+        anywhere = command.kind is CommandKind.SET_POLICY
+        return [
+            thread
+            for thread in self._threads()
+            if thread.pipeline_name == command.pipeline
+            and (anywhere or thread.checkpoint_id == command.checkpoint)
+        ]
 
     def _refuse(self, command: CommandIssued, reason: str) -> None:
         self._say(command, CommandRefused(command=command.command, reason=reason))
 
     def _say(self, command: CommandIssued, data: CommandEvent) -> None:
         self._instance.say(data, caused_by=command.command)
+
+
+def _done(command: CommandIssued, thread: Controls) -> Outcome:
+    """Do what is wished in a thread; it writes its answer down beside its checkpoint."""
+    if command.kind is CommandKind.SET_POLICY:
+        return thread.set_policy(
+            command.stage or "",
+            command.answer,
+            command=command.command,
+            actor=command.actor,
+            reason=command.reason,
+        )
+    return thread.resume(
+        command.task,
+        how=_HOW[command.kind],
+        position=command.position,
+        target=command.target,
+        command=command.command,
+        actor=command.actor,
+        reason=command.reason,
+    )

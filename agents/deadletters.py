@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,7 @@ from agents.journal import Journal
 from agents.letter_files import LetterFiles
 from agents.letter_frames import KEPT, Said, Writing
 from agents.letter_places import Place, Refused, all_waiting
+from agents.policies import StagePolicy
 from agents.problem import Problem
 from agents.raised import problem_of
 from agents.saying import say
@@ -97,6 +98,10 @@ class LetterBox:
     given_up_on_stop: Callable[[], AbstractContextManager[None]]
     #: Delivered in their order, but that what is refused for good holds up none behind it.
     _waiting: list[_Waiting] = field(default_factory=list)
+
+    def follow(self, stages: Mapping[int, StagePolicy]) -> None:
+        """Let what holds for stage produce from now on hold for letters too."""
+        self.fates.stages = _spent(stages, produce_number(self.fates.pipeline))
 
     def put(
         self, frame: DataFrame, known: Sequence[FailedRecord], said: Said
@@ -280,6 +285,13 @@ def row_of(values: dict[str, Any]) -> Row:
     return Row(*values)(*values.values())
 
 
+def _spent(stages: Mapping[int, StagePolicy], number: int) -> dict[int, StagePolicy]:
+    """Return what holds where the executors have spent the budget before they tell of a failure."""
+    said = stages[number]
+    policy = msgspec.structs.replace(said.policy, retry=RetryPolicy())
+    return {**stages, number: replace(said, policy=policy)}
+
+
 def letter_box(
     place: Place,
     *,
@@ -293,9 +305,6 @@ def letter_box(
 ) -> LetterBox:
     """Return the box of one run, and what earlier runs left to be delivered in it."""
     number = produce_number(fates.pipeline)
-    # The executors have spent the budget before they tell of a failure.
-    said = fates.stages[number]
-    said = replace(said, policy=msgspec.structs.replace(said.policy, retry=RetryPolicy()))
     box = LetterBox(
         spark=fates.pipeline.source.sparkSession,
         kept=LetterFiles(spark=fates.pipeline.source.sparkSession, files=files),
@@ -308,7 +317,7 @@ def letter_box(
         ),
         journal=journal,
         teller=teller,
-        fates=replace(fates, stages={**fates.stages, number: said}),
+        fates=replace(fates, stages=_spent(fates.stages, number)),
         clock=fates.clock,
         check=check,
         given_up_on_stop=given_up_on_stop,

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from agents.checkpoint import checkpoint_id, last_committed, last_planned, storage
 from agents.claim import claim
+from agents.commanding import Policies, PolicyWish
 from agents.config import AgentConfig
 from agents.death import ThreadDeath, death_of, ending_entry, superseded
 from agents.described import described
@@ -105,6 +106,12 @@ class Engine:
             letters=self.processor.letters,
             teller=self.teller,
         )
+        self._policies = Policies(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            teller=self.teller,
+            retries=self._config.errors.retry.limit,
+        )
         if self.processor.letters is not None:
             self.processor.letters.deliver()
         self.look_at_progress()
@@ -127,6 +134,12 @@ class Engine:
         begun, awaited = self.processor.begun_batch, self.awaited_batch
         after = begun if awaited is None else max(begun, awaited)
         return self.resumer.resume(wish, now(), after=after)
+
+    def set_policy(self, wish: PolicyWish) -> Outcome:
+        """Answer failures of a stage so from the next micro-batch, or chunk of held records, on."""
+        outcome = self._policies.set(wish, now())
+        self.processor.take_policies()
+        return outcome
 
     def give_up(self) -> None:
         """End an evaluation that is at work, without the lock; nothing is decided yet."""

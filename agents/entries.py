@@ -29,6 +29,8 @@ class Kind(StrEnum):
     RESUME = "resume"
     #: A person paused a task by hand.
     PAUSE = "pause"
+    #: A person set what failures of a stage are answered, or took it back.
+    POLICY = "policy"
     #: A command was refused: a redelivery gets the same answer.
     REFUSED = "refused"
     #: Dead letters could not be written to their place, or not at once.

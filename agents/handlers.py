@@ -162,6 +162,17 @@ class LogAndPause:
         return self.answer
 
 
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Answers what was said beforehand: by a person's command, or about the whole batch."""
+
+    answer: Answer
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        """Return the answer."""
+        return self.answer
+
+
 def constant_answer(handler: Handler | None) -> Answer | None:
     """Return the only answer of `handler` when it declares one, else None: it must be asked.
 

@@ -15,8 +15,10 @@ from controlplane.domain.events import (
     CommandRefused,
     Event,
     Failure,
+    PolicyChanged,
     RecordFailed,
     Response,
+    StageCommanded,
     TaskDied,
     TaskEvent,
     TaskPaused,
@@ -99,6 +101,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     open_chunk: Chunk | None = None
     open_asides: list[Aside] = []
     answers: dict[str, Answer] = {}
+    #: What people have set as answers to failures, by the name of the stage.
+    commanded: dict[str, StageCommanded] = {}
     #: Dead letters that are not known to be where they belong, by their name.
     letters: dict[str, DeadLetters] = {}
 
@@ -198,6 +202,16 @@ class Ledger(msgspec.Struct, kw_only=True):
             self._answer(str(data.command), Answer(applied=True, reason=data.detail or ""))
         elif isinstance(data, CommandRefused):
             self._answer(str(data.command), Answer(applied=False, reason=data.reason))
+        elif isinstance(data, PolicyChanged):
+            self.commanded.pop(data.stage, None)
+            if data.answer is not None:
+                self.commanded[data.stage] = StageCommanded(
+                    name=data.stage,
+                    answer=data.answer,
+                    actor=data.actor,
+                    reason=data.reason,
+                    since=event.occurred_at,
+                )
         elif isinstance(data, _TASK_EVENTS):
             at = At(
                 sequence=entry.number,

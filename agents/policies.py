@@ -9,14 +9,15 @@ from dataclasses import replace as evolved
 from msgspec.structs import replace
 
 from agents.config import AgentConfig
-from agents.failed import produce_number
-from agents.handlers import Handler, constant_answer
+from agents.failed import produce_number, stage_of
+from agents.handlers import Always, Handler, constant_answer
 from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.steps import Columns, Deserialize, Transform
 from agents.worker.columns import SOURCE
 from controlplane.domain.classify import Kind
 from controlplane.domain.errors import InvalidValue
+from controlplane.domain.events import StageCommanded
 from controlplane.domain.policy import Answer, Policy, StageKind
 from controlplane.domain.retry import RetryPolicy
 
@@ -75,6 +76,26 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
             policies[number] = evolved(policies[number], policy=policy, tries=True)
     produce = _stage_policy(StageKind.PRODUCE, pipeline.sink.on_error, {}, config)
     return policies | {produce_number(pipeline): produce}
+
+
+def commanded(
+    pipeline: Pipeline,
+    stages: Mapping[int, StagePolicy],
+    answers: Mapping[str, StageCommanded],
+) -> dict[int, StagePolicy]:
+    """Return what holds where people have set answers, by the name of the stage.
+
+    Such an answer is that of a handler which always gives it, to every class that is asked about:
+    it goes before `on=` and `on_error=`, and never before what is fatal or heals itself.
+    """
+    found = dict(stages)
+    for number, held in stages.items():
+        said = answers.get(stage_of(pipeline, number))
+        if said is not None:
+            policy = replace(held.policy, handled=True, by_class={})
+            handler = Always(Answer(said.answer))
+            found[number] = evolved(held, policy=policy, handler=handler)
+    return found
 
 
 def _stage_policy(

@@ -27,7 +27,7 @@ from agents.letter_places import Place
 from agents.microbatch import Evaluated, evaluate
 from agents.onepass import OnePass
 from agents.pipeline import Pipeline
-from agents.policies import redaction_of, stage_policies
+from agents.policies import commanded, redaction_of, stage_policies
 from agents.producing import Production
 from agents.shared import blaming_shared
 from agents.stages import stages_of
@@ -71,10 +71,11 @@ class Processor:
         self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
         #: What the executors go by.
         self._policy = config.errors.policy(StageKind.PROCESS)
-        fates = Fates(
+        self._stages = stage_policies(pipeline, config)
+        fates = self._fates = Fates(
             application=config.application,
             pipeline=pipeline,
-            stages=stage_policies(pipeline, config),
+            stages=commanded(pipeline, self._stages, journal.ledger.commanded),
             clock=clock,
             scope=config.errors.scope,
             described=stages_of(pipeline),
@@ -181,6 +182,13 @@ class Processor:
             clean = False
         evaluated.release()
         self._ways.done_with_care(clean=clean)
+
+    def take_policies(self) -> None:
+        """Answer failures as the journal has it from now on; nothing is at work."""
+        answers = self._ledger.commanded
+        self._fates.stages = commanded(self._pipeline, self._stages, answers)
+        if self._letters is not None:
+            self._letters.follow(self._fates.stages)
 
     def give_up(self) -> None:
         """End an evaluation that is at work: nothing is decided yet, and attempts may wait long."""

@@ -18,7 +18,7 @@ from agents.decisions import Coordinates, Decision, Judge
 from agents.failed import produce_number
 from agents.fatal import RecordFatal, SinkFailed
 from agents.fates import Fates, SelfHealing
-from agents.handlers import ErrorContext, Record, RecordError, ask
+from agents.handlers import Always, ErrorContext, Record, RecordError, ask
 from agents.microbatch import Evaluated
 from agents.payload import Redaction
 from agents.pipeline import Pipeline
@@ -53,16 +53,6 @@ class LeftOut:
 
     evaluated: Evaluated
     decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class _Always:
-    """Answers for every record of a batch what was answered about the batch."""
-
-    answer: Answer
-
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
-        return self.answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +134,7 @@ class Production:
 
     def _answered(self, answer: Answer) -> StagePolicy:
         policy = msgspec.structs.replace(self.spent().policy, handled=True, by_class={})
-        return replace(self.stage, policy=policy, handler=_Always(answer))
+        return replace(self.stage, policy=policy, handler=Always(answer))
 
     # ── a sink for whole batches ─────────────────────────────────────────────────────────────
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
+from agents.commanding import PolicyWish
 from agents.config import AgentConfig
 from agents.death import ThreadDeath
 from agents.engine import Engine, now
@@ -24,7 +25,7 @@ from agents.run_view import RunView
 from agents.sourcing import SourceRetries
 from agents.uncaught import UNCAUGHT_DEFAULT
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import ResumeHow
+from controlplane.domain.events import ResumeHow, StageAnswer
 from controlplane.domain.lifecycle import Move, move_thread
 from controlplane.domain.policy import StageKind
 from controlplane.domain.states import ThreadStatus
@@ -207,11 +208,30 @@ class PipelineThread(RunView):
             actor=actor,
             reason=reason,
         )
+        return self._wished(lambda: self._engine.resume(wish))
+
+    def set_policy(
+        self,
+        stage: str,
+        answer: StageAnswer | None,
+        *,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome:
+        """Answer all failures of a stage so, from the next micro-batch on and in later runs.
+
+        None: as the author and the configuration have it. Raises as `resume`.
+        """
+        wish = PolicyWish(stage=stage, answer=answer, command=command, actor=actor, reason=reason)
+        return self._wished(lambda: self._engine.set_policy(wish))
+
+    def _wished(self, do: Callable[[], Outcome]) -> Outcome:
         with self._lock:
             if not self.is_running or self._halt.asked:
                 return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
             try:
-                return self._engine.resume(wish)
+                return do()
             except InvalidValue:
                 raise
             except Superseded as exc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
-from controlplane.domain.events import Failure, ResumeHow
+from controlplane.domain.events import Failure, ResumeHow, StageAnswer
 from controlplane.domain.states import TaskState, ThreadStatus
 
 
@@ -35,6 +35,16 @@ class Controls(Protocol):
         how: ResumeHow | None,
         position: int | None = None,
         target: int | None = None,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome: ...
+
+    def set_policy(
+        self,
+        stage: str,
+        answer: StageAnswer | None,
+        *,
         command: UUID | None = None,
         actor: str | None = None,
         reason: str | None = None,

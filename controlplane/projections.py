@@ -34,6 +34,7 @@ def standing(
     *,
     tasks: Collection[TaskId] = (),
     commands: Collection[UUID] = (),
+    pipelines: Collection[str] = (),
     group: str | None = None,
 ) -> StreamState:
     """Return the states that rules look at: what is open, what is alive, and what is meant."""
@@ -59,6 +60,10 @@ def standing(
         )
         _load_tasks(state, wished)
         _load_threads(state, wished)
+    if pipelines:
+        of_pipelines = "application = %s AND pipeline = ANY(%s::text[])"
+        for thread in rows.THREADS.load(of_pipelines, [application, list(pipelines)]):
+            state.threads[(thread.pipeline, thread.checkpoint)] = thread
     return state
 
 

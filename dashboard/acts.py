@@ -6,12 +6,14 @@ from django.urls import reverse
 
 from controlplane.domain.events import (
     CommandIssued,
+    CommandKind,
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
     ErrorGroupUnmuted,
     EventData,
     NoteAdded,
+    PolicyChanged,
     StoredEvent,
 )
 from controlplane.domain.groups import PERIODS
@@ -29,6 +31,9 @@ def words_of(data: EventData) -> str:
             return data.reason or ""
         case NoteAdded():
             return data.text
+        case CommandIssued(kind=CommandKind.SET_POLICY):
+            what = f"set policy of {data.stage} to {data.answer or 'as in the code'}"
+            return f"{what}: {data.reason}"
         case CommandIssued():
             kind = data.kind.replace("_", " ").lower()
             return f"{kind}: {data.reason}" if data.reason else kind
@@ -52,9 +57,11 @@ def about(stored: StoredEvent) -> str:
     pipeline: str | None = getattr(data, "pipeline", None) or (
         None if run is None else run.pipeline
     )
-    if pipeline:
+    if pipeline and not getattr(data, "stage", None):
         key: str | None = getattr(data, "task", None)
         return f"{pipeline}_{key or ''}"
+    if pipeline:
+        return pipeline
     fingerprint: str | None = getattr(data, "fingerprint", None)
     if fingerprint:
         return f"error {fingerprint}"
@@ -73,6 +80,8 @@ def url(stored: StoredEvent) -> str:
     fingerprint: str | None = getattr(data, "fingerprint", None)
     if fingerprint:
         return f"{reverse('error', args=[stored.application, fingerprint])}?tab=notes"
+    if isinstance(data, PolicyChanged):
+        return f"{reverse('application', args=[stored.application])}?tab=policy"
     key: str | None = getattr(data, "task", None)
     if run is not None:
         return reverse("task", args=[task_id(stored.application, run, key).digest])

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from controlplane import actions, queries
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import CommandKind
+from controlplane.domain.events import CommandKind, StageAnswer
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import CommandState, GroupState
 from dashboard import serializers
@@ -275,6 +275,16 @@ def _issue(request: Request, wish: dict[str, Any]) -> CommandState:
             return actions.restart_task(
                 _given(wish, "task"), reason=reason, actor=actor, command=command
             )
+        case CommandKind.SET_POLICY:
+            return actions.set_policy(
+                _given(wish, "application"),
+                pipeline=_given(wish, "pipeline"),
+                stage=_given(wish, "stage"),
+                answer=_answer(wish),
+                reason=wish.get("reason") or "",
+                actor=actor,
+                command=command,
+            )
         case CommandKind.SHUT_DOWN_APPLICATION:
             reason = wish.get("reason") or ""
             application = _given(wish, "application")
@@ -292,6 +302,14 @@ def _given(wish: dict[str, Any], name: str) -> str:
     value: str | None = wish.get(name)
     if not value:
         raise InvalidValue(name, value, f"what {wish['kind']} is for")
+    return value
+
+
+def _answer(wish: dict[str, Any]) -> StageAnswer | None:
+    """Return the answer to set; null takes it back, and leaving it out is no answer."""
+    if "answer" not in wish:
+        raise InvalidValue("answer", None, "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code")
+    value: StageAnswer | None = wish["answer"]
     return value
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from controlplane import queries
-from controlplane.domain.events import PipelineDescribed, StageDescribed
+from controlplane.domain.commanded import policy_refusal
+from controlplane.domain.events import (
+    PipelineDescribed,
+    StageAnswer,
+    StageCommanded,
+    StageDescribed,
+)
+from controlplane.domain.states import ThreadState
 from controlplane.domain.uncaught import UncaughtAnswer
 from dashboard import words
 
@@ -32,6 +40,25 @@ class Row(NamedTuple):
     #: The class of the handler, without its package.
     handler: str | None
     on: list[tuple[str, str]]
+    #: What a person has set instead.
+    commanded: StageCommanded | None = None
+
+
+class Choice(NamedTuple):
+    """An answer that a person may set; without a value the one of the code."""
+
+    value: str
+    word: str
+    #: What it does.
+    meaning: str
+
+
+_CHOICES = (
+    Choice("CONTINUE", "CONTINUE", "leave the record out: a dead letter, where those are on"),
+    Choice("PAUSE", "PAUSE", "hold the task at the record; without a task column it is FAIL"),
+    Choice("FAIL", "FAIL", "end the run, or the task alone where that is set"),
+)
+_RETRY = Choice("RETRY", "RETRY", "try it again within the budget, then FAIL")
 
 
 class Meter(NamedTuple):
@@ -66,19 +93,43 @@ def _shown(found: queries.PipelinePolicy) -> Shown:
         return Shown(found, [], [], [])
     return Shown(
         policy=found,
-        rows=[_row(stage) for stage in told.stages],
+        rows=[_row(stage, commanded(told, stage.name)) for stage in told.stages],
         meters=[_meter(gauge) for gauge in found.gauges],
         facts=_facts(told),
     )
 
 
-def _row(stage: StageDescribed) -> Row:
+def commanded(told: PipelineDescribed, stage: str) -> StageCommanded | None:
+    """Return what a person has set for a stage."""
+    return next((each for each in told.commanded if each.name == stage), None)
+
+
+def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choice]:
+    """Return the answers that may be set for a stage; empty where none may."""
+    found = list(runs)
+    offered = [
+        each
+        for each in (*_CHOICES, _RETRY)
+        if policy_refusal(found, pipeline, stage, cast("StageAnswer", each.value)) is None
+    ]
+    if policy_refusal(found, pipeline, stage, None) is None:
+        offered.append(Choice("", "As in the code", "what on=, on_error= and configuration say"))
+    return offered
+
+
+def why_not(runs: Iterable[ThreadState], pipeline: str, stage: str) -> str:
+    """Return why no answer may be set for a stage; empty where one may."""
+    return policy_refusal(list(runs), pipeline, stage, "FAIL") or ""
+
+
+def _row(stage: StageDescribed, said: StageCommanded | None) -> Row:
     return Row(
         stage=stage,
         answer=stage.answer or "ASKED",
         origin=_ORIGINS[stage.origin],
         handler=None if stage.handler is None else words.short(stage.handler),
         on=[(words.short(name), answer) for name, answer in stage.on.items()],
+        commanded=said,
     )
 
 

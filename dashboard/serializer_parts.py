@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from rest_framework import serializers
 
-from controlplane.domain.events import StoredEvent
+from controlplane.domain.events import StageAnswer, StoredEvent
 from controlplane.domain.policy import Scope
 from controlplane.domain.spending import moment
 from controlplane.domain.states import InstanceStatus, MostSpent, ThreadStatus
@@ -49,10 +49,21 @@ class StagePolicy(serializers.Serializer[Any]):
     )
 
 
+class StageCommanded(serializers.Serializer[Any]):
+    """A stage whose failures are answered as a person has commanded, whatever its code says."""
+
+    name = serializers.CharField()
+    answer = serializers.ChoiceField(get_args(StageAnswer))
+    actor = serializers.CharField(allow_null=True)
+    reason = serializers.CharField(allow_null=True)
+    since = serializers.DateTimeField()
+
+
 class Policy(serializers.Serializer[Any]):
     """What a run does about failures, as it said when it began."""
 
     stages = StagePolicy(many=True)
+    commanded = StageCommanded(many=True, help_text="What people have set; it goes before.")
     sink = serializers.CharField()
     atomic = serializers.BooleanField()
     tolerance_limit = serializers.IntegerField(

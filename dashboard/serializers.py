@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from rest_framework import serializers
 
-from controlplane.domain.events import CommandKind, StoredEvent
+from controlplane.domain.events import CommandKind, StageAnswer, StoredEvent
 from controlplane.domain.states import (
     ApplicationStatus,
     CommandStatus,
@@ -194,6 +194,13 @@ class Command(serializers.Serializer[Any]):
     target = serializers.IntegerField(
         allow_null=True, help_text="Of RESUME_AT: where the task shall go on."
     )
+    pipeline = serializers.CharField(
+        allow_null=True, help_text="Of SET_POLICY: in every run of this pipeline,"
+    )
+    stage = serializers.CharField(allow_null=True, help_text="failures of this stage")
+    answer = serializers.CharField(
+        allow_null=True, help_text="are answered so; null: as in the code."
+    )
     issued_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
@@ -218,11 +225,22 @@ class NewCommand(serializers.Serializer[Any]):
         max_value=2**63 - 1,
         help_text="Of RESUME_AT: where the task goes on; what it holds before that is skipped.",
     )
+    pipeline = serializers.CharField(required=False, help_text="Of SET_POLICY.")
+    stage = serializers.CharField(
+        required=False,
+        help_text="Of SET_POLICY: source, deserialize, process:<name> or produce.",
+    )
+    answer = serializers.ChoiceField(
+        get_args(StageAnswer),
+        required=False,
+        allow_null=True,
+        help_text="Of SET_POLICY: the answer to all failures of the stage; null: as in the code.",
+    )
     reason = serializers.CharField(
         required=False,
         allow_null=True,
         max_length=1000,
-        help_text="Required for SKIP_RECORD, RESUME_AT and SHUT_DOWN_APPLICATION.",
+        help_text="Required for SKIP_RECORD, RESUME_AT, SET_POLICY and SHUT_DOWN_APPLICATION.",
     )
 
 

@@ -66,6 +66,8 @@ urlpatterns = [
     ),
     path("applications/<str:name>/start", confirm.start, name="start"),
     path("applications/<str:name>/start/ask", confirm.start_dialog, name="start-dialog"),
+    path("applications/<str:name>/policy", confirm.set_policy, name="set-policy"),
+    path("applications/<str:name>/policy/ask", confirm.policy_dialog, name="policy-dialog"),
     path("tasks", tasks.tasks, name="tasks"),
     path("tasks/<digest:digest>", tasks.task, name="task"),
     path("tasks/<digest:digest>/history", tasks.history, name="task-history"),

@@ -14,6 +14,7 @@ from controlplane.domain.events import (
     CommandCancelled,
     CommandExpired,
     CommandIssued,
+    CommandKind,
     CommandRefused,
     DeadLettersFailed,
     EventData,
@@ -21,11 +22,13 @@ from controlplane.domain.events import (
     FailuresCounted,
     NoteAdded,
     OutageFound,
+    PolicyChanged,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
     ResumeHow,
     RetriesCounted,
+    StageAnswer,
     StateReported,
     TaskDied,
     TaskPaused,
@@ -76,6 +79,8 @@ def sentence(data: EventData) -> str:
             return f"by hand{where}{_by(data.actor, data.reason)}"
         case TaskPaused(failure=Failure() as failure) | TaskDied(failure=failure):
             return f"at {at(data.position)}: {cause(failure)}"
+        case PolicyChanged():
+            return f"{data.stage} → {_answered(data.answer)}{_by(data.actor, data.reason)}"
         case RecordsHeld():
             return f"{data.held:,} held now"
         case TaskRestarted(actor=str()):
@@ -104,6 +109,9 @@ def _of_command(data: EventData) -> str:
     match data:
         case NoteAdded():
             return f"{_by(data.actor, data.text).strip()}"
+        case CommandIssued(kind=CommandKind.SET_POLICY):
+            what = f"{data.pipeline}, {data.stage} → {_answered(data.answer)}"
+            return f"set policy of {what}{_by(data.actor, data.reason)}"
         case CommandIssued():
             return f"{data.kind.replace('_', ' ').lower()}{_by(data.actor, data.reason)}"
         case CommandApplied():
@@ -112,6 +120,10 @@ def _of_command(data: EventData) -> str:
             return data.reason
         case _:
             return ""
+
+
+def _answered(answer: StageAnswer | None) -> str:
+    return answer or "as in the code"
 
 
 def cause(failure: Failure) -> str:

@@ -37,6 +37,7 @@ from controlplane.domain.events import (
     NoteAdded,
     OutageFound,
     PipelineDescribed,
+    PolicyChanged,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -44,6 +45,7 @@ from controlplane.domain.events import (
     ResumeHow,
     RetriesCounted,
     Run,
+    StageCommanded,
     StageDescribed,
     StateReported,
     StoredEvent,
@@ -228,6 +230,7 @@ POLICY = PipelineDescribed(
     sink="tests.sink",
     uncaught="SHUTDOWN_CLIENT",
 )
+_answers = st.none() | st.sampled_from(["CONTINUE", "RETRY", "PAUSE", "FAIL"])
 _limits = st.none() | st.integers(-1, 3) | _counts
 policies = st.builds(
     PipelineDescribed,
@@ -251,10 +254,21 @@ policies = st.builds(
     outage_share=st.none() | st.just(0.5),
     dead_letter_place=st.none() | _texts,
     uncaught=_texts,
+    commanded=st.lists(
+        st.builds(
+            StageCommanded,
+            name=_texts,
+            answer=st.sampled_from(["CONTINUE", "PAUSE"]),
+            actor=st.none() | _texts,
+            since=_moments,
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 thread_events = st.one_of(
     st.builds(ThreadStarted),
     policies,
+    st.builds(PolicyChanged, stage=_texts, answer=_answers, actor=st.none() | _texts),
     st.builds(ThreadDied, reason=_texts, failure=st.none() | _failures),
     st.builds(ThreadReplaced, reason=_texts, wait_ms=_counts, replacement=_counts),
     st.builds(
@@ -281,9 +295,11 @@ issued_commands = st.builds(
     kind=st.sampled_from(CommandKind),
     actor=_texts,
     target=_positions,
+    stage=st.none() | _texts,
+    answer=_answers,
     error=st.booleans(),
     pipeline=st.just("delays"),
-    checkpoint=st.just("cp-1"),
+    checkpoint=st.none() | st.just("cp-1"),
     task=_keys,
     position=_positions,
     instances=st.lists(_instances, unique=True).map(tuple),

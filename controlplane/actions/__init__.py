@@ -25,6 +25,7 @@ from controlplane.actions.commands import (
     restart_task,
     resume_task,
     resume_task_at,
+    set_policy,
     shut_down_application,
     skip_record,
     start_application,
@@ -44,5 +45,5 @@ __all__ = [
     "change_role", "create_account", "deactivate_account", "issue_command", "note_on_command",
     "note_on_group", "note_on_task", "open_application", "pause_task", "reset_password",
     "restart_task", "resume_task", "resume_task_at", "resume_tasks", "send_test_error",
-    "shut_down_application", "sighted", "skip_record", "start_application", "watch",
+    "set_policy", "shut_down_application", "sighted", "skip_record", "start_application", "watch",
 ]  # fmt: skip

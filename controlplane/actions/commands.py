@@ -18,6 +18,7 @@ from controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     Event,
+    StageAnswer,
 )
 from controlplane.domain.names import check_name
 from controlplane.domain.states import (
@@ -90,6 +91,32 @@ def restart_task(
     return _task_command(CommandKind.RESTART_TASK, digest, actor, reason, command)
 
 
+def set_policy(
+    application: str,
+    *,
+    pipeline: str,
+    stage: str,
+    answer: StageAnswer | None,
+    actor: str,
+    reason: str,
+    command: UUID | None = None,
+) -> CommandState:
+    """Ask that failures of a stage be answered so, in every run of the pipeline; None: as before.
+
+    It goes before what the author and the configuration say, and is kept beside the checkpoints.
+    """
+    wish = Wish(
+        command=command or new_id(),
+        kind=CommandKind.SET_POLICY,
+        actor=actor,
+        reason=reason,
+        pipeline=pipeline,
+        stage=stage,
+        answer=answer,
+    )
+    return issue_command(application, wish)
+
+
 def shut_down_application(
     application: str, *, actor: str, reason: str, command: UUID | None = None
 ) -> CommandState:
@@ -143,12 +170,24 @@ def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
         ]
 
     tasks = [wish.task for wish in wishes if wish.task is not None]
-    state = advance(application, rule, tasks=tasks, commands=[wish.command for wish in wishes])
+    pipelines = [wish.pipeline for wish in wishes if wish.pipeline is not None]
+    ids = [wish.command for wish in wishes]
+    state = advance(application, rule, tasks=tasks, commands=ids, pipelines=pipelines)
     for wish in wishes:
-        command = state.commands[wish.command]
-        if (command.kind, command.task, command.target) != (wish.kind, wish.task, wish.target):
+        if not _is_for(state.commands[wish.command], wish):
             raise InvalidValue("command", str(wish.command), "an id that no other command has")
     return state
+
+
+def _is_for(command: CommandState, wish: Wish) -> bool:
+    """Whether the command that has the wish's id wishes the same."""
+    if (command.pipeline, command.stage, command.answer) != (
+        wish.pipeline,
+        wish.stage,
+        wish.answer,
+    ):
+        return False
+    return (command.kind, command.task, command.target) == (wish.kind, wish.task, wish.target)
 
 
 def open_application(

@@ -27,6 +27,7 @@ def advance(
     *,
     tasks: Collection[TaskId] = (),
     commands: Collection[UUID] = (),
+    pipelines: Collection[str] = (),
     group: str | None = None,
     id: UUID | None = None,
 ) -> StreamState:
@@ -36,7 +37,9 @@ def advance(
     already is not done again.
     """
     stream = store.lock(application)
-    state = projections.standing(application, tasks=tasks, commands=commands, group=group)
+    state = projections.standing(
+        application, tasks=tasks, commands=commands, pipelines=pipelines, group=group
+    )
     if id is not None and store.seen(application, [id]):
         return state
     events = rule(state)

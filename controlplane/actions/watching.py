@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from controlplane import broker, drifting, models, presence, projections, store
 from controlplane.actions.road import advance
 from controlplane.domain import groups, keys
-from controlplane.domain.decide import watch as passing_of_time
 from controlplane.domain.events import Event
+from controlplane.domain.passing import watch as passing_of_time
 from controlplane.domain.stream import StreamState
 
 log = logging.getLogger(__name__)

@@ -1,28 +1,24 @@
-"""The rules that may refuse: from a wish (or the clock) and the state to the events that follow."""
+"""The rules that may refuse: from a wish and the state to the events that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Set
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
-from controlplane.domain import keys
+from controlplane.domain.commanded import policy_refusal
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     CommandApplied,
     CommandCancelled,
-    CommandExpired,
     CommandIssued,
     CommandKind,
     CommandRefused,
-    Event,
     EventData,
-    InstanceFound,
-    InstanceLost,
+    StageAnswer,
 )
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import (
@@ -32,6 +28,7 @@ from controlplane.domain.states import (
     InstanceState,
     TaskState,
     TaskStatus,
+    ThreadState,
     ThreadStatus,
 )
 from controlplane.domain.stream import StreamState
@@ -48,6 +45,7 @@ TASK_COMMANDS = (
 NEEDS_REASON = (
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
+    CommandKind.SET_POLICY,
     CommandKind.SHUT_DOWN_APPLICATION,
 )
 #: For a name and a reason: a person writes it and people read it.
@@ -64,6 +62,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskId | None = None
     #: Of RESUME_AT: where the task shall go on; what it holds before that is skipped.
     target: int | None = None
+    #: Of SET_POLICY: the stage of a pipeline, and what its failures are answered; without an
+    #: answer as its author has it.
+    pipeline: str | None = None
+    stage: str | None = None
+    answer: StageAnswer | None = None
 
 
 def decide(
@@ -87,6 +90,7 @@ def decide(
             | CommandKind.RESUME_AT
             | CommandKind.PAUSE_TASK
             | CommandKind.RESTART_TASK
+            | CommandKind.SET_POLICY
         ):
             return [issued]
         case CommandKind.SHUT_DOWN_APPLICATION:
@@ -104,11 +108,19 @@ def _check(wish: Wish) -> None:
         raise InvalidValue("task", None, "the task that the command is for")
     if wish.kind is CommandKind.RESUME_AT and not is_position(wish.target):
         raise InvalidValue("target", wish.target, "the position that the task shall go on at")
+    if wish.kind is CommandKind.SET_POLICY:
+        _check_policy(wish)
     for name, text in (("actor", wish.actor), ("reason", wish.reason or "")):
         if len(text) > TEXT_MAX or not is_text(text):
             raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
     if wish.kind in NEEDS_REASON and not (wish.reason or "").strip():
         raise InvalidValue("reason", wish.reason, f"a text: {wish.kind} needs a reason")
+
+
+def _check_policy(wish: Wish) -> None:
+    for name, text in (("pipeline", wish.pipeline), ("stage", wish.stage)):
+        if not text or len(text) > TEXT_MAX or not is_text(text):
+            raise InvalidValue(name, (text or "")[:50], f"the {name} whose policy is set")
 
 
 def is_position(value: int | None) -> bool:
@@ -128,11 +140,13 @@ def _issued(wish: Wish, state: StreamState, *, expires_at: datetime) -> CommandI
         kind=wish.kind,
         actor=wish.actor,
         reason=wish.reason,
-        pipeline=None if wish.task is None else wish.task.pipeline,
+        pipeline=wish.pipeline if wish.task is None else wish.task.pipeline,
         checkpoint=None if wish.task is None else wish.task.checkpoint,
         task=None if wish.task is None else wish.task.key,
         position=None if task is None else task.position,
         target=wish.target,
+        stage=wish.stage,
+        answer=wish.answer,
         instances=tuple(sorted(_who_answers(wish, state), key=str)),
         expires_at=expires_at,
     )
@@ -143,12 +157,26 @@ def _who_answers(wish: Wish, state: StreamState) -> list[UUID]:
     alive = [each.id for each in state.instances.values() if is_listening(each)]
     if wish.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return alive
+    if wish.kind is CommandKind.SET_POLICY:
+        return sorted({each.instance for each in runs(state, wish.pipeline) if each.instance})
     if wish.task is None:
         return []
     thread = state.threads.get((wish.task.pipeline, wish.task.checkpoint))
     if thread is None or thread.status is ThreadStatus.DEAD:
         return []
     return [id for id in alive if id == thread.instance]
+
+
+def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:
+    """Return the runs of a pipeline that hear commands: one at each checkpoint that it runs at."""
+    return [
+        each
+        for each in state.threads.values()
+        if each.pipeline == pipeline
+        and each.status is ThreadStatus.RUNNING
+        and each.instance in state.instances
+        and is_listening(state.instances[each.instance])
+    ]
 
 
 def is_listening(instance: InstanceState) -> bool:
@@ -173,11 +201,23 @@ def refusal(wish: Wish, state: StreamState) -> str | None:
     for command in open_commands(state):
         if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
             return f"{application.name} is still being shut down by {command.actor}"
+    if wish.kind is CommandKind.SET_POLICY:
+        return _policy_refusal(wish, state)
     if wish.kind is CommandKind.START_APPLICATION and not latched:
         return f"only a LATCHED application can be started; {application.name} is OPEN"
     if wish.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
         return f"{application.name} is LATCHED already"
     return None
+
+
+def _policy_refusal(wish: Wish, state: StreamState) -> str | None:
+    pipeline, stage = wish.pipeline or "", wish.stage or ""
+    if state.application.status is ApplicationStatus.LATCHED:
+        return f"{state.application.name} is LATCHED; start the application first"
+    for command in open_commands(state):
+        if (command.pipeline, command.stage) == (pipeline, stage):
+            return f"{command.kind} by {command.actor} is already under way for this stage"
+    return policy_refusal(runs(state, pipeline), pipeline, stage, wish.answer)
 
 
 def why_not_cancelled(command: CommandState) -> str | None:
@@ -247,51 +287,3 @@ def open_commands(state: StreamState) -> list[CommandState]:
     """Return the commands that still wait for something, oldest first."""
     waiting = [each for each in state.commands.values() if not each.status.final]
     return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))
-
-
-def watch(
-    state: StreamState, *, heard: Set[UUID], may_declare_lost: bool, now: datetime
-) -> list[Event]:
-    """Return what the passing of time makes true: instances lost or found, commands expired.
-
-    `heard` are the instances whose heartbeat lives. Nobody is declared lost unless
-    `may_declare_lost`: while Redis is or just was away, silence proves nothing.
-    """
-    bound = now - timedelta(seconds=keys.LOST_AFTER_SECONDS)
-    found = [
-        Event(occurred_at=now, instance=each.id, data=InstanceFound())
-        for each in state.instances.values()
-        if each.lost and each.id in heard
-    ]
-    lost = [
-        Event(occurred_at=now, instance=each.id, data=InstanceLost(last_heard=bound))
-        for each in state.instances.values()
-        if may_declare_lost and is_listening(each) and each.id not in heard
-    ]
-    silent = {event.instance for event in lost if event.instance is not None}
-    expired = [
-        Event(occurred_at=now, data=data)
-        for command in open_commands(state)
-        for data in _expired(command, state, silent, now)
-    ]
-    return [*found, *lost, *expired]
-
-
-def _expired(
-    command: CommandState, state: StreamState, silent: Set[UUID], now: datetime
-) -> list[CommandExpired]:
-    if now >= command.expires_at:
-        return [CommandExpired(command=command.id, reason="not applied within its time")]
-    gone = []
-    for part in command.deliveries:
-        instance = state.instances.get(part.instance)
-        if part.status.final or instance is None:
-            continue
-        if instance.ended:
-            why = f"the instance ended {instance.status} before it answered"
-        elif instance.lost or part.instance in silent:
-            why = "the instance is LOST"
-        else:
-            continue
-        gone.append(CommandExpired(command=command.id, of_instance=part.instance, reason=why))
-    return gone

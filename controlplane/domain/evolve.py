@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from controlplane.domain.commanded import changed
 from controlplane.domain.events import (
     FAILED,
     ApplicationEvent,
@@ -30,6 +31,7 @@ from controlplane.domain.events import (
     InstanceStopping,
     OutageFound,
     PipelineDescribed,
+    PolicyChanged,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -197,6 +199,8 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
     state = replace(state, sequence=at.sequence, epoch=at.epoch, instance=at.instance)
     if isinstance(event, PipelineDescribed):
         return replace(state, policy=event, described_at=at.occurred_at)
+    if isinstance(event, PolicyChanged):
+        return replace(state, policy=changed(state.policy, event, at.occurred_at))
     state = replace(state, since=at.occurred_at)
     match event:
         case ThreadStarted():
@@ -294,6 +298,9 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
         else None,
         position=event.position,
         target=event.target,
+        pipeline=None if about_task else event.pipeline,
+        stage=event.stage,
+        answer=event.answer,
         error=event.error,
         issued_at=at.occurred_at,
         expires_at=event.expires_at,

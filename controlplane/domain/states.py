@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from controlplane.domain.events import CommandKind, Failure, PipelineDescribed
+from controlplane.domain.events import CommandKind, Failure, PipelineDescribed, StageAnswer
 from controlplane.domain.names import TaskId
 from controlplane.domain.tolerance import Tally
 
@@ -208,6 +208,10 @@ class CommandState(State, frozen=True, kw_only=True):
     position: int | None = None
     #: Of RESUME_AT: where the task shall go on.
     target: int | None = None
+    #: Of SET_POLICY: which stage of which pipeline, and what its failures are to be answered.
+    pipeline: str | None = None
+    stage: str | None = None
+    answer: StageAnswer | None = None
     #: Of a shutdown that a failure asked for.
     error: bool = False
     status: CommandStatus = CommandStatus.ISSUED

@@ -79,7 +79,7 @@ from controlplane.queries.lists import (
 from controlplane.queries.metrics import Metrics, metrics
 from controlplane.queries.moments import AsOf, as_of, position
 from controlplane.queries.operations import health, lag, lags, quarantine, storage
-from controlplane.queries.policies import policies
+from controlplane.queries.policies import policies, runs
 from controlplane.queries.running import held, held_in_all, running
 from controlplane.queries.standing import (
     command,
@@ -112,6 +112,6 @@ __all__ = [
     "instance", "instances", "lag", "lags", "metrics", "minutes",
     "minutes_by_application", "neighbours", "notes_on_command", "open_commands", "overview", "past",
     "paused", "people", "pipelines", "policies", "position", "positions", "quarantine",
-    "quiet_groups", "resumed_by", "running", "stages", "stopped_by_group", "storage", "task",
-    "task_history", "task_turns", "tasks", "threads", "top_causes", "turns",
+    "quiet_groups", "resumed_by", "running", "runs", "stages", "stopped_by_group", "storage",
+    "task", "task_history", "task_turns", "tasks", "threads", "top_causes", "turns",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from controlplane.queries.answers import Account, Act, AuditFilter, Change, Dead
 
 #: What the audit is filtered by, and the events that it stands for.
 ACT_KINDS = {
-    "commands": ("CommandIssued", "CommandCancelled"),
+    "commands": ("CommandIssued", "CommandCancelled", "PolicyChanged"),
     "errors": (
         "ErrorGroupResolved",
         "ErrorGroupReopened",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from controlplane.domain import spending
+from controlplane.domain import decide, spending
 from controlplane.domain.names import TaskId
-from controlplane.domain.states import ThreadState, ThreadStatus
+from controlplane.domain.states import ApplicationState, InstanceState, ThreadState, ThreadStatus
+from controlplane.domain.stream import StreamState
 from controlplane.queries import lines, standing
 from controlplane.queries.answers import Gauge, PipelinePolicy
 
@@ -21,6 +22,17 @@ def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
         PipelinePolicy(thread=each, gauges=tuple(_gauges(each, now)), twin=alive[each.pipeline] > 1)
         for each in sorted(lines.shown(known), key=lambda each: (each.pipeline, each.checkpoint))
     )
+
+
+def runs(
+    application: str, pipeline: str, instances: Iterable[InstanceState]
+) -> tuple[ThreadState, ...]:
+    """Return the runs of a pipeline that hear commands: those that a policy is set in."""
+    state = StreamState(application=ApplicationState(name=application))
+    state.instances.update({each.id: each for each in instances})
+    known = standing.threads(application)
+    state.threads.update({(each.pipeline, each.checkpoint): each for each in known})
+    return tuple(decide.runs(state, pipeline))
 
 
 def _gauges(thread: ThreadState, now: datetime) -> Iterator[Gauge]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast, get_args
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -13,9 +14,10 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane import actions, queries
 from controlplane.domain.errors import CommandRefused, InvalidValue
+from controlplane.domain.events import StageAnswer
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import CommandState
-from dashboard import listening, record
+from dashboard import listening, policies, record
 from dashboard.pages import applications, tasks
 from dashboard.people import Person, for_operators, note_positions
 from dashboard.shell import Notice
@@ -75,6 +77,35 @@ def shut_down_dialog(request: HttpRequest, who: Person, name: str) -> HttpRespon
 def start_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
     """Say what starting does before it is done."""
     return _application_dialog(request, "start", name)
+
+
+@require_GET
+@for_operators
+def policy_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
+    """Ask what failures of a stage shall be answered, and why."""
+    pipeline, stage = request.GET.get("pipeline", ""), request.GET.get("stage", "")
+    return _policy_dialog(request, name, pipeline, stage)
+
+
+def _policy_dialog(
+    request: HttpRequest, name: str, pipeline: str, stage: str, *, wrong: str = ""
+) -> HttpResponse:
+    alive = queries.instances(name)
+    runs = queries.runs(name, pipeline, alive)
+    hearing = {each.instance for each in runs}
+    everybody = listening.listeners(alive, queries.heard(alive))
+    choices = policies.choices(runs, pipeline, stage)
+    context = {
+        "name": name,
+        "pipeline": pipeline,
+        "stage": stage,
+        "choices": choices,
+        "typed_answer": request.POST.get("answer", choices[0].value if choices else ""),
+        "listeners": [each for each in everybody if each.instance.id in hearing],
+        "expiry_minutes": listening.expiry_minutes(),
+        "wrong": wrong or ("" if choices else policies.why_not(runs, pipeline, stage)),
+    }
+    return _dialog(request, "set_policy", context)
 
 
 def _application_dialog(
@@ -189,6 +220,26 @@ def shut_down(request: HttpRequest, who: Person, name: str) -> HttpResponse:
         request,
         lambda command: actions.shut_down_application(
             name, actor=who.name, reason=reason, command=command
+        ),
+        lambda **said: applications.show(request, who, name, **said),
+    )
+
+
+@require_POST
+@for_operators
+def set_policy(request: HttpRequest, who: Person, name: str) -> HttpResponse:
+    """Set what failures of a stage are answered; an empty answer is the one of the code."""
+    given = {field: request.POST.get(field, "") for field in ("pipeline", "stage")}
+    reason, answer = request.POST.get("reason", "").strip(), request.POST.get("answer")
+    if answer is None or answer not in ("", *get_args(StageAnswer)):
+        return _policy_dialog(request, name, **given, wrong="Choose an answer.")
+    if not reason:
+        return _policy_dialog(request, name, **given, wrong="A reason is required.")
+    said = cast("StageAnswer | None", answer or None)
+    return _done(
+        request,
+        lambda command: actions.set_policy(
+            name, **given, answer=said, actor=who.name, reason=reason, command=command
         ),
         lambda **said: applications.show(request, who, name, **said),
     )

@@ -96,6 +96,7 @@ LOOKS = {
     "PAUSE": Look("is-paused", "pause"),
     "FAIL": Look("is-dead", "cross"),
     "RETRY": Look("is-open", "again"),
+    "AS_IN_THE_CODE": Look("is-quiet", "check", "AS IN THE CODE"),
     "ASKED": Look("is-quiet", "question", "IS ASKED"),
 }
 KIND_WORDS = {
@@ -104,6 +105,7 @@ KIND_WORDS = {
     "RESUME_AT": "Resume at a position",
     "PAUSE_TASK": "Pause",
     "RESTART_TASK": "Restart",
+    "SET_POLICY": "Set policy",
     "SHUT_DOWN_APPLICATION": "Shut down application",
     "START_APPLICATION": "Start application",
 }

@@ -15,8 +15,10 @@ from controlplane.domain.events import (
     Event,
     EventData,
     Failure,
+    PolicyChanged,
     ResumeHow,
     Run,
+    StageAnswer,
     TaskPaused,
     TaskResumed,
     ThreadDied,
@@ -129,6 +131,20 @@ class FakeThread:
             self.paused.remove(key)
             self._tell(TaskResumed(task=key, how=how), command)
         return self._answered(command, outcome)
+
+    def set_policy(
+        self,
+        stage: str,
+        answer: StageAnswer | None,
+        *,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome:
+        if stage != "produce":
+            return self._answered(command, Outcome(False, f"there is no stage {stage}"))
+        self._tell(PolicyChanged(stage=stage, answer=answer, actor=actor, reason=reason), command)
+        return self._answered(command, Outcome(True, f"answered {answer}"))
 
     def _paused_by_hand(self, key: str | None, command: UUID | None) -> Outcome:
         if key in self.paused:

@@ -26,10 +26,11 @@ from controlplane.domain.events import (
     CommandRefused,
     EventData,
     InstanceStopped,
+    PolicyChanged,
     ResumeHow,
 )
 from controlplane.domain.states import InstanceStatus
-from tests.agents.fake_thread import FakeThread, Outcome
+from tests.agents.fake_thread import FakeDeath, FakeThread, Outcome
 from tests.agents.redis_server import FoldingSide, Server, eventually
 
 COMMANDS = keys.commands("flights")
@@ -53,6 +54,7 @@ class Operator:
         expires_in: timedelta = timedelta(minutes=15),
         target: int | None = None,
         error: bool = False,
+        stage: str | None = None,
     ) -> CommandIssued:
         command = CommandIssued(
             command=uuid4(),
@@ -64,6 +66,8 @@ class Operator:
             task=task,
             position=7,
             target=target,
+            stage=stage,
+            answer=None if stage is None else "CONTINUE",
             error=error,
             instances=() if to is None else (to.id,),
             expires_at=datetime.now(UTC) + expires_in,
@@ -369,6 +373,52 @@ def test_a_shutdown_ends_the_instance_and_is_answered_last(
     ]
     assert operator._folding.events[-2].caused_by == shutdown.command
     assert not operator._client.exists(keys.heartbeat("flights", runtime.id))
+
+
+def test_a_policy_is_set_in_every_thread_of_its_pipeline(
+    runtime: Runtime, operator: Operator
+) -> None:
+    first = begin(runtime)
+    begin(runtime, lambda thread: setattr(thread, "checkpoint_id", "c2"))
+    wish = operator.wish(
+        CommandKind.SET_POLICY, to=runtime, task=None, checkpoint=None, stage="produce"
+    )
+    eventually(lambda: len(operator.answers(wish)) == 3)
+    assert operator.answers(wish) == [
+        delivered(wish),
+        CommandApplied(command=wish.command),
+        CommandApplied(command=wish.command),
+    ]
+    changed = [each.data for each in operator._folding.events if each.type == "PolicyChanged"]
+    assert changed == 2 * [
+        PolicyChanged(stage="produce", answer="CONTINUE", actor="ana", reason="because")
+    ]
+    operator.relay(wish)
+    wrong = operator.wish(
+        CommandKind.SET_POLICY, to=runtime, task=None, checkpoint=None, stage="process:nope"
+    )
+    eventually(lambda: len(operator.answers(wrong)) == 3)
+    assert isinstance(operator.answers(wrong)[-1], CommandRefused)
+    assert len(operator.answers(wish)) == 3
+    first.die(FakeDeath("gone", finished=True))
+
+
+def test_a_policy_for_others_or_for_what_does_not_run_is_not_set(
+    runtime: Runtime, operator: Operator, redis_server: Server, tmp_path: Path
+) -> None:
+    other = connected(redis_server, tmp_path)
+    begin(other)
+    runtime.open()
+    wanted = {"task": None, "checkpoint": None, "stage": "produce"}
+    wish = operator.wish(CommandKind.SET_POLICY, to=runtime, **wanted)  # type: ignore[arg-type]  # by name
+    assert operator.answered(wish) == [
+        delivered(wish),
+        CommandRefused(
+            command=wish.command, reason="no thread of this instance runs pipeline delays"
+        ),
+    ]
+    other.end(Ending.STOPPED, "enough")
+    assert "PolicyChanged" not in [each.type for each in operator._folding.events]
 
 
 def test_a_shutdown_for_others_is_not_for_us(

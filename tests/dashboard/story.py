@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from controlplane import actions, broker, ingest
+from controlplane import actions, broker, ingest, queries
 from controlplane.domain import keys, wire
 from controlplane.domain.events import (
     Body,
@@ -19,6 +19,7 @@ from controlplane.domain.events import (
     InstanceStarted,
     InstanceStopped,
     PipelineDescribed,
+    PolicyChanged,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -264,6 +265,14 @@ class Story:
             CommandApplied(command=command),
             caused_by=command,
         )
+
+    def answers_so(self, command: UUID) -> None:
+        """The instance applies a command that sets a policy."""
+        wish = queries.command(command)
+        changed = PolicyChanged(
+            stage=wish.stage or "", answer=wish.answer, actor=wish.actor, reason=wish.reason
+        )
+        self.tell(changed, CommandApplied(command=command), caused_by=command)
 
     def stops(self, *, reason: str = "shut down by command", command: UUID | None = None) -> None:
         """The pipeline's run and then the instance end, on purpose."""

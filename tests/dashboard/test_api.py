@@ -156,6 +156,24 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_hand(
     assert (status, issued["kind"], issued["target"]) == (202, "PAUSE_TASK", None)
 
 
+def test_a_policy_is_set_and_taken_back_by_programs(flights: Story, operator: Client) -> None:
+    asked = {"kind": "SET_POLICY", "application": "flights", "pipeline": "delays", "reason": "x"}
+    status, problem = command(operator, **asked, stage="produce")
+    assert (status, problem["field"]) == (400, "answer")
+    status, problem = command(operator, **asked, stage="produce", answer="SKIP")
+    assert (status, problem["field"]) == (400, "answer")
+    status, problem = command(operator, **asked, stage="process:nope", answer="FAIL")
+    assert (status, problem["state"]) == (409, "OPEN")
+    status, issued = command(operator, **asked, stage="produce", answer="CONTINUE")
+    assert (status, issued["stage"], issued["answer"]) == (202, "produce", "CONTINUE")
+    flights.answers_so(issued["id"])
+    (thread,) = read(operator, "applications/flights/threads")
+    (said,) = thread["policy"]["commanded"]
+    assert (said["name"], said["answer"], said["actor"]) == ("produce", "CONTINUE", "ana")
+    status, issued = command(operator, **asked, stage="produce", answer=None)
+    assert (status, issued["answer"]) == (202, None)
+
+
 def test_a_command_said_twice_is_one(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     _, first = command(operator, key="again", kind="RESUME_TASK", task=task)

@@ -77,6 +77,28 @@ def test_closing_a_dialog_does_nothing(page: Page, story: Story) -> None:
     assert queries.commands().rows == ()
 
 
+def test_a_policy_is_set_on_its_tab_and_shown_with_who_and_when(page: Page, story: Story) -> None:
+    open_live(page, reverse("application", args=["flights"]) + "?tab=policy")
+    stage = page.locator(".policy tr", has_text="process:validate")
+    stage.get_by_role("button", name="Set the answer of process:validate").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("Applies within about a second: spark-driver-0")).to_be_visible()
+    assert violations(page) == []
+    dialog.get_by_label("PAUSE").check()
+    dialog.get_by_label("Reason").fill("a new carrier")
+    dialog.get_by_role("button", name="Set", exact=True).click()
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_text("waits for an instance to fetch it")).to_be_visible()
+    command = queries.commands().rows[0].id
+    story.fetches(command)
+    story.answers_so(command)
+    expect(stage.locator(".state").first).to_have_text("PAUSE")
+    expect(stage.get_by_text("command by ana")).to_be_visible()
+    expect(stage.get_by_text("“a new carrier”")).to_be_visible()
+    assert violations(page) == []
+    expect_no_reload(page)
+
+
 def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None:
     open_live(page, reverse("application", args=["flights"]) + "?tab=instances")
     page.get_by_role("button", name="Shut down application").click()

@@ -106,6 +106,7 @@ def test_a_viewer_sees_the_buttons_and_may_press_none(flights: Story, viewer: Cl
         ("pause", task),
         ("shut-down", "flights"),
         ("start", "flights"),
+        ("set-policy", "flights"),
     ]:
         form = {"reason": "because", "name": "flights"}
         assert press(viewer, reverse(name, args=[argument]), **form)[0] == 403
@@ -114,6 +115,7 @@ def test_a_viewer_sees_the_buttons_and_may_press_none(flights: Story, viewer: Cl
         ("resume-at-dialog", task),
         ("shut-down-dialog", "flights"),
         ("start-dialog", "flights"),
+        ("policy-dialog", "flights"),
     ]:
         assert viewer.get(reverse(name, args=[argument])).status_code == 403
     assert commands() == []
@@ -215,3 +217,51 @@ def test_a_superuser_is_an_operator(flights: Story) -> None:
     user.save()
     url = reverse("resume", args=[flights.pauses("JFK").digest])
     assert press(logged_in(user), url)[0] == 200
+
+
+STAGE = {"pipeline": "delays", "stage": "process:validate"}
+
+
+def test_a_policy_is_set_for_a_stage_and_taken_back(flights: Story, operator: Client) -> None:
+    own, url = reverse("application", args=["flights"]), reverse("set-policy", args=["flights"])
+    ask = reverse("policy-dialog", args=["flights"])
+    dialog = operator.get(ask, STAGE).content.decode()
+    assert "Applies within about a second: spark-driver-0" in dialog
+    assert 'value="PAUSE"' in dialog and 'value="RETRY"' not in dialog
+    assert "As in the code" not in dialog
+    assert 'value="RETRY"' in operator.get(ask, STAGE | {"stage": "deserialize"}).content.decode()
+    for form in ({"answer": "SKIP", "reason": "x"}, {"answer": "PAUSE", "reason": " "}):
+        assert press(operator, url, **STAGE, **form)[0] == 400
+    assert commands() == []
+    assert press(operator, url, **STAGE, answer="PAUSE", reason="a <new> carrier")[0] == 200
+    command = queries.commands().rows[0]
+    assert (command.kind, command.stage, command.answer) == (
+        CommandKind.SET_POLICY,
+        "process:validate",
+        "PAUSE",
+    )
+    flights.fetches(command.id)
+    flights.answers_so(command.id)
+    page = operator.get(own, {"tab": "policy"}).content.decode()
+    assert "command by <b>ana</b>" in page and "“a &lt;new&gt; carrier”" in page
+    assert "in the code: ASKED" in page
+    shown = operator.get(reverse("command", args=[command.id])).content.decode()
+    assert "process:validate" in shown and "APPLIED" in shown
+    assert press(operator, url, **STAGE, answer="", reason="it is over")[0] == 200
+    back = queries.commands().rows[0]
+    assert back.answer is None
+    flights.answers_so(back.id)
+    assert "command by" not in operator.get(own, {"tab": "policy"}).content.decode()
+
+
+def test_a_policy_that_the_state_forbids_is_refused(flights: Story, operator: Client) -> None:
+    url = reverse("set-policy", args=["flights"])
+    wrong = {"pipeline": "delays", "stage": "process:nope", "answer": "FAIL", "reason": "x"}
+    status, page = press(operator, url, **wrong)
+    assert status == 409 and "delays has no stage process:nope" in page
+    assert commands() == [("SET_POLICY", "REFUSED")]
+    flights.stops()
+    after = operator.get(reverse("application", args=["flights"]), {"tab": "policy"})
+    assert "Set…" not in after.content.decode()
+    ask = operator.get(reverse("policy-dialog", args=["flights"]), STAGE)
+    assert "delays does not run" in ask.content.decode()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.decide import COMMAND_EXPIRY, TASK_COMMANDS, Wish, decide, refusal, watch
+from controlplane.domain.decide import COMMAND_EXPIRY, TASK_COMMANDS, Wish, decide, refusal
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     ApplicationLatched,
@@ -37,6 +37,7 @@ from controlplane.domain.events import (
 )
 from controlplane.domain.keys import LOST_AFTER_SECONDS
 from controlplane.domain.names import TaskId
+from controlplane.domain.passing import watch
 from controlplane.domain.stream import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, NOON, OTHER_INSTANCE
@@ -47,7 +48,17 @@ PAUSED = [*histories.started(), *histories.paused()]
 
 def a_wish(kind: CommandKind, task: TaskId | None) -> Wish:
     target = 9 if kind is CommandKind.RESUME_AT else None
-    return Wish(command=ID, kind=kind, actor="ana", reason="because", task=task, target=target)
+    about = "x" if kind is CommandKind.SET_POLICY else None
+    return Wish(
+        command=ID,
+        kind=kind,
+        actor="ana",
+        reason="because",
+        task=task,
+        target=target,
+        pipeline=about,
+        stage=about,
+    )
 
 
 class Given:

@@ -21,7 +21,9 @@ from controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     InstanceStopped,
+    PolicyChanged,
     ResumeHow,
+    StageAnswer,
     TaskResumed,
 )
 from controlplane.domain.states import (
@@ -248,3 +250,52 @@ def test_texts_with_nul_are_kept_whole_in_the_log(paused: Redis) -> None:
     command = actions.skip_record(JFK.digest, actor="a\0na", reason="bad \0 row")
     assert queries.command(command.id).reason == "bad \0 row"
     assert queries.command(command.id).actor == "a\0na"
+
+
+def test_a_policy_is_relayed_as_it_was_wished_and_shown_as_it_was_answered(redis: Redis) -> None:
+    streams.send(redis, [*histories.started(), histories.event(histories.POLICY)])
+    ingest.drain(APPLICATION)
+    issued = set_policy()
+    [command] = relayed(redis)
+    assert (command.pipeline, command.checkpoint, command.task) == ("delays", None, None)
+    assert (command.stage, command.answer, command.instances) == ("produce", "PAUSE", (INSTANCE,))
+    assert issued.task is None
+    with pytest.raises(InvalidValue, match="an id that no other command has"):
+        set_policy(command=issued.id, answer="FAIL")
+    assert set_policy(command=issued.id).id == issued.id
+    changed = PolicyChanged(stage="produce", answer="PAUSE", actor="ana", reason="a new table")
+    streams.send(
+        redis,
+        [
+            histories.event(CommandDelivered(command=issued.id), run=None),
+            histories.event(changed, caused_by=issued.id),
+            histories.event(CommandApplied(command=issued.id), caused_by=issued.id),
+        ],
+    )
+    ingest.drain(APPLICATION)
+    assert queries.command(issued.id).status is CommandStatus.APPLIED
+    [shown] = queries.policies(APPLICATION, now=histories.NOON)
+    assert shown.thread.policy is not None
+    [said] = shown.thread.policy.commanded
+    assert (said.name, said.answer, said.actor) == ("produce", "PAUSE", "ana")
+    assert relayed(redis) == []
+    with pytest.raises(CommandRefused, match="has no stage process:nope"):
+        set_policy(stage="process:nope")
+    call_command("rebuild", verify=True, stdout=StringIO())
+
+
+def set_policy(
+    *,
+    stage: str = "produce",
+    answer: StageAnswer | None = "PAUSE",
+    command: UUID | None = None,
+) -> CommandState:
+    return actions.set_policy(
+        APPLICATION,
+        pipeline="delays",
+        stage=stage,
+        answer=answer,
+        actor="ana",
+        reason="a new table",
+        command=command,
+    )

@@ -6,6 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from controlplane.domain.events.base import Data, Moment, Position
+from controlplane.domain.events.threads import StageAnswer
 
 
 class CommandKind(StrEnum):
@@ -16,6 +17,7 @@ class CommandKind(StrEnum):
     RESUME_AT = "RESUME_AT"
     PAUSE_TASK = "PAUSE_TASK"
     RESTART_TASK = "RESTART_TASK"
+    SET_POLICY = "SET_POLICY"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
     START_APPLICATION = "START_APPLICATION"
 
@@ -27,7 +29,7 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     kind: CommandKind
     actor: str
     reason: str | None = None
-    #: Of a task command.
+    #: Of a task command, and of SET_POLICY: there at every checkpoint that it runs at.
     pipeline: str | None = None
     checkpoint: str | None = None
     task: str | None = None
@@ -35,6 +37,9 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     position: Position | None = None
     #: Of RESUME_AT: where the task shall go on.
     target: Position | None = None
+    #: Of SET_POLICY: what failures of the stage are answered; None: as its author has it.
+    stage: str | None = None
+    answer: StageAnswer | None = None
     #: Of a shutdown: a failure asked for it, and every instance ends in ERROR.
     error: bool = False
     #: Who has to answer; empty for a task command whose instance is not known.

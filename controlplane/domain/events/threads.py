@@ -6,7 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from controlplane.domain.events.base import Count, Data, Failure, Position, Response
+from controlplane.domain.events.base import Count, Data, Failure, Moment, Position, Response
+
+#: What a person may set as the answer to all failures of a stage.
+StageAnswer = Literal["CONTINUE", "RETRY", "PAUSE", "FAIL"]
 
 
 class ThreadStarted(Data, frozen=True, kw_only=True, tag=True):
@@ -63,10 +66,23 @@ class StageDescribed(Data, frozen=True, kw_only=True):
     on: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class StageCommanded(Data, frozen=True, kw_only=True):
+    """A stage whose failures are answered as a person has commanded, whatever the author says."""
+
+    #: As `StageDescribed.name`; of several steps with that name, all of them.
+    name: str
+    answer: StageAnswer
+    actor: str | None = None
+    reason: str | None = None
+    since: Moment
+
+
 class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
     """What a run does about failures, as its author and its configuration have it."""
 
     stages: tuple[StageDescribed, ...]
+    #: What people have set before, and goes before all of that.
+    commanded: tuple[StageCommanded, ...] = ()
     #: What the pipeline ends in: `Files`, or where the author's function is defined.
     sink: str
     atomic: bool = False
@@ -92,4 +108,16 @@ class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
     uncaught: str
 
 
-ThreadEvent = ThreadStarted | PipelineDescribed | ThreadDied | ThreadReplaced | OutageFound
+class PolicyChanged(Data, frozen=True, kw_only=True, tag=True):
+    """From now on failures of a stage are answered as a person has commanded, or as before."""
+
+    stage: str
+    #: None: as its author and its configuration have it.
+    answer: StageAnswer | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+
+ThreadEvent = (
+    ThreadStarted | PipelineDescribed | PolicyChanged | ThreadDied | ThreadReplaced | OutageFound
+)
