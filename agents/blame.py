@@ -73,8 +73,9 @@ class Blame:
         try:
             guilty = self._search.one(rows, replace(failed, partition=partition))
         except NotAlone as exc:
+            problem = problem_of_job(spark, exc.raised)
             raise self._failed(
-                problem_of_job(spark, exc.raised), exc.raised, str(exc)
+                problem, exc.raised, str(exc), recordless=exc.recordless
             ) from exc.raised
         number, why = _explained(rows.where(F.col(ID) == guilty.id), self._suspect, guilty.raised)
         self._fates.append(Fate(id=guilty.id, number=number, problem=why))
@@ -97,8 +98,10 @@ class Blame:
         joined = numbered(self._base).join(F.broadcast(found), ID, "left")
         return joined.withColumns(fates).select(*self._base.columns)
 
-    def _failed(self, problem: Problem, raised: Exception, why: str) -> StepFailed:
-        return StepFailed(self._suspect.stage, problem, raised, why=why)
+    def _failed(
+        self, problem: Problem, raised: Exception, why: str, *, recordless: bool = False
+    ) -> StepFailed:
+        return StepFailed(self._suspect.stage, problem, raised, why=why, recordless=recordless)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

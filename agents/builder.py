@@ -19,6 +19,7 @@ from agents.defined import (
 from agents.guard import require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
+from agents.plans import named_in
 from agents.sinks import Connect, Files, Producer, Send, Sink, SinkFunction
 from agents.steps import Columns, Deserialize, Process, Step, Transform, UserFunction
 from agents.tried import tried_column, tried_native, tried_transform
@@ -41,6 +42,7 @@ class PipelineBuilder:
     key: Column | None
     value: Column | None
     key_name: str | None
+    key_names: tuple[str, ...]
     on_error: Handler | None
     #: A frame without rows that has the columns so far: what the next step is checked against.
     shape: DataFrame
@@ -255,6 +257,7 @@ class PipelineBuilder:
             key=self.key,
             value=self.value,
             key_name=self.key_name,
+            key_names=self.key_names,
             on_error=self.on_error,
             steps=self.steps,
             columns=tuple(self.shape.columns),
@@ -342,6 +345,7 @@ def define(
         key=resolved["key"],
         value=resolved["value"],
         key_name=key if isinstance(key, str) else None,
+        key_names=named_in(shape, resolved["key"]),
         on_error=on_error,
         shape=shape,
         runner=runner,

@@ -41,9 +41,8 @@ def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> Thre
         return ThreadDeath(pipeline=pipeline, reason=str(exc), finished=True)
     raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | LettersFailed) else exc
     blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
-    return ThreadDeath(
-        pipeline=pipeline, reason=first_line(str(exc)), exception=raised, failure=blamed
-    )
+    reason = exc.reason if isinstance(exc, StepFailed) else first_line(str(exc))
+    return ThreadDeath(pipeline=pipeline, reason=reason, exception=raised, failure=blamed)
 
 
 def superseded(pipeline: str, exc: Superseded) -> ThreadDeath:
@@ -80,7 +79,7 @@ def ending_entry(
 def _failure(exc: BaseException) -> Failure:
     """Return why a run ended where no record is to blame: its source, its sink, or ourselves."""
     if isinstance(exc, StepFailed):
-        return failure(exc.stage, exc.problem)
+        return failure(exc.stage, exc.told)
     if isinstance(exc, LettersFailed):
         return failure("produce", exc.problem)
     stage = "produce" if isinstance(exc, SinkFailed) else "source"

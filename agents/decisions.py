@@ -132,8 +132,10 @@ class Judge:
 
     def _told(self, each: FailedRecord) -> FailedRecord:
         problem = each.problem
-        message, stack = self.redaction.texts(each.row.asDict(), problem.message, problem.stack)
-        return replace(each, problem=replace(problem, message=message or "", stack=stack))
+        texts = problem.message, problem.stack, each.key
+        message, stack, key = self.redaction.texts(each.row.asDict(), *texts)
+        told = replace(problem, message=message or "", stack=stack)
+        return replace(each, problem=told, key=key)
 
     def _asked(self, failed: DataFrame) -> _Asked:
         """Return what the handlers say of failed records, or their declarations."""

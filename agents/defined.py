@@ -15,7 +15,7 @@ from pyspark.sql.pandas.utils import (
 from agents.pipeline import PipelineInvalid
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.setting_keys import names
+from controlplane.domain.field_rules import RULE, fields
 
 
 def check_columns(kind: str, columns: Sequence[str]) -> None:
@@ -31,9 +31,9 @@ def check_columns(kind: str, columns: Sequence[str]) -> None:
 def names_and_paths(kind: str, given: Sequence[str]) -> tuple[str, ...]:
     """Return what `redact` and `show` are given: names of fields and JSON paths."""
     try:
-        return names(given)
+        return fields(items=kind != "show")(given)
     except (ValueError, TypeError):
-        raise InvalidValue(kind, given, "names and JSON paths") from None
+        raise InvalidValue(kind, given, RULE) from None
 
 
 def rowless(source: DataFrame) -> DataFrame:

@@ -21,18 +21,6 @@ RECORD_BYTES = 16 * 1024
 _CUT_MARK = "…[cut]"
 
 
-def body(
-    row: Mapping[str, Any],
-    *,
-    stack: str | None,
-    redact: Sequence[str],
-    shown: str | None,
-    only: Sequence[str] | None = None,
-) -> Body:
-    """Return the body of a failed record, as `Redaction` lets it leave."""
-    return Redaction(drop=redact, only=only, key=shown).body(row, stack=stack)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
     """What of a record may leave the driver.
@@ -40,19 +28,20 @@ class Redaction:
     Dropped are fields whose name contains, in any case, one of the names in `drop`, at any
     depth and inside texts that are JSON, and fields at a path in it (`$.card.number`). A text that
     begins as JSON, cannot be read and names such a field is not shown at all. With `only`, a field
-    leaves just when its name is in it, or its path, or that of what it is inside of. `key` is
-    the top-level column that the author declared as the record's key: it stays, unless `only`
-    does not name it.
+    leaves just when its name is in it, or its path, or that of what it is inside of. `usual` drops
+    as `drop` does, but not `key`: the top-level column that the author declared as the record's
+    key. `key_names` are the names in the expression that the author declared as such.
     """
 
     drop: Sequence[str] = ()
+    usual: Sequence[str] = ()
     only: Sequence[str] | None = None
     key: str | None = None
+    key_names: Sequence[str] = ()
 
     def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:
         """Return the body of a failed record; the values of dropped fields are not in its stack."""
-        redactor = Redactor(self.drop, self.only)
-        kept = redactor.row({name: jsonable(value) for name, value in row.items()}, self.key)
+        redactor, kept = self._redacted(row)
         record, size = _cut(_sound(kept))
         return Body(
             record=record,
@@ -67,16 +56,21 @@ class Redaction:
         They are found where they stand as they are: not parts of them, nor what was made of them,
         nor values of fewer than four characters.
         """
-        redactor = Redactor(self.drop, self.only)
-        redactor.row({name: jsonable(value) for name, value in row.items()}, self.key)
+        redactor, _ = self._redacted(row)
         return [None if text is None else redactor.hidden(text) for text in texts]
 
     @property
     def shows_key(self) -> bool:
-        """Whether the record's key leaves beside it."""
-        return self.only is None or (
-            self.key is not None and Redactor((), self.only).names(self.key)
-        )
+        """Whether the record's key leaves beside it: `drop` names nothing that it is made of."""
+        given = Redactor(self.drop, self.only)
+        if self.only is not None and not (self.key is not None and given.names(self.key)):
+            return False
+        return not any(given.forbids(name) for name in (self.key or "", *self.key_names))
+
+    def _redacted(self, row: Mapping[str, Any]) -> tuple[Redactor, dict[str, Any]]:
+        redactor = Redactor((*self.drop, *self.usual), self.only)
+        free = self.key if self.key is not None and self.shows_key else None
+        return redactor, redactor.row({name: jsonable(row[name]) for name in row}, free)
 
 
 def jsonable(value: Any) -> Any:

@@ -48,6 +48,8 @@ class Pipeline:
     value: Column | None
     #: The source column that `key=` named, which redaction leaves visible.
     key_name: str | None
+    #: All columns, fields and texts that are named in `key=`.
+    key_names: tuple[str, ...]
     #: What becomes of a record without a usable task or position.
     on_error: Handler | None
     steps: tuple[Step, ...]

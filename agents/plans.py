@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
-from agents.guard import analysed
+from agents.guard import analysed, failfast
 
 #: Each row's result depends on that row alone, and further columns of it pass.
 _CARRYING = frozenset(
@@ -22,6 +22,27 @@ _OPAQUE = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow", "Expand", 
 #: Which rows there are depends on one side only: a record's rows do not depend on other records.
 _JOINS_LEFT = ("Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti")
 _JOINS_RIGHT = ("Inner", "Cross", "RightOuter")
+
+
+def named_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
+    """Return the columns and fields that an expression over `shape` reads, and texts in it."""
+    if expression is None:
+        return ()
+    nodes = _nodes(failfast(shape, expression))
+    return tuple(name for name in map(_named, nodes) if name is not None)
+
+
+def _named(node: Any) -> str | None:
+    match _name(node):
+        case "AttributeReference":
+            return str(node.name())
+        case "GetStructField":
+            return str(node.extractFieldName())
+        case "GetArrayStructFields":
+            return str(node.field().name())
+        case "Literal":
+            return str(node.value())
+    return None
 
 
 def refusal(made: DataFrame, given: DataFrame) -> str | None:

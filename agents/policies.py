@@ -55,8 +55,15 @@ def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
     show = config.errors.show
     if pipeline.show is not None:
         show = (*(show or ()), *pipeline.show)
-    drop = (*config.errors.redact, *pipeline.redact)
-    return Redaction(drop=drop, only=show, key=pipeline.key_name)
+    settings = config.errors
+    given = settings.redact if settings.redact_given else ()
+    return Redaction(
+        drop=(*given, *pipeline.redact),
+        usual=() if settings.redact_given else settings.redact,
+        only=show,
+        key=pipeline.key_name,
+        key_names=pipeline.key_names,
+    )
 
 
 def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:

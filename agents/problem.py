@@ -6,7 +6,7 @@ import builtins
 import re
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
@@ -54,11 +54,23 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
 class StepFailed(ArresterError):
     """A step fails as a whole, and no record is to blame: the run ends."""
 
-    def __init__(self, stage: str, problem: Problem, raised: BaseException, *, why: str) -> None:
+    def __init__(
+        self,
+        stage: str,
+        problem: Problem,
+        raised: BaseException,
+        *,
+        why: str,
+        recordless: bool = False,
+    ) -> None:
         super().__init__(f"{stage}: {problem.exception_class}: {problem.message} ({why})")
         self.stage = stage
-        self.problem = problem
         self.raised = raised
+        #: What may leave the driver of it. A message may quote records, and none is known whose
+        #: fields could be taken out of it; unless the step failed without any.
+        self.told = problem if recordless else replace(problem, message=why)
+        said = f": {problem.message}".splitlines()[0] if recordless else ""
+        self.reason = f"{stage}: {problem.exception_class}{said} ({why})"
 
 
 def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:

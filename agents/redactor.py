@@ -11,8 +11,10 @@ _NOT_SHOWN = "…[not shown: unreadable JSON that names a redacted field]"
 _HIDDEN = "…[redacted]"
 #: A shorter value is found in too many texts that do not mean it.
 _FOUND_CHARACTERS = 4
-#: How a text that is JSON begins; a byte order mark may come first.
-_JSON = re.compile(r"[\s\ufeff]*[{\[]")
+#: How a text that is JSON begins; a byte order mark may come first, and quotes where it was
+#: written as JSON more than once.
+_JSON = re.compile(r"[\s\ufeff]*(?:\\*\"\s*)*[{\[]")
+_QUOTED = re.compile(r"[\s\ufeff]*\"")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 #: So many paths are told of a record, each of so many characters: names may be data.
 PATHS, PATH_CHARACTERS = 100, 200
@@ -43,12 +45,11 @@ class Redactor:
         self._values: set[str] = set()
 
     def row(self, row: dict[str, Any], key: str | None) -> dict[str, Any]:
-        """Return what may leave of a row; its column `key` is its author's to show."""
+        """Return what may leave of a row; its column `key` does, whatever its name."""
         kept: dict[str, Any] = {}
         for name, value in row.items():
             self._column = name
-            free = name == key and not (self._only and not self.names(name))
-            if not free and self._drops(name, name, value):
+            if name != key and self._drops(name, name, value):
                 continue
             cleaned = self._clean(value, name, allowed=not self._only or self._allows(name))
             if cleaned is not _GONE:
@@ -68,6 +69,12 @@ class Redactor:
     def names(self, name: str) -> bool:
         """Whether `only` names a column."""
         return name.lower() in self._only_names | self._only_paths
+
+    def forbids(self, name: str) -> bool:
+        """Whether a rule names a field so, wherever it is."""
+        low = name.lower()
+        ends = (path.rpartition(".")[2] for path in self._paths)
+        return any(part in low for part in self._names) or low in ends
 
     def hidden(self, text: str) -> str:
         """Return a text without the values that were dropped, where they stand as they are."""
@@ -100,7 +107,7 @@ class Redactor:
             items = [self._clean(item, path, allowed=allowed) for item in value]
             kept = [item for item in items if item is not _GONE]
             return kept if kept or allowed else _GONE
-        if isinstance(value, str) and _JSON.match(value):
+        if isinstance(value, str) and (_JSON.match(value) or _QUOTED.match(value)):
             return self._text(value, path, allowed=allowed)
         if not allowed:
             self._drop(path, value)
@@ -130,7 +137,9 @@ class Redactor:
             del self._dropped[before:]
             self._columns = columns
         low = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).lower()
-        if allowed and not any(word in low for word in self._words):
+        # A quote alone begins a line of CSV, too.
+        named = _JSON.match(text) is not None and any(word in low for word in self._words)
+        if allowed and not named:
             return text
         self._drop(path, text)
         return _NOT_SHOWN if allowed else _GONE

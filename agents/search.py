@@ -37,9 +37,11 @@ Operation = Callable[[DataFrame], DataFrame]
 class NotAlone(ArresterError):
     """An operation fails, and no record makes it fail alone: blame the operation, no record."""
 
-    def __init__(self, why: str, raised: Exception) -> None:
+    def __init__(self, why: str, raised: Exception, *, recordless: bool = False) -> None:
         super().__init__(why)
         self.raised = raised
+        #: It was given no records.
+        self.recordless = recordless
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,8 @@ class Search:
             # fail alone, too.
             without = self._run(rows.where(F.col(ID) < 0).coalesce(1))
             if without is not None:
-                raise NotAlone("it fails without any record, too", without.raised)
+                why = "it fails without any record, too"
+                raise NotAlone(why, without.raised, recordless=True)
         try:
             if failed.partition is not None:
                 hinted = rows.where(F.spark_partition_id() == failed.partition)

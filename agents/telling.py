@@ -35,6 +35,7 @@ from controlplane.domain.events import (
 )
 from controlplane.domain.fingerprint import fingerprint
 from controlplane.domain.levels import Saying
+from controlplane.domain.names import bounded_key
 
 #: Finds the record that a task was last held or died at.
 BlameOf = Callable[[str | None], Blame | None]
@@ -123,7 +124,7 @@ class Teller:
             position=each.position,
             failure=failure_of(each),
             response=response,
-            key=each.key if self.redaction.shows_key else None,
+            key=self._key(each),
             recurrence=_is_same(blame, each),
             logged=self.log,
         )
@@ -146,6 +147,10 @@ class Teller:
     def _configuration(self, stage: str) -> str:
         found = [each for each in stages_of(self.pipeline) if each.name == stage]
         return "".join(f" [{each.kind} {dict(each.config)}]" for each in found)
+
+    def _key(self, each: FailedRecord) -> str | None:
+        shown = each.key is not None and self.redaction.shows_key
+        return bounded_key(each.key) if shown and each.key is not None else None
 
     def _body(self, each: FailedRecord) -> Body:
         return self.redaction.body(each.row.asDict(), stack=each.problem.stack)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from controlplane.domain.field_rules import RULE as FIELDS_RULE
+from controlplane.domain.field_rules import fields
 from controlplane.domain.policy import Scope
 from controlplane.domain.setting_keys import (
     FLAG_RULE,
@@ -14,7 +16,6 @@ from controlplane.domain.setting_keys import (
     class_names,
     flag,
     handler,
-    names,
     share,
     text,
     text_or_nothing,
@@ -137,8 +138,8 @@ DLQ_INCLUDE_MESSAGES = _flag("errors.dlq.include.messages")
 REDACT: Key[tuple[str, ...]] = Key(
     name="errors.redact",
     default=REDACTED_NAMES,
-    allowed="names and JSON paths, as a list or separated by commas",
-    parse=names,
+    allowed=FIELDS_RULE,
+    parse=fields(),
 )
 REDACT_DEFAULT = Key(
     name="errors.redact.default",
@@ -149,8 +150,8 @@ REDACT_DEFAULT = Key(
 REDACT_SHOW: Key[tuple[str, ...]] = Key(
     name="errors.redact.show",
     default=(),
-    allowed="names and JSON paths, as a list or separated by commas",
-    parse=names,
+    allowed=FIELDS_RULE,
+    parse=fields(items=False),
 )
 EXAMPLES_LIMIT = _count("errors.examples.limit", 100, 1, 10_000)
 HELD_RECORDS_LIMIT = _limit("held.records.limit")

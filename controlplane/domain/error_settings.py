@@ -66,6 +66,8 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetterSettings
     #: errors.redact, errors.examples.limit
     redact: tuple[str, ...]
+    #: Whether errors.redact was given: what nobody gave lets the column pass that `key=` names.
+    redact_given: bool
     #: errors.redact.default=deny: only what errors.redact.show names; None: everything else too.
     show: tuple[str, ...] | None
     examples_limit: int
@@ -95,6 +97,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             log=_log(reader),
             dead_letters=_dead_letters(reader),
             redact=reader.key(keys.REDACT),
+            redact_given=keys.REDACT.name in given,
             show=_show(reader),
             examples_limit=reader.key(keys.EXAMPLES_LIMIT),
             held_records_limit=reader.key(keys.HELD_RECORDS_LIMIT),

@@ -89,21 +89,28 @@ class Packed(NamedTuple):
 
 def pack(events: Sequence[Event]) -> Packed:
     """Return `events` packed, as two compressed lists: who reads the first need not unpack both."""
-    heads = [event if event.body is None else replace(event, body=None) for event in events]
-    bodies = [event.body for event in events]
+    heads, bodies = _lists(events)
     return Packed(
-        heads=zlib.compress(_pack.encode(heads), level=1),
-        bodies=zlib.compress(_pack.encode(bodies), level=1) if any(bodies) else None,
+        heads=zlib.compress(heads, level=1),
+        bodies=None if bodies is None else zlib.compress(bodies, level=1),
     )
 
 
 def encode_batch(events: Sequence[Event]) -> bytes:
     """Return `events` packed: the bytes are what is sent, spooled and sent again, unchanged.
 
-    The bodies follow the heads.
+    The bodies follow the heads. Raises MalformedBatch for what nobody would unpack.
     """
-    packed = pack(events)
-    return packed.heads + (packed.bodies or b"")
+    lists = [each for each in _lists(events) if each is not None]
+    if max(map(len, lists)) > BATCH_MAX_BYTES:
+        raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
+    return b"".join(zlib.compress(each, level=1) for each in lists)
+
+
+def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
+    heads = [event if event.body is None else replace(event, body=None) for event in events]
+    bodies = [event.body for event in events]
+    return _pack.encode(heads), _pack.encode(bodies) if any(bodies) else None
 
 
 def read_batch(batch: bytes) -> tuple[list[Event], Packed] | None:

@@ -168,6 +168,18 @@ def test_a_record_that_cannot_be_packed_does_not_break_its_pipeline(tmp_path: Pa
     spool.close()
 
 
+def test_a_batch_that_nobody_would_unpack_goes_without_its_bodies(tmp_path: Path) -> None:
+    spool = open_at(tmp_path)
+    text = "x" * 2**20
+    spool.put(batch_id(1), [*(failed(n, text=text) for n in range(65)), paused(1)])
+    (batch,) = spool.unsent(most=10, most_bytes=GIB)
+    counted, halted = wire.decode_batch(batch.events)
+    assert isinstance(counted, Event) and isinstance(counted.data, FailuresCounted)
+    assert counted.data.count == 65
+    assert isinstance(halted, Event) and isinstance(halted.data, TaskPaused)
+    spool.close()
+
+
 def test_the_file_shrinks_again(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     for number in range(100):

@@ -34,8 +34,8 @@ class Reading:
         return Answer.CONTINUE
 
 
-def fates(handler: Reading) -> Fates:
-    pipeline = Pipeline(
+def pipeline_of() -> Pipeline:
+    return Pipeline(
         name="flights",
         source=NOTHING,
         task=NOTHING,
@@ -43,15 +43,19 @@ def fates(handler: Reading) -> Fates:
         key=None,
         value=None,
         key_name=None,
+        key_names=(),
         on_error=None,
         steps=(),
         columns=(),
         sink=NOTHING,
     )
+
+
+def fates(handler: Reading) -> Fates:
     stage = StagePolicy(stage=StageKind.PROCESS, policy=Policy(handled=True), handler=handler)
     return Fates(
         application="tests",
-        pipeline=pipeline,
+        pipeline=pipeline_of(),
         stages={1: stage},
         clock=lambda: datetime(2026, 11, 20, tzinfo=UTC),
     )

@@ -20,7 +20,7 @@ from agents.fates import Fates
 from agents.guard import ConnectRefused, require_classic
 from agents.handlers import LogAndContinue
 from agents.microbatch import evaluate
-from agents.payload import body
+from agents.payload import Redaction
 from agents.pipeline import Pipeline, PipelineInvalid
 from agents.policies import stage_policies
 from agents.prepared import MARK
@@ -256,7 +256,7 @@ def test_a_value_that_python_cannot_have_is_a_failure_of_its_record(spark: Spark
     assert found[1].row.text == "\ufffd"
     assert found[2].row.d == "+10000-01-01"
     assert found[4].row.ds == ["+10000-01-02"]
-    body(found[3].row.asDict(), stack=None, redact=(), shown=None)
+    Redaction().body(found[3].row.asDict(), stack=None)
     evaluated = evaluate(source, pipeline)
     assert [row.value for row in evaluated.passed(pipeline).collect()] == ["fine"]
 

@@ -11,21 +11,21 @@ import msgspec
 import pytest
 from pyspark.sql import Row
 
-from agents.payload import RECORD_BYTES, body, jsonable
+from agents.payload import RECORD_BYTES, Redaction, jsonable
 from controlplane.domain.events import Body
 
 RULES = ("password", "secret", "token", "key")
 
 
 def shown(row: dict[str, Any], *rules: str, key: str | None = None) -> dict[str, Any]:
-    record = body(row, stack=None, redact=rules or RULES, shown=key).record
+    record = Redaction(usual=rules or RULES, key=key).body(row, stack=None).record
     assert record is not None
     return record
 
 
 def test_fields_that_are_named_like_secrets_are_dropped_at_any_depth() -> None:
     row = {"User_Password": "x", "who": Row(name="ana", api_token="t"), "many": [{"secret": 1}]}
-    told = body(row, stack=None, redact=RULES, shown=None)
+    told = Redaction(drop=RULES).body(row, stack=None)
 
     assert told.record == {"who": {"name": "ana"}, "many": [{}]}
     assert told.redacted == ("User_Password", "who.api_token", "many.secret")
@@ -54,7 +54,7 @@ def test_secrets_inside_texts_that_are_json_are_dropped() -> None:
     ],
 )
 def test_unreadable_json_that_names_a_redacted_field_is_not_shown(text: str) -> None:
-    told = body({"value": text}, stack=None, redact=(*RULES, "$.card.number"), shown=None)
+    told = Redaction(drop=(*RULES, "$.card.number")).body({"value": text}, stack=None)
 
     assert told.record == {"value": "…[not shown: unreadable JSON that names a redacted field]"}
     assert told.redacted == ("value",)
@@ -67,7 +67,7 @@ def test_unreadable_json_without_a_redacted_name_is_shown() -> None:
 
 def test_half_a_surrogate_pair_can_be_written() -> None:
     text = r'{"name": "half \ud83d", "\udc80": 1, "password": "x", "\udc81": {"token": 1}}'
-    told = body({"value": text, "plain\udc80": "\udc80"}, stack="\udc80", redact=RULES, shown=None)
+    told = Redaction(drop=RULES).body({"value": text, "plain\udc80": "\udc80"}, stack="\udc80")
 
     assert told.record is not None
     assert told.record["value"] == '{"name": "half ?", "?": 1, "?": {}}'
@@ -88,7 +88,7 @@ def test_paths_drop_just_what_they_name() -> None:
 
 def test_a_large_record_is_cut_and_says_so() -> None:
     row = {"position": 7, "value": "é" * 40_000, "rest": ["x" * 100] * 500}
-    told = body(row, stack="trace", redact=RULES, shown=None)
+    told = Redaction(drop=RULES).body(row, stack="trace")
 
     assert told.record is not None
     assert told.record["position"] == 7

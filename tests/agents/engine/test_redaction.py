@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import functions as F
 
 from agents.handlers import ErrorContext, Record, RecordError
 from agents.payload import Redaction
@@ -108,6 +109,38 @@ def test_values_of_dropped_fields_are_not_in_texts_either() -> None:
     assert body.stack == "ValueError: …[redacted]"
 
 
+def test_a_key_column_that_somebody_gave_to_redact_does_not_leave() -> None:
+    row = {"email": "ann@x.org", "n": 1}
+    for redaction in (
+        Redaction(drop=("email",), usual=("key",), key="email"),
+        Redaction(drop=("$.payload.email",), key_names=("payload", "email")),
+        Redaction(drop=("email",), key_names=("email",)),
+    ):
+        assert not redaction.shows_key
+    given = Redaction(drop=("email",), key="email")
+    told = given.body(row, stack="boom ann@x.org")
+    assert (told.record, told.redacted) == ({"n": 1}, ("email",))
+    assert given.texts(row, "boom ann@x.org") == ["boom …[redacted]"]
+    # Words that nobody gave do not drop what the author named as the key.
+    usual = Redaction(usual=("key",), key="key", key_names=("key",))
+    assert usual.shows_key
+    assert usual.body({"key": "LH 400", "api_key": "x"}, stack=None).record == {"key": "LH 400"}
+
+
+def test_what_was_written_as_json_twice_is_looked_into() -> None:
+    inner = json.dumps({"name": "ana", "password": "abc12345"})
+    told = Redaction(drop=("password",))
+    for text in (json.dumps(inner), json.dumps(json.dumps(inner)), " " + json.dumps(inner)):
+        assert "abc12345" not in json.dumps(told.body({"v": text}, stack=None).record)
+        assert "ana" in json.dumps(told.body({"v": text}, stack=None).record)
+        assert told.texts({"v": text}, "x abc12345") == ["x …[redacted]"]
+    cut = json.dumps(inner)[:-4]
+    assert "abc12345" not in json.dumps(told.body({"v": cut}, stack=None).record)
+    # A line of CSV begins with a quote, too, and is not JSON for anybody.
+    lines = {"v": '"password","1"', "w": '"plain"'}
+    assert told.body(lines, stack=None).record == lines
+
+
 def test_the_key_leaves_where_it_is_allowed_to() -> None:
     assert Redaction(key="id").shows_key
     assert not Redaction(only=("flight",), key="id").shows_key
@@ -149,6 +182,8 @@ def test_nothing_that_leaves_the_driver_has_a_redacted_value(
     handler = Reading()
     bench.add(("a", 0, SECRET), ("a", 1, SECRET))
     builder = bench.define(redact=["value"], key="task", show=["position"])
+    made_of = bench.define(key=F.concat(F.from_json("value", "email STRING")["email"], F.lit("-x")))
+    assert {"value", "email", "-x"} <= set(made_of.key_names)
     pipeline = builder.process("charge", check, on_error=handler)
     bench.start(
         pipeline.write(sink_to(bench.folder / "out")),
@@ -179,5 +214,7 @@ def test_what_may_leave_is_checked_when_it_is_given(tmp_path: Any) -> None:
     deny = {"errors.redact.default": "deny", "errors.redact.show": "flight, $.who.name"}
     read = AgentConfig.read("a", deny, environment=environment)
     assert read.errors.show == ("flight", "$.who.name")
-    with pytest.raises(InvalidValue, match="show"):
-        names_and_paths("show", 3)  # type: ignore[arg-type]  # the point
+    for rules in (3, ["$.items[0].pin"]):
+        with pytest.raises(InvalidValue, match="show"):
+            names_and_paths("show", rules)  # type: ignore[arg-type]  # the point
+    assert names_and_paths("redact", ["$.items[0].pin", "pin"]) == ("$.items.pin", "pin")

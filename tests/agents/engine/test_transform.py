@@ -208,7 +208,7 @@ def test_a_failure_that_needs_no_record_blames_none(spark: SparkSession) -> None
 
     with pytest.raises(StepFailed, match=r"no model \(it fails without any record") as caught:
         evaluate(source, pipeline.write(nothing))
-    assert caught.value.problem.exception_class == "RuntimeError"
+    assert caught.value.told.exception_class == "RuntimeError"
 
 
 def test_records_fail_whatever_a_transform_leaves_out(bench: Bench) -> None:

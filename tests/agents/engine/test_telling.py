@@ -1,0 +1,73 @@
+"""What is told of failures and of ends: bounded, and without what may quote a record."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from pyspark.sql import Row
+
+from agents.death import death_of
+from agents.decisions import Decision
+from agents.failed import FailedRecord
+from agents.payload import Redaction
+from agents.problem import Problem, StepFailed
+from agents.telling import Teller
+from controlplane.domain import wire
+from controlplane.domain.events import Event, RecordFailed, Run
+from controlplane.domain.names import KEY_MAX_BYTES
+from tests.agents.engine.test_fates import pipeline_of
+from tests.agents.facts import NOW
+
+PROBLEM = Problem(exception_class="ValueError", message="no card 4111-1111 for ann@x.org")
+
+
+def failed_record(position: int, *, task: str = "JFK", key: str | None = None) -> FailedRecord:
+    return FailedRecord(
+        task=task,
+        position=position,
+        entry=0,
+        number=1,
+        stage="process:check",
+        problem=PROBLEM,
+        row=Row(value="x"),
+        key=key,
+        value=None,
+    )
+
+
+def teller() -> Teller:
+    run = Run(pipeline="flights", checkpoint="c1", epoch=1)
+    return Teller(pipeline=pipeline_of(), instance=uuid4(), run=run, redaction=Redaction())
+
+
+def decided(decision: Decision) -> list[Event]:
+    return teller().decided(decision, NOW, lambda key: None)
+
+
+def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
+    many = [failed_record(n, key=f"{n}" + "k" * 2**20) for n in range(70)]
+    told = decided(Decision(examples=many))
+    assert len(wire.decode_batch(wire.encode_batch(told))) == 70
+    keys = [event.data.key for event in told if isinstance(event.data, RecordFailed)]
+    assert all(key is not None and len(key.encode()) <= KEY_MAX_BYTES for key in keys)
+    assert len(set(keys)) == 70
+
+
+def test_a_step_that_failed_as_a_whole_quotes_no_record() -> None:
+    raised = ValueError(PROBLEM.message)
+    failed = StepFailed("process:features", PROBLEM, raised, why="no single record does it")
+    death = death_of("flights", failed, stopped=False)
+
+    assert death.exception is raised
+    assert death.failure is not None
+    assert (death.failure.exception_class, death.failure.message) == (
+        "ValueError",
+        "no single record does it",
+    )
+    assert death.reason == "process:features: ValueError (no single record does it)"
+
+    model = Problem(exception_class="OSError", message="no model\nat all")
+    failed = StepFailed("process:features", model, raised, why="without records", recordless=True)
+    death = death_of("flights", failed, stopped=False)
+    assert death.failure is not None and death.failure.message == "no model\nat all"
+    assert death.reason == "process:features: OSError: no model (without records)"

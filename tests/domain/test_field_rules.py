@@ -1,0 +1,44 @@
+"""Names and JSON paths of fields: one spelling for each, and no rule that matches nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from controlplane.domain.field_rules import fields
+
+
+@pytest.mark.parametrize(
+    ("rule", "means"),
+    [
+        ("pin", "pin"),
+        ("a.b", "$.a.b"),
+        ("$.a.b", "$.a.b"),
+        ("$.a", "$.a"),
+        ("$.items[*].pin", "$.items.pin"),
+        ("$.items[0].pin", "$.items.pin"),
+        ("items[0][1].pin", "$.items.pin"),
+        ("$['a']['b c']", "$.a.b c"),
+        ('$["a"].b', "$.a.b"),
+        ("$.items[*]", "$.items"),
+        ("$name", "$name"),
+    ],
+)
+def test_ordinary_json_paths_are_understood(rule: str, means: str) -> None:
+    assert fields()(rule) == (means,)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["$..pin", "$.*.pin", "$.a[?(@.b)].pin", "$.a[1:2].b", "$.a[-1]", "$.", "$[*]", "a..b", "a[b]"],
+)
+def test_what_would_match_nothing_is_refused(rule: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(rule)):
+        fields()(rule)
+
+
+def test_one_item_of_a_list_is_no_rule_to_let_fields_pass_by() -> None:
+    with pytest.raises(ValueError, match="items"):
+        fields(items=False)("$.items[0].name")
+    assert fields(items=False)("$.items[*].name, pin") == ("$.items.name", "pin")
