@@ -196,9 +196,12 @@ class Engine:
             if death.superseded:
                 raise Superseded(death.reason)
             ledger = self.journal.ledger
+            self.journal.check_owned()
             entry = ending_entry(death, exc, teller=self.teller, ledger=ledger, at=now())
             self.release.put_ending(self.journal.append(entry))
         except Superseded as newer:
+            if exc is not None and not isinstance(exc, Superseded):
+                _log.error("%s failed before it was found superseded", name, exc_info=exc)
             death = superseded(name, newer)
             self._tell_superseded(death)
         except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -17,6 +18,8 @@ from controlplane.domain.errors import ArresterError
 from controlplane.domain.events import Event
 from controlplane.domain.ids import commit_id
 from controlplane.domain.wire import BATCH_MAX_EVENTS
+
+_log = logging.getLogger("arrester.journal")
 
 FOLDER = "arrester/journal"
 _SNAPSHOT = "snapshot-"
@@ -40,6 +43,10 @@ class Superseded(ArresterError):
     """A newer run owns the checkpoint; end, and change nothing any more."""
 
 
+class EntryFound(ArresterError):
+    """An entry of ours, whose create had failed, is there after all; what is next goes by it."""
+
+
 class JournalDamaged(ArresterError):
     """An entry cannot be read, or is missing; restore the named file, or start a new checkpoint."""
 
@@ -59,6 +66,8 @@ class Journal:
         #: Whole entries that were made and not told yet, by number.
         self._fresh: dict[int, Entry] = {}
         self._snapshot = 0
+        #: The entry whose create raised last: it may be there all the same.
+        self._unsure: Entry | None = None
 
     def load(self) -> None:
         """Read the newest snapshot and all entries; fold those that the snapshot does not have.
@@ -108,19 +117,43 @@ class Journal:
 
     def check_owned(self) -> None:
         """Raise Superseded when somebody has taken our next number."""
-        if self._files.exists(f"{FOLDER}/{_file_name(self.next_number)}"):
-            raise Superseded(
-                f"a newer run than {self.ledger.epoch} owns {self._files.root}; this one ends"
-            )
+        while self._files.exists(f"{FOLDER}/{_file_name(self.next_number)}"):
+            if self._unsure is None or not self._is_there(self._unsure):
+                raise Superseded(
+                    f"a newer run than {self.ledger.epoch} owns {self._files.root}; this one ends"
+                )
+            self._take(self._unsure)
 
     def append(self, entry: Entry) -> Entry:
-        """Make `entry` durable under the next number and fold it; raises Superseded."""
+        """Make `entry` durable under the next number and fold it.
+
+        Raises Superseded when the number is somebody else's; EntryFound when it is that of an entry
+        of ours that was given up, whose create had raised. What a create raises when it has made
+        the file all the same (a name node that did not answer in time) is only logged.
+        """
         entry = replace(entry, number=self.next_number)
         path = f"{FOLDER}/{_file_name(entry.number)}"
         try:
             self._files.create(path, msgspec.json.encode(entry))
         except FileTaken as exc:
-            raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
+            # Hadoop's client repeats a call that was not answered.
+            if not self._is_there(entry):
+                self.check_owned()
+                raise EntryFound(f"entry {entry.number} of {self._files.root} was made") from exc
+        except BaseException as exc:
+            self._unsure = entry
+            if not isinstance(exc, Exception) or not self._is_there(entry):
+                raise
+            _log.warning("%s was made, although it raised: %s", path, exc)
+        return self._take(entry)
+
+    def _is_there(self, entry: Entry) -> bool:
+        """Whether an entry was made: nobody else's has its time, its epoch and its events."""
+        content = self._files.read(f"{FOLDER}/{_file_name(entry.number)}")
+        return content == msgspec.json.encode(entry)
+
+    def _take(self, entry: Entry) -> Entry:
+        self._unsure = None
         self.ledger.apply(entry)
         self._fresh[entry.number] = entry
         self.kept.append(replace(entry, events=()))
@@ -201,7 +234,9 @@ class Journal:
         try:
             self._files.create(f"{FOLDER}/{name}", msgspec.json.encode(self.ledger))
         except FileTaken as exc:
-            raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
+            # An attempt of this run before may have made it, although it raised.
+            if self._decoded(name, _ledger).epoch != self.ledger.epoch:
+                raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
         self._snapshot = self.ledger.number
         for each in self._snapshots():
             if each < name:

@@ -13,7 +13,7 @@ import pytest
 from agents.checkpoint import FileTaken, LocalStorage, Storage, checkpoint_id
 from agents.claim import claim
 from agents.entries import Chunk, Cursor, DeadLetters, Entry, Held, Kind
-from agents.journal import FOLDER, SNAPSHOT_EVERY, Journal, JournalDamaged, Superseded
+from agents.journal import FOLDER, SNAPSHOT_EVERY, EntryFound, Journal, JournalDamaged, Superseded
 from agents.ledger import Ledger
 from agents.release import Release
 from controlplane.domain.events import (
@@ -92,6 +92,60 @@ def test_the_second_to_take_a_number_is_superseded(files: LocalStorage) -> None:
     with pytest.raises(Superseded):
         older.append(entry(Kind.STOPPED))
     newer.check_owned()
+
+
+class Slow(LocalStorage):
+    """Raises once after the file was made, as a name node that answers too late."""
+
+    raises = False
+    #: Whether it does not say either, at first, what is there.
+    blind = False
+
+    def create(self, path: str, content: bytes) -> None:
+        super().create(path, content)
+        if self.raises:
+            self.raises = False
+            raise TimeoutError("no answer")
+
+    def read(self, path: str) -> bytes | None:
+        if self.blind:
+            self.blind = False
+            raise TimeoutError("no answer")
+        return super().read(path)
+
+
+def test_an_entry_that_was_made_although_it_raised_supersedes_nobody(tmp_path: Path) -> None:
+    files = Slow(str(tmp_path))
+    journal = claimed(files)
+    files.raises = True
+    assert journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0)).number == 2
+    assert journal.ledger.task("JFK").blocked
+
+    # Nor where it is only known later on.
+    files.raises = files.blind = True
+    with pytest.raises(TimeoutError):
+        journal.append(entry(Kind.BATCH, *paused("EWR", 7), batch=1))
+    assert not journal.ledger.task("EWR").blocked
+    journal.check_owned()
+    assert journal.ledger.task("EWR").blocked
+    assert [each.number for each in journal.kept] == [1, 2, 3]
+
+    # What was decided without it is not made behind it.
+    files.raises = files.blind = True
+    with pytest.raises(TimeoutError):
+        journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2))
+    with pytest.raises(EntryFound):
+        journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2, seconds=1))
+    journal.append(entry(Kind.STOPPED))
+
+    files.raises = True
+    with pytest.raises(TimeoutError):
+        journal.compact(is_settled=lambda each: False, is_needed=lambda aside: True)
+    journal.compact(is_settled=lambda each: True, is_needed=lambda aside: True)
+    assert opened(files).ledger.tasks == journal.ledger.tasks
+    claimed(files)
+    with pytest.raises(Superseded):
+        journal.check_owned()
 
 
 def test_a_claim_that_loses_the_race_reads_on_and_claims_the_next(files: LocalStorage) -> None:
