@@ -14,6 +14,7 @@ from django.db import connection
 
 from benchmarks import seed
 from benchmarks.table import Figure
+from benchmarks.week import DAYS
 from controlplane import embedded, queries
 from controlplane.queries import FailureFilter, GroupFilter
 
@@ -57,7 +58,7 @@ def _pages(names: list[str], random: Random) -> dict[str, Callable[[], object]]:
     tasks = [each.id.digest for each in queries.tasks(queries.TaskFilter(), limit=50).rows]
 
     def until() -> datetime:
-        return datetime.now(UTC) - timedelta(seconds=random.uniform(0, seed.DAYS * 86400))
+        return datetime.now(UTC) - timedelta(seconds=random.uniform(0, DAYS * 86400))
 
     def page(**wanted: str | datetime) -> object:
         return queries.failures(FailureFilter(until=until(), **wanted))  # type: ignore[arg-type]
@@ -105,7 +106,7 @@ def _chart(names: list[str], random: Random) -> float:
     counted, raw = [], []
     for _ in range(20):
         name = random.choice(names)
-        until = datetime.now(UTC) - timedelta(days=random.uniform(1, seed.DAYS - 1))
+        until = datetime.now(UTC) - timedelta(days=random.uniform(1, DAYS - 1))
         since = until - timedelta(days=1)
         counted.append(_seconds(partial(queries.minutes, name, since=since, until=until)))
         with connection.cursor() as cursor:

@@ -1,0 +1,203 @@
+"""A week in the life of an application, told as its agent and its people would tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import accumulate
+from random import Random
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from benchmarks.events import EVENTS_PER_BATCH, TRACES, batches
+from controlplane.domain import ids, wire
+from controlplane.domain.events import (
+    CommandApplied,
+    CommandIssued,
+    CommandKind,
+    Event,
+    EventData,
+    Failure,
+    InstanceStarted,
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    Run,
+    TaskDied,
+    TaskPaused,
+    TaskResumed,
+    ThreadStarted,
+)
+from controlplane.store import Batch
+
+DAYS = 7
+#: The week comes in so many pieces, each folded in one transaction.
+PIECES = 3 * DAYS
+PIPELINE = "departures"
+#: At the end so many tasks are PAUSED (one of a hundred, where those are more), and so many DEAD.
+PAUSED, DEAD = 6, 2
+#: Few causes make most failures: the n-th most frequent one has 1/n of the failures of the first,
+#: so a fifth of them make three quarters, as it is known of bugs.
+_WEIGHTS = [*accumulate(1 / rank for rank in range(1, TRACES + 1))]
+#: How many batches of bodies there are in all.
+_TAILS = 20
+
+
+@cache
+def failures() -> tuple[Failure, ...]:
+    """Return the causes, the most frequent one first."""
+    return tuple(
+        Failure(
+            stage="process:plausible",
+            exception_class="ImplausibleDelay",
+            message=f"left {900 + 37 * trace} minutes late, more than {trace}",
+            fingerprint=f"1-{trace:016x}",
+            frame=f"flights.py:{trace + 10} in plausible",
+        )
+        for trace in range(TRACES)
+    )
+
+
+@cache
+def _tails() -> tuple[bytes, ...]:
+    """Return packed bodies, which stand behind the events of a batch (see `wire.encode_batch`):
+    to pack others for each batch would take longer than all the rest."""
+    found = []
+    for _, events in batches("tails", _TAILS * EVENTS_PER_BATCH):
+        heads = wire.encode_batch([replace(event, body=None) for event in events])
+        found.append(wire.encode_batch(events)[len(heads) :])
+    return tuple(found)
+
+
+@dataclass(slots=True, kw_only=True)
+class Week:
+    """An application with one instance, one pipeline and `tasks` tasks, of each of which records
+    fail: about `events` events, the last of which come at `until`."""
+
+    application: str
+    events: int
+    tasks: int
+    until: datetime
+    _random: Random = field(init=False)
+    _run: Run = field(init=False)
+    _instance: UUID = field(init=False)
+    _failed: int = 0
+    #: Tasks that stand PAUSED, by where each stands; and how many records each holds.
+    _stands: dict[str, TaskPaused] = field(default_factory=dict)
+    _held: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.application)
+        checkpoint = str(UUID(int=self._random.getrandbits(128), version=4))
+        self._run = Run(pipeline=PIPELINE, checkpoint=checkpoint, epoch=1)
+        self._instance = UUID(int=self._random.getrandbits(128), version=4)
+
+    def pieces(self) -> Iterator[tuple[datetime, list[Batch]]]:
+        """Yield when each piece of the week had come, and its batches."""
+        length = timedelta(days=DAYS) / PIECES
+        begin = self.until - timedelta(days=DAYS)
+        starts: list[EventData] = [InstanceStarted(host="driver-1", pid=7), ThreadStarted()]
+        yield begin, [self._said(begin, starts)]
+        for number in range(PIECES):
+            size = self.events * (number + 1) // PIECES - self.events * number // PIECES
+            end = begin + length
+            yield end, [*self._failing(begin, length, size), *self._acts(number, end)]
+            begin = end
+
+    def _failing(self, begin: datetime, length: timedelta, size: int) -> Iterator[Batch]:
+        """Yield batches as agents send them: records fail, and become dead letters."""
+        step = length / max(1, size)
+        for at in range(0, size, EVENTS_PER_BATCH):
+            count = min(EVENTS_PER_BATCH, size - at)
+            causes = self._random.choices(failures(), cum_weights=_WEIGHTS, k=count - 1)
+            events = [
+                self._event(begin + step * (at + number), self._record(failure))
+                for number, failure in enumerate(causes)
+            ]
+            moment = begin + step * (at + count - 1)
+            letters = RecordsDeadLettered(
+                task=self._task(self._failed),
+                count=count - 1,
+                place="/srv/dead-letters",
+                format="parquet",
+                first_position=self._failed - count,
+                last_position=self._failed,
+            )
+            packed = wire.encode_batch([*events, self._event(moment, letters)])
+            tail = self._random.choice(_tails()) if count == EVENTS_PER_BATCH else b""
+            heads = wire.decode_heads(packed)
+            assert heads is not None
+            yield Batch(id=ids.uuid7(moment), events=heads, packed=packed + tail)
+
+    def _record(self, failure: Failure) -> RecordFailed:
+        self._failed += 1
+        return RecordFailed(
+            task=self._task(self._failed),
+            position=self._failed,
+            failure=failure,
+            response=Response.CONTINUE,
+            key=f"B6{self._failed}",
+        )
+
+    def _task(self, number: int) -> str:
+        return f"T{number % self.tasks:05d}"
+
+    def _acts(self, piece: int, moment: datetime) -> Iterator[Batch]:
+        """Yield what changes states: tasks stand and hold more and more, one is resumed in vain."""
+        paused = max(PAUSED, self.tasks // 100) * (piece + 1) // PIECES
+        while len(self._stands) < paused:
+            task = self._task(self._random.randrange(self.tasks))
+            failure = self._random.choices(failures(), cum_weights=_WEIGHTS)[0]
+            self._stands[task] = TaskPaused(task=task, position=self._failed, failure=failure)
+            yield self._said(moment, [self._stands[task]])
+        for task in self._stands:
+            self._held[task] = self._held.get(task, 0) + self._random.randrange(50)
+        held = [RecordsHeld(task=task, held=count) for task, count in self._held.items()]
+        for at in range(0, len(held), EVENTS_PER_BATCH):
+            yield self._said(moment, held[at : at + EVENTS_PER_BATCH])
+        if self._stands:
+            yield from self._resumed(self._random.choice([*self._stands]), moment)
+        if piece == PIECES - 1:
+            yield self._said(moment, [self._dies(number) for number in range(DEAD)])
+
+    def _resumed(self, task: str, moment: datetime) -> Iterator[Batch]:
+        command = ids.uuid7(moment)
+        issued = CommandIssued(
+            command=command,
+            kind=CommandKind.RESUME_TASK,
+            actor="ana",
+            pipeline=PIPELINE,
+            checkpoint=self._run.checkpoint,
+            task=task,
+            instances=(self._instance,),
+            expires_at=moment + timedelta(minutes=15),
+        )
+        event = Event(occurred_at=moment, data=issued)
+        yield Batch(id=ids.uuid7(moment), events=[event])
+        resumed = TaskResumed(task=task, how=ResumeHow.RETRY, actor="ana")
+        answers: list[EventData] = [resumed, CommandApplied(command=command), self._stands[task]]
+        yield self._said(moment, answers, caused_by=command)
+
+    def _dies(self, number: int) -> TaskDied:
+        free = [task for task in map(self._task, range(self.tasks)) if task not in self._stands]
+        return TaskDied(task=free[number], position=1, failure=failures()[number], alone=True)
+
+    def _said(
+        self, moment: datetime, data: Sequence[EventData], *, caused_by: UUID | None = None
+    ) -> Batch:
+        events = [self._event(moment, each, caused_by=caused_by) for each in data]
+        return Batch(id=ids.uuid7(moment), events=events)
+
+    def _event(self, moment: datetime, data: EventData, *, caused_by: UUID | None = None) -> Event:
+        return Event(
+            occurred_at=moment,
+            data=data,
+            instance=self._instance,
+            run=self._run,
+            caused_by=caused_by,
+        )
