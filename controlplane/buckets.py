@@ -1,11 +1,13 @@
 """Failed records counted by when they failed: per minute, pipeline, stage and group; per hour and
-group. What charts are drawn of, so that no page ever looks at events."""
+group; per minute, and per hour, of all. And what tasks hold more or less, per hour and pipeline.
+What charts are drawn of, so that no page ever looks at events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from django.db import models as fields
@@ -13,13 +15,14 @@ from django.db import models as fields
 from controlplane import models, rows, store
 from controlplane.columns import MOST, fit, saturated
 from controlplane.domain.events import FAILED, StoredEvent
+from controlplane.domain.stream import HeldKey, StreamState
 from controlplane.rows import Row
 
 #: The parts of a bucket's key, and how many failed by which position.
 Minute = tuple[datetime, str, str, str]
 Hour = tuple[datetime, str]
 Counted = tuple[int, int]
-MINUTES, HOURS = "minute_count", "hour_count"
+MINUTES, HOURS, HELD = "minute_count", "hour_count", "held_change"
 #: In the place of a bucket that a base does not have any more.
 FORGOTTEN = "null"
 
@@ -31,6 +34,8 @@ class Buckets:
     application: str
     minutes: dict[Minute, Counted] = field(default_factory=dict)
     hours: dict[Hour, Counted] = field(default_factory=dict)
+    #: What is held more, or less.
+    held: dict[HeldKey, Counted] = field(default_factory=dict)
 
     def count(self, stored: Iterable[StoredEvent]) -> None:
         """Count the failed records of events."""
@@ -44,6 +49,12 @@ class Buckets:
                 self.minutes[key] = (self.minutes.get(key, (0, 0))[0] + count, each.sequence)
                 hour = (minute.replace(minute=0), mark)
                 self.hours[hour] = (self.hours.get(hour, (0, 0))[0] + count, each.sequence)
+
+    def take(self, state: StreamState) -> None:
+        """Take over what a fold has noted of what is held."""
+        for key, (change, sequence) in state.held_changes.items():
+            self.held[key] = (self.held.get(key, (0, 0))[0] + change, sequence)
+        state.held_changes = {}
 
     def minute_rows(self) -> list[Row]:
         """Return the rows of the view by minute."""
@@ -73,9 +84,51 @@ class Buckets:
             for (hour, fingerprint), (count, sequence) in self.hours.items()
         ]
 
+    def minute_total_rows(self) -> list[Row]:
+        """Return the rows of the view by minute, whatever failed."""
+        return self._totals("minute", ((key[0], each) for key, each in self.minutes.items()))
+
+    def hour_total_rows(self) -> list[Row]:
+        """Return the rows of the view by hour, whatever failed."""
+        return self._totals("hour", ((key[0], each) for key, each in self.hours.items()))
+
+    def _totals(self, unit: str, counted: Iterable[tuple[datetime, Counted]]) -> list[Row]:
+        totals: dict[datetime, Counted] = {}
+        for moment, (count, sequence) in counted:
+            before = totals.get(moment, (0, 0))
+            totals[moment] = (before[0] + count, max(before[1], sequence))
+        return [
+            {
+                "application": self.application,
+                unit: moment,
+                "count": saturated(count),
+                "sequence": sequence,
+            }
+            for moment, (count, sequence) in totals.items()
+        ]
+
+    def held_rows(self) -> list[Row]:
+        """Return the rows of the view of what is held more or less."""
+        return [
+            {
+                "application": self.application,
+                "hour": hour,
+                "pipeline": pipeline,
+                "checkpoint": checkpoint,
+                "change": change,
+                "sequence": sequence,
+            }
+            for (hour, pipeline, checkpoint), (change, sequence) in self.held.items()
+        ]
+
     def kept(self, *, after: int) -> Iterator[store.Kept]:
         """Return the buckets that have changed after a position, as a base keeps them."""
-        for kind, found in ((MINUTES, self.minutes), (HOURS, self.hours)):
+        tables: dict[str, Mapping[Any, Counted]] = {
+            MINUTES: self.minutes,
+            HOURS: self.hours,
+            HELD: self.held,
+        }
+        for kind, found in tables.items():
             for key, counted in found.items():
                 if counted[1] > after:
                     yield store.Kept(kind, _text(key), _text(counted))
@@ -96,6 +149,9 @@ class Buckets:
             elif each.kind == HOURS:
                 hour = msgspec.json.decode(each.key, type=Hour)
                 self.hours[hour] = msgspec.json.decode(each.state, type=Counted)
+            elif each.kind == HELD:
+                key = msgspec.json.decode(each.key, type=HeldKey)
+                self.held[key] = msgspec.json.decode(each.state, type=Counted)
 
     def split(self, moment: datetime) -> Buckets:
         """Take the buckets that are older than a moment out of these, and return them."""
@@ -104,6 +160,8 @@ class Buckets:
         old.hours = {key: counted for key, counted in self.hours.items() if key[0] < moment}
         self.minutes = {key: each for key, each in self.minutes.items() if key not in old.minutes}
         self.hours = {key: each for key, each in self.hours.items() if key not in old.hours}
+        old.held = {key: counted for key, counted in self.held.items() if key[0] < moment}
+        self.held = {key: each for key, each in self.held.items() if key not in old.held}
         return old
 
 
@@ -113,6 +171,8 @@ def add(buckets: Buckets) -> None:
         table = model._meta.db_table
         total = f"least({table}.count::numeric + excluded.count, {MOST})::bigint"
         rows.upsert(model, counted, {"count": total, "sequence": "excluded.sequence"})
+    changed = {"change": "held_change.change + excluded.change", "sequence": "excluded.sequence"}
+    rows.upsert(models.HeldChange, buckets.held_rows(), changed)
 
 
 def forget(buckets: Buckets) -> None:
@@ -121,12 +181,23 @@ def forget(buckets: Buckets) -> None:
         table = model._meta.db_table
         rows.upsert(model, counted, {"count": f"{table}.count - excluded.count"})
         rows.delete_empty(model, buckets.application)
+    if buckets.held:
+        less = {"change": "held_change.change - excluded.change"}
+        rows.upsert(models.HeldChange, buckets.held_rows(), less)
+        models.HeldChange.objects.filter(
+            application=buckets.application,
+            change=0,
+            hour__lte=max(hour for hour, _, _ in buckets.held),
+            sequence__lte=max(sequence for _, sequence in buckets.held.values()),
+        ).delete()
 
 
 def _tables(buckets: Buckets) -> list[tuple[type[fields.Model], list[Row]]]:
     return [
         (models.MinuteCount, buckets.minute_rows()),
         (models.HourCount, buckets.hour_rows()),
+        (models.MinuteTotal, buckets.minute_total_rows()),
+        (models.HourTotal, buckets.hour_total_rows()),
     ]
 
 

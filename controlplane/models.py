@@ -322,6 +322,7 @@ class Task(View):
                 name="task_stopped",
                 condition=~models.Q(status="RUNNING"),
             ),
+            models.Index("held", "digest", name="task_holds", condition=models.Q(held__gt=0)),
         ]
 
     def __str__(self) -> str:
@@ -376,6 +377,13 @@ class ErrorGroup(View):
         indexes = [
             models.Index("application", name="group_muted", condition=models.Q(status="MUTED")),
             models.Index("last_seen", "application", "fingerprint", name="group_newest"),
+            models.Index(
+                "status",
+                "application",
+                "stage",
+                name="group_kinds",
+                condition=models.Q(first_seen__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -432,3 +440,57 @@ class HourCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.application} {self.hour} {self.count}"
+
+
+class MinuteTotal(models.Model):
+    """Failed records of one minute, whatever failed: the sum of its `MinuteCount`s."""
+
+    pk = models.CompositePrimaryKey("application", "minute")
+    application = models.TextField()
+    minute = models.DateTimeField()
+    count = models.BigIntegerField()
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        db_table = "minute_total"
+        indexes = [models.Index("minute", name="minute_total_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.minute} {self.count}"
+
+
+class HourTotal(models.Model):
+    """Failed records of one hour, whatever failed: the sum of its `HourCount`s."""
+
+    pk = models.CompositePrimaryKey("application", "hour")
+    application = models.TextField()
+    hour = models.DateTimeField()
+    count = models.BigIntegerField()
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        db_table = "hour_total"
+        indexes = [models.Index("hour", name="hour_total_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.hour} {self.count}"
+
+
+class HeldChange(models.Model):
+    """By how much the records that a pipeline's tasks hold became more, or less, in an hour (of
+    occurrence): with what they hold now, it gives what they held at any hour."""
+
+    pk = models.CompositePrimaryKey("application", "hour", "pipeline", "checkpoint")
+    application = models.TextField()
+    hour = models.DateTimeField()
+    pipeline = models.TextField()
+    checkpoint = models.TextField()
+    change = models.BigIntegerField()
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        db_table = "held_change"
+        indexes = [models.Index("hour", name="held_change_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.hour} {self.change:+}"

@@ -46,30 +46,47 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def loads(applications: Sequence[str]) -> list[Load | broker.ResponseError]:
-    """Return the load of each application, in one round trip; raises RedisError.
+    """Return the load of each application, in two round trips; raises RedisError.
 
-    Where Redis refuses one (there is no stream under its key), that is its answer.
+    Where Redis refuses one (there is no stream under its key), that is its answer. Most streams
+    are empty at most times: those are asked for nothing more.
     """
+    if not applications:
+        return []
     with broker.client().pipeline(transaction=False) as pipe:
+        pipe.mget([keys.overload(each) for each in applications])
         for application in applications:
+            pipe.xlen(keys.events(application))
+        asked, *lengths = pipe.execute(raise_on_error=False)
+    busy = [each for each, length in zip(applications, lengths, strict=True) if length != 0]
+    with broker.client().pipeline(transaction=False) as pipe:
+        for application in busy:
             broker.ask_waiting(pipe, keys.events(application))
-            pipe.exists(keys.overload(application))
-        answers = pipe.execute(raise_on_error=False)
-    return [_load(*four) for four in zip(*[iter(answers)] * 4, strict=True)]
+        answers = iter(pipe.execute(raise_on_error=False) if busy else ())
+    waiting = dict(zip(busy, zip(*[answers] * 3, strict=True), strict=True))
+    return [
+        _load(level, *waiting.get(each, ((), (), 0)))
+        for each, level in zip(applications, _known(asked), strict=True)
+    ]
 
 
-def _load(*answers: Any) -> Load | broker.ResponseError:
+def _known(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _load(level: bytes | None, *answers: Any) -> Load | broker.ResponseError:
     for answer in answers:
         if isinstance(answer, broker.ResponseError):
             return answer
-        if isinstance(answer, Exception):
-            raise answer
-    oldest, newest, waiting, exists = answers
+        _known(answer)
+    oldest, newest, waiting = answers
     return Load(
         waiting=int(waiting),
         oldest=oldest[0][0].decode() if oldest else None,
         newest=newest[0][0].decode() if newest else None,
-        overloaded=bool(exists),
+        overloaded=level is not None,
     )
 
 

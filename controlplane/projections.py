@@ -25,6 +25,7 @@ def project(application: str, stored: list[StoredEvent]) -> StreamState:
     rows.GROUPS.save(state.groups[key] for key in touched.groups)
     counted = buckets.Buckets(application)
     counted.count(stored)
+    counted.take(state)
     buckets.add(counted)
     return state
 

@@ -33,6 +33,9 @@ VIEWS: list[type[fields.Model]] = [
     models.ErrorGroup,
     models.MinuteCount,
     models.HourCount,
+    models.MinuteTotal,
+    models.HourTotal,
+    models.HeldChange,
 ]
 
 
@@ -54,6 +57,7 @@ class Derivation:
         for some in _chunks(events):
             self.state.fold(some)
             self.buckets.count(some)
+            self.buckets.take(self.state)
             self.position = some[-1].sequence
             if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
                 progress(self.position)
@@ -71,6 +75,9 @@ class Derivation:
             models.ErrorGroup: [rows.GROUPS.row(each) for each in state.groups.values()],
             models.MinuteCount: self.buckets.minute_rows(),
             models.HourCount: self.buckets.hour_rows(),
+            models.MinuteTotal: self.buckets.minute_total_rows(),
+            models.HourTotal: self.buckets.hour_total_rows(),
+            models.HeldChange: self.buckets.held_rows(),
         }
         return {
             model: rows.in_order(model, [row for row in found[model] if _number(row) > after])

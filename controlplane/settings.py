@@ -33,8 +33,10 @@ TCP = {
 SESSION = " ".join(
     f"-c {name}={value}"
     for name, value in {
-        # Compiling costs more than any of our statements, which are many and short.
+        # Compiling costs more than any of our statements, which are many and short; so does a
+        # process more for one of them.
         "jit": "off",
+        "max_parallel_workers_per_gather": 0,
         **{name if name.startswith("tcp_") else f"tcp_{name}": each for name, each in TCP.items()},
     }.items()
 )

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from controlplane.domain.states import CommandState, CommandStatus, ThreadState
-from controlplane.queries import Lag, Overview, Stop, Summary
+from controlplane.queries import Brief, Lag, Overview, Stop
 from dashboard import words
 
 #: An instance that listens answers within a second; after this somebody should look.
@@ -101,9 +101,9 @@ def _twin(thread: ThreadState) -> Item:
     )
 
 
-def _lost(summary: Summary) -> Item:
-    name = summary.state.name
-    instances = "1 instance has" if summary.lost == 1 else f"{summary.lost} instances have"
+def _lost(application: Brief) -> Item:
+    name, lost = application.name, application.lost
+    instances = "1 instance has" if lost == 1 else f"{lost} instances have"
     return Item(
         key=f"lost-{name}",
         status="LOST",

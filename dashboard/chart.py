@@ -12,6 +12,8 @@ SPARK_WIDTH, SPARK_HEIGHT = 96.0, 20.0
 #: The applications with most failures have a colour each; the others share the last.
 COLOURS = 5
 OTHERS = "others"
+#: What others are called in the counts, where they have been added up already.
+REST = ""
 
 
 class Bar(NamedTuple):
@@ -54,6 +56,14 @@ class Chart(NamedTuple):
     start: datetime
     end: datetime
 
+    @property
+    def paths(self) -> list[tuple[int, str]]:
+        """Return the bars of each colour as one path: hundreds of shapes are slow to write."""
+        drawn: dict[int, list[str]] = defaultdict(list)
+        for bar in self.bars:
+            drawn[bar.colour].append(f"M{bar.x} {bar.y}h{bar.width}v{bar.height}h-{bar.width}z")
+        return [(colour, "".join(drawn[colour])) for colour in sorted(drawn)]
+
 
 Counted = tuple[datetime, str, int]
 
@@ -65,6 +75,7 @@ def stacked(counts: Iterable[Counted], *, start: datetime, step: timedelta, colu
     for moment, application, count in counts:
         by_step[moment][application] += count
         totals[application] += count
+    total = totals.total()
     series = _series(totals)
     width = WIDTH / columns
     drawn = []
@@ -78,15 +89,18 @@ def stacked(counts: Iterable[Counted], *, start: datetime, step: timedelta, colu
         series=series,
         columns=[column for column in drawn if column.total],
         top=top,
-        total=totals.total(),
+        total=total,
         start=start,
         end=start + step * columns,
     )
 
 
 def _series(totals: Counter[str]) -> list[Series]:
+    rest = totals.pop(REST, 0)
     ranked = totals.most_common()
-    if len(ranked) > COLOURS:
+    if rest:
+        ranked = [*ranked, (OTHERS, rest)]
+    elif len(ranked) > COLOURS:
         rest = sum(total for _, total in ranked[COLOURS - 1 :])
         ranked = [*ranked[: COLOURS - 1], (OTHERS, rest)]
     return [Series(name, index + 1, total) for index, (name, total) in enumerate(ranked)]

@@ -83,6 +83,7 @@ def rate(asked: Span, *, application: str | None = None, fingerprint: str | None
         step=asked.step,
         application=application,
         fingerprint=fingerprint,
+        apart=chart.COLOURS,
     )
     rows = ((each.moment, each.application, each.count) for each in counted)
     drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)

@@ -75,11 +75,16 @@ def page(
     *,
     notice: Notice | None = None,
     status: int = 200,
+    lags: Sequence[queries.Lag] | None = None,
+    health: queries.Health | None = None,
 ) -> HttpResponse:
-    """Answer with the whole page, or to htmx with what of it refreshes: the same templates."""
-    lags = queries.lags()
+    """Answer with the whole page, or to htmx with what of it refreshes: the same templates.
+
+    `lags` and `health` are what the page itself has asked for already, if it has.
+    """
+    lags = queries.lags() if lags is None else lags
     positions: dict[str, int] = request.META[POSITIONS]
-    health = queries.health()
+    health = health or queries.health()
     shell = {
         "who": who,
         "now": timezone.now(),

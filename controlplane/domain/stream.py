@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import get_args
 from uuid import UUID
 
@@ -58,6 +59,10 @@ _GROUP = get_args(GroupEvent | NoteAdded)
 
 #: A pipeline at a checkpoint.
 Line = tuple[str, str]
+#: An hour, and a pipeline at a checkpoint.
+HeldKey = tuple[datetime, str, str]
+#: What one task is taken to hold at most, so that sums stay within any column.
+HELD_MOST = 2**40
 
 
 @dataclass(slots=True)
@@ -117,6 +122,8 @@ class StreamState:
     commands: dict[UUID, CommandState] = field(default_factory=dict)
     groups: dict[str, GroupState] = field(default_factory=dict)
     touched: Subjects = field(default_factory=Subjects)
+    #: By how much what tasks hold has changed, by the hour, and by which sequence.
+    held_changes: dict[HeldKey, tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def fold(self, events: Iterable[StoredEvent]) -> StreamState:
         """Apply `events` in order; what an event does not concern stays untouched."""
@@ -171,8 +178,7 @@ class StreamState:
             if moved is not thread:
                 self.threads[(run.pipeline, run.checkpoint)] = moved
                 self.touched.threads.add((run.pipeline, run.checkpoint))
-        self.tasks[digest] = task
-        self.touched.tasks[digest] = before.id
+        self._put(digest, before, task, at)
         if isinstance(data, FAILED):
             group = self._group(data)
             self.groups[group.fingerprint] = groups.failed(group, data, at, pipeline=run.pipeline)
@@ -189,14 +195,23 @@ class StreamState:
         told = {task_id(name, run, each.task): each for each in data.tasks}
         for id, reported in told.items():
             before = self.tasks.get(id.digest) or TaskState(id=id)
-            self.tasks[id.digest] = evolve_reported(before, reported, at)
-            self.touched.tasks[id.digest] = id
+            self._put(id.digest, before, evolve_reported(before, reported, at), at)
         for digest, state in list(self.tasks.items()):
             stands = state.status is not TaskStatus.RUNNING or state.held
             mine = (state.id.pipeline, state.id.checkpoint) == line and _in_part(data, digest)
             if mine and stands and state.id not in told:
-                self.tasks[digest] = evolve_reported(state, None, at)
-                self.touched.tasks[digest] = state.id
+                self._put(digest, state, evolve_reported(state, None, at), at)
+
+    def _put(self, digest: str, before: TaskState, task: TaskState, at: At) -> None:
+        """Let a task stand as it does after an event, and note what it holds more or less."""
+        self.tasks[digest] = task
+        self.touched.tasks[digest] = task.id
+        if task.held != before.held:
+            hour = at.occurred_at.replace(minute=0, second=0, microsecond=0)
+            key = (hour, task.id.pipeline, task.id.checkpoint)
+            change = min(task.held, HELD_MOST) - min(before.held, HELD_MOST)
+            so_far, _ = self.held_changes.get(key, (0, 0))
+            self.held_changes[key] = (so_far + change, at.sequence)
 
     def _fold_command(self, data: CommandEvent, at: At) -> None:
         state = self.commands.get(data.command)

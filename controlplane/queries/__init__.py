@@ -20,8 +20,8 @@ from controlplane.queries.answers import (
     Account,
     Act,
     Affected,
-    ApplicationMinute,
     AuditFilter,
+    Brief,
     Cause,
     DeadLetterFilter,
     FailureFilter,
@@ -46,6 +46,7 @@ from controlplane.queries.answers import (
     TaskDetail,
     TaskFilter,
 )
+from controlplane.queries.causes import failed_by_group, top_causes
 from controlplane.queries.error_groups import (
     NEWEST,
     SORTS,
@@ -67,9 +68,9 @@ from controlplane.queries.history import (
     minutes,
     task_history,
 )
+from controlplane.queries.holding import held, held_in_all, held_over_time
 from controlplane.queries.lists import (
     heard,
-    minutes_by_application,
     neighbours,
     open_commands,
     positions,
@@ -80,7 +81,7 @@ from controlplane.queries.metrics import Metrics, metrics
 from controlplane.queries.moments import AsOf, as_of, position
 from controlplane.queries.operations import health, lag, lags, quarantine, storage
 from controlplane.queries.policies import policies, runs
-from controlplane.queries.running import held, held_in_all, running
+from controlplane.queries.running import running
 from controlplane.queries.standing import (
     command,
     commands,
@@ -90,28 +91,31 @@ from controlplane.queries.standing import (
     task,
     threads,
 )
-from controlplane.queries.summaries import application, applications, overview, pipelines
+from controlplane.queries.summaries import (
+    application,
+    application_page,
+    applications,
+    overview,
+    pipelines,
+)
 from controlplane.queries.trends import (
     failed_by_application,
-    failed_by_group,
     task_turns,
-    top_causes,
     turns,
 )
 
 __all__ = [
-    "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "ApplicationMinute", "AsOf",
-    "AuditFilter", "Cause", "DeadLetterFilter", "FailureFilter", "Feed", "Gauge", "GroupDetail",
-    "GroupFilter", "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page",
-    "Pipeline", "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage", "Summary",
-    "Tally",
-    "TaskDetail", "TaskFilter", "accounts", "affected", "application", "applications", "as_of",
-    "audit", "command", "commands", "dead_letters", "event", "examples", "failed_by_application",
-    "failed_by_group", "failures", "feed", "group", "group_counts", "group_history",
-    "group_occurrences", "groups", "groups_of", "health", "heard", "held", "held_in_all",
-    "instance", "instances", "lag", "lags", "metrics", "minutes",
-    "minutes_by_application", "neighbours", "notes_on_command", "open_commands", "overview", "past",
-    "paused", "people", "pipelines", "policies", "position", "positions", "quarantine",
-    "quiet_groups", "resumed_by", "running", "runs", "stages", "stopped_by_group", "storage",
-    "task", "task_history", "task_turns", "tasks", "threads", "top_causes", "turns",
+    "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "AsOf", "AuditFilter", "Brief",
+    "Cause", "DeadLetterFilter", "FailureFilter", "Feed", "Gauge", "GroupDetail", "GroupFilter",
+    "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline",
+    "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage", "Summary", "Tally",
+    "TaskDetail", "TaskFilter", "accounts", "affected", "application", "application_page",
+    "applications", "as_of", "audit", "command", "commands", "dead_letters", "event", "examples",
+    "failed_by_application", "failed_by_group", "failures", "feed", "group", "group_counts",
+    "group_history", "group_occurrences", "groups", "groups_of", "health", "heard", "held",
+    "held_in_all", "held_over_time", "instance", "instances", "lag", "lags", "metrics", "minutes",
+    "neighbours", "notes_on_command", "open_commands", "overview", "past", "paused", "people",
+    "pipelines", "policies", "position", "positions", "quarantine", "quiet_groups", "resumed_by",
+    "running", "runs", "stages", "stopped_by_group", "storage", "task", "task_history",
+    "task_turns", "tasks", "threads", "top_causes", "turns",
 ]  # fmt: skip

@@ -291,12 +291,6 @@ class MinuteCount(Answer, frozen=True, kw_only=True):
     count: int
 
 
-class ApplicationMinute(MinuteCount, frozen=True, kw_only=True):
-    """How many records of one application failed in one minute."""
-
-    application: str
-
-
 class Neighbours(Answer, frozen=True, kw_only=True):
     """The occurrences of the same error before and after one, by sequence."""
 
@@ -378,10 +372,21 @@ class Stop(Answer, frozen=True, kw_only=True):
     held: int
 
 
+class Brief(Answer, frozen=True, kw_only=True):
+    """An application in a few numbers, of the checkpoints that pages show."""
+
+    name: str
+    paused: int
+    dead: int
+    held: int
+    #: Instances that live and have not been heard.
+    lost: int
+
+
 class Overview(Answer, frozen=True, kw_only=True):
     """The first page: all applications, and what needs somebody."""
 
-    applications: tuple[Summary, ...]
+    applications: tuple[Brief, ...]
     #: Of all applications, also of one of which nothing was understood yet.
     lags: tuple[Lag, ...]
     #: DEAD and then PAUSED tasks of live checkpoints, those that have stood longest first.
@@ -392,10 +397,6 @@ class Overview(Answer, frozen=True, kw_only=True):
     twins: tuple[ThreadState, ...]
     #: How many tasks stand by errors that somebody has muted: they are left out above.
     muted_stops: int
-    #: The UNRESOLVED groups that failed last.
-    groups: tuple[GroupState, ...]
-    #: How many groups are left out, by state.
-    quiet: dict[str, int]
     open_commands: tuple[CommandState, ...]
     failed_last_hour: int
     health: Health

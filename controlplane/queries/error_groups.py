@@ -123,11 +123,12 @@ def _as_written(text: str) -> str:
 
 def stages(application: str | None = None) -> tuple[str, ...]:
     """Return the stages that any group has, by name."""
+    where, parameters = cursors.where({"application": application}, "application", None)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT stage FROM error_group"
-            " WHERE (%s::text IS NULL OR application = %s) ORDER BY 1 LIMIT 200",
-            [application, application],
+            f" WHERE first_seen IS NOT NULL AND {where} ORDER BY 1 LIMIT 200",
+            parameters,
         )
         return tuple(stage for (stage,) in cursor.fetchall())
 
@@ -201,6 +202,12 @@ def resumed_by(act: UUID, application: str) -> list[str]:
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:
     """Return how many groups lists leave out by default, by state."""
-    counts = group_counts(GroupFilter(application=application))
-    quiet = (GroupStatus.MUTED.value, GroupStatus.RESOLVED.value)
-    return {state: counts[state] for state in quiet}
+    quiet = [GroupStatus.MUTED.value, GroupStatus.RESOLVED.value]
+    where, parameters = cursors.where({"application": application}, "application", None)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT status, count(*) FROM error_group WHERE first_seen IS NOT NULL"
+            f" AND status = ANY(%s::text[]) AND {where} GROUP BY 1",
+            [quiet, *parameters],
+        )
+        return dict.fromkeys(quiet, 0) | dict(cursor.fetchall())

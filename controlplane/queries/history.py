@@ -139,6 +139,9 @@ def minutes(
     """Return failed records per minute of [since, until), minutes without any left out."""
     equal = {"application": application, "pipeline": pipeline, "fingerprint": fingerprint}
     wanted = {column: value for column, value in equal.items() if value is not None}
-    found = models.MinuteCount.objects.filter(minute__gte=since, minute__lt=until, **wanted)
+    model: type[models.MinuteTotal] | type[models.MinuteCount] = models.MinuteTotal
+    if wanted.keys() - {"application"}:
+        model = models.MinuteCount
+    found = model._default_manager.filter(minute__gte=since, minute__lt=until, **wanted)
     counted = found.values("minute").annotate(total=Sum("count")).order_by("minute")
     return tuple(MinuteCount(minute=each["minute"], count=int(each["total"])) for each in counted)

@@ -14,7 +14,7 @@ from controlplane.domain import keys
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.states import CommandState, GroupState, InstanceState, TaskState
 from controlplane.queries import cursors, lines
-from controlplane.queries.answers import ApplicationMinute, Neighbours, Page, TaskFilter
+from controlplane.queries.answers import Neighbours, Page, TaskFilter
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 #: A task that never changed its status sorts last.
@@ -66,20 +66,6 @@ def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
             [applications],
         )
         return Counter({(name, cause): count for name, cause, count in cursor.fetchall()})
-
-
-def minutes_by_application(*, since: datetime, until: datetime) -> tuple[ApplicationMinute, ...]:
-    """Return failed records per minute and application of [since, until), empty ones left out."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT minute, application, sum(count) FROM minute_count"
-            " WHERE minute >= %s AND minute < %s GROUP BY 1, 2 ORDER BY 1, 2",
-            [since, until],
-        )
-        return tuple(
-            ApplicationMinute(minute=minute, application=name, count=int(count))
-            for minute, name, count in cursor.fetchall()
-        )
 
 
 def neighbours(stored: StoredEvent) -> Neighbours:

@@ -15,6 +15,7 @@ from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach, 
 
 #: Wake and the workers are seen every 5 s.
 SILENT_AFTER = timedelta(seconds=30)
+_BUCKETS = ("minute_count", "hour_count", "minute_total", "hour_total", "held_change")
 
 
 def lags() -> tuple[Lag, ...]:
@@ -115,7 +116,7 @@ def storage() -> Storage:
             " AND pg_relation_size(part.oid) > 0 GROUP BY 1"
         )
         logs = {name: (size, oldest) for name, size, oldest in cursor.fetchall()}
-        tables = [*(each.table for each in rows.STATES), "minute_count", "hour_count"]
+        tables = [*(each.table for each in rows.STATES), *_BUCKETS]
         cursor.execute(
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
             " WHERE relname = ANY(%s::text[]) AND relkind = 'r'",

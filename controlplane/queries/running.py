@@ -1,15 +1,12 @@
-"""Instances of all applications as they are heard, and tasks by what they hold."""
+"""Instances of all applications as they are heard."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from controlplane import presence, rows
-from controlplane.domain.states import InstanceState, TaskState
+from controlplane.domain.states import InstanceState
 from controlplane.queries import cursors
 from controlplane.queries.answers import Page, Running
 from controlplane.queries.standing import LIVES, OVER
@@ -54,28 +51,3 @@ def _running(state: InstanceState, beat: presence.Beat | None) -> Running:
         spool_since=beat.said.spool_since,
         counted_only=beat.said.counted_only,
     )
-
-
-def held(
-    application: str | None = None, *, cursor: str | None = None, limit: int = 50
-) -> Page[TaskState]:
-    """Return the tasks that hold records, most records first."""
-    before = cursors.unpack(cursor, tuple[int, UUID])
-    where, parameters = cursors.where({"application": application}, "held, digest", before)
-    found = rows.TASKS.load(
-        f"held > 0 AND {where} ORDER BY held DESC, digest DESC LIMIT %s",
-        [*parameters, cursors.bounded(limit) + 1],
-    )
-    return cursors.page(found, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
-
-
-def held_in_all(application: str | None = None) -> tuple[int, int]:
-    """Return how many records are held, and by how many tasks."""
-    where, parameters = cursors.where({"application": application}, "digest", None)
-    with connection.cursor() as statement:
-        statement.execute(
-            f"SELECT coalesce(sum(held), 0), count(*) FROM task WHERE held > 0 AND {where}",
-            parameters,
-        )
-        found: tuple[Any, Any] = statement.fetchone()
-    return int(found[0]), int(found[1])

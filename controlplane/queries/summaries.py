@@ -11,37 +11,48 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, QuerySet
 
 from controlplane import models, rows
 from controlplane.domain.errors import NotFound
 from controlplane.domain.states import (
     ApplicationState,
-    GroupStatus,
     TaskState,
     TaskStatus,
     ThreadState,
     ThreadStatus,
 )
-from controlplane.queries import cursors, error_groups, history, lines, operations, standing
-from controlplane.queries.answers import GroupFilter, Lag, Overview, Pipeline, Stop, Summary
+from controlplane.queries import cursors, history, lines, operations, standing
+from controlplane.queries.answers import (
+    Brief,
+    Lag,
+    Overview,
+    Page,
+    Pipeline,
+    Stop,
+    Summary,
+)
 
 #: How much of each list the overview shows, and how many tasks of one cause stand apart in it.
 GLANCE, FEW = 20, 3
-# DEAD ones first, then those that have stood longest: what is left out can wait.
 #: Whether a task stands by an error that somebody has muted.
 _MUTED = """EXISTS (SELECT FROM error_group WHERE error_group.application = task.application
     AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')"""
 _MUTED_STOPS = f"""
 SELECT count(*) FROM task WHERE {lines.OF_LINES} AND status <> 'RUNNING' AND {_MUTED}
 """
+# DEAD ones first, then those that have stood longest: what is left out can wait. Those that stand
+# are few, and have an index: not so, it seems to the planner, beside a list of lines.
 _STOPS = f"""
-WITH stopped AS (
+WITH task AS MATERIALIZED (
+    SELECT application, pipeline, checkpoint, digest, status, since, held, fingerprint
+    FROM task WHERE status <> 'RUNNING'
+), stopped AS (
     SELECT digest, status, since, held, count(*) OVER alike AS alike,
         sum(held) OVER alike AS together,
         row_number() OVER (PARTITION BY application, pipeline, status,
             coalesce(fingerprint, digest::text) ORDER BY since, digest) AS place
-    FROM task WHERE {lines.OF_LINES} AND status <> 'RUNNING' AND NOT {_MUTED}
+    FROM task WHERE {lines.OF_LINES} AND NOT {_MUTED}
     WINDOW alike AS (PARTITION BY application, pipeline, status,
         coalesce(fingerprint, digest::text))
 )
@@ -55,6 +66,14 @@ _FIRST_OF_LINES = f"""digest IN (
             AND (%s = '' OR starts_with(task.key, %s))
         ORDER BY status, key NULLS FIRST, digest LIMIT %s OFFSET %s) AS first)
     ORDER BY status, key NULLS FIRST, digest"""
+# Each from an index alone: what a task is takes a kilobyte, and there may be very many.
+_COUNTS = """
+SELECT application, pipeline, checkpoint, status, count(*) FROM task
+WHERE application = ANY(%s::text[]) GROUP BY 1, 2, 3, 4
+UNION ALL
+SELECT application, pipeline, checkpoint, 'held', sum(held) FROM task
+WHERE application = ANY(%s::text[]) AND held > 0 GROUP BY 1, 2, 3
+"""
 #: The newest command of each application.
 _LAST = """(application, id) IN (
     SELECT newest.application, newest.id FROM unnest(%s::text[]) AS name, LATERAL (
@@ -69,17 +88,25 @@ def overview() -> Overview:
     known = rows.THREADS.load("true", [])
     stops, more = _stops(known)
     # First the applications: each of them has a lag by then.
-    states = rows.APPLICATIONS.load("true ORDER BY name", [])
+    names = [each.name for each in rows.APPLICATIONS.load("true ORDER BY name", [])]
     lags = operations.lags()
+    tasks, instances = _shown_counts(names, known), instance_counts(names)
     return Overview(
-        applications=_summaries(states, lags),
+        applications=tuple(
+            Brief(
+                name=name,
+                paused=tasks[name][TaskStatus.PAUSED],
+                dead=tasks[name][TaskStatus.DEAD],
+                held=tasks[name]["held"],
+                lost=instances[name]["lost"],
+            )
+            for name in names
+        ),
         lags=lags,
         stops=stops,
         more_stops=more,
         twins=lines.twins(known),
         muted_stops=_muted_stops(known),
-        groups=error_groups.groups(GroupFilter(state=GroupStatus.UNRESOLVED), limit=GLANCE).rows,
-        quiet=error_groups.quiet_groups(),
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
         failed_last_hour=sum(each.count for each in last_hour),
         health=operations.health(),
@@ -116,12 +143,26 @@ def applications() -> tuple[Summary, ...]:
     return _summaries(states, operations.lags())
 
 
-def application(name: str) -> Summary:
-    """Return one application; raise NotFound."""
+def application_page(
+    lags: Sequence[Lag], *, cursor: str | None = None, limit: int = 50
+) -> Page[Summary]:
+    """Return applications by name, of those that have one of `lags`."""
+    after = cursors.unpack(cursor, str) or ""
+    found = rows.APPLICATIONS.load(
+        "name > %s AND name = ANY(%s::text[]) ORDER BY name LIMIT %s",
+        [after, [lag.application for lag in lags], cursors.bounded(limit) + 1],
+    )
+    page = cursors.page(found, limit=limit, key=lambda each: each.name)
+    return Page(rows=_summaries(page.rows, lags), next=page.next)
+
+
+def application(name: str, lags: Sequence[Lag] = ()) -> Summary:
+    """Return one application, with its lag of `lags` where it is there; raise NotFound."""
     found = rows.APPLICATIONS.load("name = %s", [name])
     if not found:
         raise NotFound(f"there is no application {name!r}")
-    return _summaries(found, [operations.lag(name)])[0]
+    own = [lag for lag in lags if lag.application == name] or [operations.lag(name)]
+    return _summaries(found, own)[0]
 
 
 def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple[Summary, ...]:
@@ -170,7 +211,10 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
 
 def task_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     """Return the number of tasks by status, and `held`, of what is shown of each application."""
-    known = rows.THREADS.load("application = ANY(%s)", [names])
+    return _shown_counts(names, rows.THREADS.load("application = ANY(%s)", [names]))
+
+
+def _shown_counts(names: Sequence[str], known: Sequence[ThreadState]) -> dict[str, Counter[str]]:
     shown = {lines.line(each) for each in lines.shown(known)}
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for line, counts in _counts(names).items():
@@ -218,11 +262,8 @@ def pipelines(
 def _counts(names: Sequence[str]) -> dict[lines.Line, Counter[str]]:
     """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
     found: dict[lines.Line, Counter[str]] = defaultdict(Counter)
-    tasks = models.Task.objects.filter(application__in=names).values_list(
-        "application", "pipeline", "checkpoint", "status"
-    )
-    for application, pipeline, checkpoint, status, count, held in tasks.annotate(
-        Count("digest"), Sum("held")
-    ):
-        found[(application, pipeline, checkpoint)].update({status: count, "held": held})
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNTS, [list(names), list(names)])
+        for application, pipeline, checkpoint, what, count in cursor.fetchall():
+            found[(application, pipeline, checkpoint)].update({what: int(count)})
     return found

@@ -28,11 +28,12 @@ def applications(request: HttpRequest, who: Person) -> HttpResponse:
         title="Applications",
         url=request.get_full_path(),
     )
+    lags = queries.lags()
     context = {
-        "summaries": queries.applications(),
+        "summaries": queries.application_page(lags, cursor=request.GET.get("after"), limit=SHOWN),
         "sparks": rates.sparks_of_applications(now=timezone.now()),
     }
-    return page(request, who, place, context)
+    return page(request, who, place, context, lags=lags)
 
 
 @for_people
@@ -130,7 +131,8 @@ def show(
     request: HttpRequest, who: Person, name: str, *, notice: Notice | None = None, status: int = 200
 ) -> HttpResponse:
     """Answer with the application's page, after an action with what it came to."""
-    summary = queries.application(name)
+    lags = queries.lags()
+    summary = queries.application(name, lags)
     open_commands = queries.open_commands(name)
     own = reverse("application", args=[name])
     query = _query(request, own)
@@ -153,7 +155,7 @@ def show(
         "own": own,
     }
     given = tab.context(Asked(query, summary, now))
-    return page(request, who, place, context | given, notice=notice, status=status)
+    return page(request, who, place, context | given, notice=notice, status=status, lags=lags)
 
 
 def _query(request: HttpRequest, own: str) -> QueryDict:

@@ -33,4 +33,4 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     }
     held_total = sum(each.held for each in seen.applications)
     plots = rates.causes(now=now, limit=RANKED) | rates.backlog(held_total, limit=RANKED)
-    return page(request, who, place, context | plots)
+    return page(request, who, place, context | plots, lags=seen.lags, health=seen.health)

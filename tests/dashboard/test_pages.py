@@ -135,13 +135,13 @@ def test_a_lost_instance_whose_runs_are_another_s_needs_nobody(
 def test_a_page_claims_no_newer_position_than_it_shows(
     flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def applications() -> tuple[queries.Summary, ...]:
+    def lags() -> tuple[queries.Lag, ...]:
         found = read()
         flights.skips("EWR", 3)
         return found
 
-    read, before = queries.applications, queries.positions()["flights"]
-    monkeypatch.setattr(queries, "applications", applications)
+    read, before = queries.lags, queries.positions()["flights"]
+    monkeypatch.setattr(queries, "lags", lags)
     page = text(operator, reverse("applications"))
     assert f'data-position="{before}"' in page and f"flights @ {before}<" in page
     assert queries.positions()["flights"] > before

@@ -1,0 +1,96 @@
+"""What tasks hold back: now, task by task, and over time.
+
+Of the checkpoints that pages show: what tasks of other checkpoints held is history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from controlplane import rows
+from controlplane.domain.states import TaskState
+from controlplane.queries import cursors, lines
+from controlplane.queries.answers import Page, Tally
+
+_LEVELS = f"""
+SELECT NULL, application, sum(held) FROM task WHERE held > 0 AND {lines.OF_LINES} GROUP BY 2
+UNION ALL
+SELECT date_bin(%s, hour, %s), application, sum(change) FROM held_change
+WHERE hour >= %s AND {lines.OF_LINES} GROUP BY 1, 2
+"""
+
+
+def held(
+    application: str | None = None, *, cursor: str | None = None, limit: int = 50
+) -> Page[TaskState]:
+    """Return the tasks that hold records, most records first."""
+    before = cursors.unpack(cursor, tuple[int, UUID])
+    where, parameters = cursors.where({"application": application}, "held, digest", before)
+    found = rows.TASKS.load(
+        f"held > 0 AND {where} AND {lines.OF_LINES} ORDER BY held DESC, digest DESC LIMIT %s",
+        [*parameters, *_shown(application), cursors.bounded(limit) + 1],
+    )
+    return cursors.page(found, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
+
+
+def held_in_all(application: str | None = None) -> tuple[int, int]:
+    """Return how many records are held, and by how many tasks."""
+    with connection.cursor() as statement:
+        statement.execute(
+            "SELECT coalesce(sum(held), 0), count(*) FROM task"
+            f" WHERE held > 0 AND {lines.OF_LINES}",
+            _shown(application),
+        )
+        records, tasks = statement.fetchone()
+    return int(records), int(tasks)
+
+
+def held_over_time(
+    *, since: datetime, until: datetime, step: timedelta, application: str | None = None
+) -> tuple[Tally, ...]:
+    """Return how many records each application holds at the end of each step of [since, until).
+
+    Steps are whole hours. It is what is held now, without what has changed since then: so the last
+    step is what the other lists say, whatever is known of the time before.
+    """
+    shown = _shown(application)
+    with connection.cursor() as cursor:
+        parameters: list[Any] = [*shown, step, since, since, *shown]
+        cursor.execute(_LEVELS, parameters)
+        found = cursor.fetchall()
+    now = Counter({name: int(held) for moment, name, held in found if moment is None})
+    changes: dict[str, Counter[datetime]] = defaultdict(Counter)
+    for moment, name, change in found:
+        if moment is not None:
+            changes[name][moment] += int(change)
+    return tuple(_levels(now, changes, since=since, until=until, step=step))
+
+
+def _levels(
+    now: Counter[str],
+    changes: dict[str, Counter[datetime]],
+    *,
+    since: datetime,
+    until: datetime,
+    step: timedelta,
+) -> Iterable[Tally]:
+    steps = -(-(until - since) // step)
+    for name in sorted(now.keys() | changes.keys()):
+        changed = changes[name]
+        level = now[name] - sum(change for at, change in changed.items() if at >= until)
+        for number in reversed(range(steps)):
+            moment = since + step * number
+            if level > 0:
+                yield Tally(moment=moment, application=name, fingerprint=None, count=level)
+            level -= changed[moment]
+
+
+def _shown(application: str | None) -> list[list[str]]:
+    where, parameters = cursors.where({"application": application}, "application", None)
+    return lines.columns(lines.shown(rows.THREADS.load(where, parameters)))
