@@ -10,8 +10,6 @@ from itertools import accumulate
 from random import Random
 from uuid import UUID
 
-from msgspec.structs import replace
-
 from benchmarks.events import EVENTS_PER_BATCH, TRACES, batches
 from controlplane.domain import ids, wire
 from controlplane.domain.events import (
@@ -45,7 +43,7 @@ PAUSED, DEAD = 6, 2
 #: so a fifth of them make three quarters, as it is known of bugs.
 _WEIGHTS = [*accumulate(1 / rank for rank in range(1, TRACES + 1))]
 #: How many batches of bodies there are in all.
-_TAILS = 20
+_MADE = 20
 
 
 @cache
@@ -64,14 +62,10 @@ def failures() -> tuple[Failure, ...]:
 
 
 @cache
-def _tails() -> tuple[bytes, ...]:
-    """Return packed bodies, which stand behind the events of a batch (see `wire.encode_batch`):
-    to pack others for each batch would take longer than all the rest."""
-    found = []
-    for _, events in batches("tails", _TAILS * EVENTS_PER_BATCH):
-        heads = wire.encode_batch([replace(event, body=None) for event in events])
-        found.append(wire.encode_batch(events)[len(heads) :])
-    return tuple(found)
+def _bodies() -> tuple[bytes, ...]:
+    """Return the packed bodies of batches: others for each would take longer than all the rest."""
+    packed = (wire.pack(events).bodies for _, events in batches("any", _MADE * EVENTS_PER_BATCH))
+    return tuple(each for each in packed if each is not None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,11 +122,11 @@ class Week:
                 first_position=self._failed - count,
                 last_position=self._failed,
             )
-            packed = wire.encode_batch([*events, self._event(moment, letters)])
-            tail = self._random.choice(_tails()) if count == EVENTS_PER_BATCH else b""
-            heads = wire.decode_heads(packed)
-            assert heads is not None
-            yield Batch(id=ids.uuid7(moment), events=heads, packed=packed + tail)
+            events.append(self._event(moment, letters))
+            packed = wire.pack(events)
+            if count == EVENTS_PER_BATCH:
+                packed = packed._replace(bodies=self._random.choice(_bodies()))
+            yield Batch(id=ids.uuid7(moment), events=events, packed=packed)
 
     def _record(self, failure: Failure) -> RecordFailed:
         self._failed += 1
