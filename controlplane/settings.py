@@ -36,8 +36,8 @@ SESSION = " ".join(
         # Compiling costs more than any of our statements, which are many and short; so does a
         # process more for one of them.
         "jit": "off",
-        **{name if name.startswith("tcp_") else f"tcp_{name}": each for name, each in TCP.items()},
         "max_parallel_workers_per_gather": 0,
+        **{name if name.startswith("tcp_") else f"tcp_{name}": each for name, each in TCP.items()},
     }.items()
 )
 
