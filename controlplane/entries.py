@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from controlplane.domain import wire
 from controlplane.domain.errors import MalformedBatch
 from controlplane.domain.events import (
+    EVENT_TYPES,
+    ApplicationLatched,
     ApplicationOpened,
     BodyErased,
     CommandCancelled,
@@ -30,6 +32,7 @@ from controlplane.store import KeptAside
 #: What only people and the server may say; from an agent it is not believed.
 SERVER_ONLY = frozenset(
     {
+        ApplicationLatched,
         ApplicationOpened,
         BodyErased,
         CommandCancelled,
@@ -44,6 +47,10 @@ SERVER_ONLY = frozenset(
         NoteAdded,
     }
 )
+#: These too, unless an instance says what a person did there, or a command what it led to.
+NOT_ALWAYS_BELIEVED = SERVER_ONLY | {
+    cls for cls in EVENT_TYPES.values() if "actor" in cls.__struct_fields__
+}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +94,8 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
         batch = fields.get(b"events", b"")
         if (found := wire.read_batch(batch)) is not None:
             heads, packed = found
-            if SERVER_ONLY.isdisjoint({type(each.data) for each in heads}):
+            types = {type(each.data) for each in heads}
+            if NOT_ALWAYS_BELIEVED.isdisjoint(types) or not any(map(_doubt, heads)):
                 return replace(entry, events=tuple(heads), packed=packed)
         decoded = wire.decode_batch(batch)
     except MalformedBatch as exc:
@@ -123,7 +131,16 @@ def _sorted_out(entry: Entry, decoded: Mapping[int, Event | wire.Unreadable]) ->
 
 
 def _believed(event: Event | wire.Unreadable) -> Event | wire.Unreadable:
-    if isinstance(event, Event) and type(event.data) in SERVER_ONLY:
-        reason = f"only the server may say {event.type}"
+    if isinstance(event, Event) and (reason := _doubt(event)):
         return wire.Unreadable(raw=wire.encode_event(event), reason=reason)
     return event
+
+
+def _doubt(event: Event) -> str:
+    """Return why an agent is not believed; empty where it is."""
+    if type(event.data) in SERVER_ONLY:
+        return f"only the server may say {event.type}"
+    by_hand = event.caused_by is None and getattr(event.data, "actor", None) is not None
+    if by_hand and event.instance is None:
+        return f"{event.type} names a person, and no instance that says so"
+    return ""

@@ -45,17 +45,21 @@ def at(
     touch them are folded (see `store.read`); the other states that come out are not true then.
     Raises BeforeHistory where the log does not go back so far.
     """
-    begin = store.base(application)
-    if position < begin.position:
-        raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
-    near = store.nearest(application, position)
-    if states is None:
-        kept = store.kept(application, near)
-    else:
-        wanted = [(view.table, key) for view, key in states]
-        kept = store.kept_of(application, near, wanted)
-    state = loaded(application, kept)
-    return state.fold(store.read(application, after=near, until=position, tasks=tasks))
+    wanted = None if states is None else [(view.table, key) for view, key in states]
+    while True:
+        begin = store.base(application)
+        if position < begin.position:
+            raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
+        near = store.nearest(application, position)
+        if wanted is None:
+            kept = store.kept(application, near)
+        else:
+            kept = store.kept_of(application, near, wanted)
+        state = loaded(application, kept)
+        state = state.fold(store.read(application, after=near, until=position, tasks=tasks))
+        if store.base(application).position <= near:
+            return state
+        # Retention has moved the beginning while we read, and may have dropped what was between.
 
 
 def loaded(application: str, kept: Iterable[store.Kept]) -> StreamState:

@@ -47,8 +47,14 @@ def standing(
         state.commands[known.id] = known
     asked = [part.instance for known in state.commands.values() for part in known.deliveries]
     ended = [status.value for status in ENDED]
-    alive = "application = %s AND (status <> ALL(%s::text[]) OR id = ANY(%s::uuid[]))"
-    for instance in rows.INSTANCES.load(alive, [application, ended, asked]):
+    # One that was killed says no last word. A day after its start, when it is lost and all its
+    # runs are others', nobody asks after it: it would end as superseded.
+    alive = (
+        "application = %s AND (id = ANY(%s::uuid[]) OR (status <> ALL(%s::text[]) AND NOT"
+        f" (lost AND started_at IS NOT NULL AND started_at < now() - interval '1 day'"
+        f" AND NOT {rows.RUNS})))"
+    )
+    for instance in rows.INSTANCES.load(alive, [application, asked, ended]):
         state.instances[instance.id] = instance
     # Those whose silence may be over, and the one that is meant.
     muted = "application = %s AND (status = 'MUTED' OR fingerprint = %s)"

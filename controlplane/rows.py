@@ -260,3 +260,9 @@ def task_state(digest: str) -> TaskState:
     if not found:
         raise NotFound(f"there is no task {digest!r}")
     return found[0]
+
+
+#: Whether the newest run of a pipeline is of an instance. Its id is looked for in the JSON text of
+#: all runs, once for all instances: a quote inside of a string is escaped.
+RUNS = """((application, id::text) IN (SELECT thread.application,
+    coalesce(substring(thread.state from '"instance":"([0-9a-f-]{36})"'), '') FROM thread))"""

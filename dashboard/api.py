@@ -33,7 +33,8 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
-    description="In place of `id`: the same key by the same user is the same act.",
+    description="In place of `id`: the same key by the same user at the same address is the same"
+    " act. 400 when it was another one; known as long as `ARRESTER_REPLAY_DAYS`.",
 )
 
 
@@ -327,5 +328,5 @@ def command_id(request: Request, wish: dict[str, Any]) -> UUID:
         return given
     key = request.headers.get("Idempotency-Key")
     if key:
-        return uuid5(_KEYS, f"{request.user.pk}\0{key}")
+        return uuid5(_KEYS, f"{request.user.pk}\0{request.method} {request.path}\0{key}")
     return uuid7(timezone.now())

@@ -92,13 +92,17 @@ class CancelCommand(View):
     """Take a command back."""
 
     @extend_schema(
-        request=serializer_acts.NewCancel, responses={200: serializers.Command} | REFUSED
+        request=serializer_acts.NewCancel,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={200: serializers.Command} | REFUSED,
     )
     def post(self, request: Request, id: UUID) -> Response:
         """Cancel a command that no instance has fetched; 409 when that is too late."""
         given = asked(serializer_acts.NewCancel, request.data)
         actor = request.user.get_username()
-        state = actions.cancel_command(id, actor=actor, reason=given.get("reason"))
+        state = actions.cancel_command(
+            id, actor=actor, reason=given.get("reason"), id=command_id(request, given)
+        )
         return Response(serializers.Command(state).data)
 
 
@@ -108,7 +112,7 @@ class ResumeMany(View):
     @extend_schema(
         request=serializer_acts.NewResume,
         parameters=[IDEMPOTENCY_KEY],
-        responses={200: serializer_acts.Resumed(many=True)} | PROBLEMS,
+        responses={200: serializer_acts.ResumedMany} | PROBLEMS,
     )
     def post(self, request: Request) -> Response:
         """Resume the PAUSED tasks of an application, or those that one error stopped.
@@ -116,30 +120,35 @@ class ResumeMany(View):
         With `dry_run` nothing is done: the answer has the tasks that would be resumed. Send their
         ids as `tasks` to resume exactly these. What one task's state forbids stops no other.
         Said again under one id, it is about the tasks that it was about the first time.
+        500 tasks are resumed at once; `left` says how many more there are: ask again, with a new
+        id, until there is none.
         """
         given = asked(serializer_acts.NewResume, request.data)
         id = command_id(request, given)
-        digests = _chosen(given, id)
+        digests, left = _chosen(given, id)
         if given["dry_run"] or not digests:
-            return Response([{"task": digest, "command": None} for digest in digests])
+            some = [{"task": digest, "command": None, "refused": ""} for digest in digests]
+            return Response({"results": some, "left": left})
         done = actions.resume_tasks(
             digests,
             actor=request.user.get_username(),
             reason=given.get("reason"),
             id=id,
         )
-        return Response(serializer_acts.Resumed(done, many=True).data)
+        results = serializer_acts.Resumed(done, many=True).data
+        return Response({"results": results, "left": left})
 
 
-def _chosen(given: dict[str, Any], id: UUID) -> list[str]:
+def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:
+    """Return the tasks that are meant, and how many more there are."""
     if "tasks" in given:
-        tasks: list[str] = given["tasks"]
-        return tasks
+        return given["tasks"], 0
     application = given.get("application")
     if application is None:
         raise InvalidValue("application", None, "an application, or tasks by their ids")
+    found = queries.paused(application, fingerprint=given.get("fingerprint"))
     asked = [] if given["dry_run"] else queries.resumed_by(id, application)
     if asked:
-        return asked
-    found = queries.paused(application, fingerprint=given.get("fingerprint"))
-    return sorted(each.id.digest for each in found.tasks)
+        # Of these, some may be PAUSED again.
+        return asked, found.left + sum(each.id.digest not in asked for each in found.tasks)
+    return sorted(each.id.digest for each in found.tasks), found.left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from rest_framework import serializers
 
@@ -26,6 +27,9 @@ class Act(serializers.Serializer[Any]):
     about = serializers.SerializerMethodField()
     what = serializers.SerializerMethodField()
     position = serializers.SerializerMethodField()
+    instance = serializers.SerializerMethodField(
+        help_text="The driver on which it was done by hand, as that says; null: done here."
+    )
 
     def get_kind(self, act: queries.Act) -> str:
         """Return the event's name, or what was done with an account."""
@@ -44,6 +48,10 @@ class Act(serializers.Serializer[Any]):
         if act.change is not None:
             return act.change.detail
         return acts.words_of(_event(act).event.data)
+
+    def get_instance(self, act: queries.Act) -> UUID | None:
+        """Return whose word it is."""
+        return None if act.change is not None else _event(act).event.instance
 
     def get_position(self, act: queries.Act) -> int | None:
         """Return where in the log it stands."""
@@ -141,6 +149,7 @@ class Note(serializers.Serializer[Any]):
 class NewCancel(serializers.Serializer[Any]):
     """Why a command is taken back."""
 
+    id = serializers.UUIDField(required=False, help_text=_ID)
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
 
 
@@ -163,6 +172,13 @@ class Resumed(serializers.Serializer[Any]):
     task = serializers.CharField(source="task.digest")
     command = Command(allow_null=True)
     refused = serializers.CharField(help_text="Why the state forbids it; empty where it does not.")
+
+
+class ResumedMany(serializers.Serializer[Any]):
+    """What became of some tasks, and how many more stand PAUSED that were meant."""
+
+    results = Resumed(many=True)
+    left = serializers.IntegerField()
 
 
 class RunningQuery(PageQuery):

@@ -33,7 +33,13 @@ def act_on_group(application: str, wish: GroupWish) -> GroupState:
         now = datetime.now(UTC)
         return [Event(occurred_at=now, data=groups.decide(wish, now=now))]
 
-    state = advance(application, rule, group=wish.fingerprint, id=wish.id)
+    state = advance(
+        application,
+        rule,
+        group=wish.fingerprint,
+        id=wish.id,
+        said=lambda then: groups.decide(wish, now=then),
+    )
     return _group(state, wish.fingerprint)
 
 
@@ -42,12 +48,14 @@ def note_on_group(
 ) -> GroupState:
     """Write something down about an error group; raise NotFound where there is none."""
 
+    data = NoteAdded(actor=actor, text=text, fingerprint=fingerprint)
+
     def rule(state: StreamState) -> list[Event]:
         _group(state, fingerprint)
-        return [_note(NoteAdded(actor=actor, text=text, fingerprint=fingerprint))]
+        return [Event(occurred_at=datetime.now(UTC), data=data)]
 
     _check_note(actor, text)
-    state = advance(application, rule, group=fingerprint, id=id or new_id())
+    state = advance(application, rule, group=fingerprint, id=id or new_id(), said=lambda _: data)
     return _group(state, fingerprint)
 
 
@@ -61,7 +69,7 @@ def note_on_task(task: TaskId, *, actor: str, text: str, id: UUID | None = None)
         checkpoint=task.checkpoint,
         task=task.key,
     )
-    advance(task.application, lambda _: [_note(data)], id=id or new_id())
+    _note(task.application, data, id)
 
 
 def note_on_command(command: UUID, *, actor: str, text: str, id: UUID | None = None) -> None:
@@ -70,8 +78,7 @@ def note_on_command(command: UUID, *, actor: str, text: str, id: UUID | None = N
     found = rows.COMMANDS.load("id = %s", [command])
     if not found:
         raise NotFound(f"there is no command {command}")
-    data = NoteAdded(actor=actor, text=text, command=command)
-    advance(found[0].application, lambda _: [_note(data)], id=id or new_id())
+    _note(found[0].application, NoteAdded(actor=actor, text=text, command=command), id)
 
 
 def _check_note(actor: str, text: str) -> None:
@@ -80,8 +87,13 @@ def _check_note(actor: str, text: str) -> None:
         raise InvalidValue("text", text, f"a text of 1 to {TEXT_MAX} characters")
 
 
-def _note(data: NoteAdded) -> Event:
-    return Event(occurred_at=datetime.now(UTC), data=data)
+def _note(application: str, data: NoteAdded, id: UUID | None) -> None:
+    advance(
+        application,
+        lambda _: [Event(occurred_at=datetime.now(UTC), data=data)],
+        id=id or new_id(),
+        said=lambda _: data,
+    )
 
 
 def _group(state: StreamState, fingerprint: str) -> GroupState:

@@ -13,7 +13,7 @@ from controlplane import projections, relay, store
 from controlplane.domain import ids
 from controlplane.domain.decide import TEXT_MAX, is_text
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import Event
+from controlplane.domain.events import Event, EventData
 from controlplane.domain.names import TaskId
 from controlplane.domain.stream import StreamState
 
@@ -30,17 +30,22 @@ def advance(
     pipelines: Collection[str] = (),
     group: str | None = None,
     id: UUID | None = None,
+    said: Callable[[datetime], EventData] | None = None,
 ) -> StreamState:
     """Lock the stream, load what rules look at, ask `rule` what happens, append and show it.
 
     Return the states after that; agents are told after the commit. What was done under an `id`
-    already is not done again.
+    already is not done again. With what is `said` then, given its time, raise InvalidValue if
+    something else was done under that id.
     """
     stream = store.lock(application)
     state = projections.standing(
         application, tasks=tasks, commands=commands, pipelines=pipelines, group=group
     )
     if id is not None and store.seen(application, [id]):
+        for done in store.read_batch(application, id):
+            if said is not None and done.event.data != said(done.event.occurred_at):
+                raise InvalidValue("id", str(id), "an id that no other act has")
         return state
     events = rule(state)
     if not events:

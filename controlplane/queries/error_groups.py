@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
 from django.db import connection
 
 from controlplane import rows, store
@@ -172,8 +173,9 @@ def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], Gro
 def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:
     """Return the PAUSED tasks of live checkpoints, of one cause where it is given.
 
-    Without those for which a command is under way.
+    Without those for which a command is under way. Raises NotFound for no application.
     """
+    store.look(application)
     known = rows.THREADS.load("application = %s", [application])
     where = (
         f"{lines.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
@@ -190,12 +192,17 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
 
 
 def resumed_by(act: UUID, application: str) -> list[str]:
-    """Return the digests of the tasks that an act has asked to resume; none if it is a new one."""
+    """Return the digests of the tasks that an act has asked to resume; none if it is a new one.
+
+    Acts are known as long as batches are.
+    """
+    known = timedelta(days=settings.ENVIRONMENT.replay_days)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, task FROM command"
-            " WHERE application = %s AND kind = %s AND task IS NOT NULL ORDER BY task",
-            [application, CommandKind.RESUME_TASK.value],
+            " WHERE application = %s AND kind = %s AND issued_at > %s AND task IS NOT NULL"
+            " ORDER BY task",
+            [application, CommandKind.RESUME_TASK.value, datetime.now(UTC) - known],
         )
         return [task.hex for id, task in cursor.fetchall() if id == ids.part_of(act, task.hex)]
 

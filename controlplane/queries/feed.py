@@ -36,6 +36,10 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     ends = {stream.application: stream.sequence for stream in streams}
     behind = {name: at for name, at in positions.items() if at < ends[name]}
     events = store.follow(behind, limit=cursors.bounded(limit))
+    firsts = {each.application: each.sequence for each in reversed(events)}
+    if any(first > positions[name] + 1 for name, first in firsts.items()):
+        # Retention has dropped what follows since we looked where the logs begin.
+        return feed(application, cursor=cursor, limit=limit)
     for each in events:
         positions[each.application] = max(positions[each.application], each.sequence)
     return Feed(

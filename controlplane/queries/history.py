@@ -20,8 +20,10 @@ FEW_GROUPS = 50
 
 def event(application: str, sequence: int) -> StoredEvent:
     """Return one event with its body; raise NotFound, or BeforeHistory when it was dropped."""
+    if not 0 < sequence <= MOST:
+        raise NotFound(f"there is no event {application} @ {sequence}")
     begin = store.base(application)
-    if 0 < sequence <= begin.position:
+    if sequence <= begin.position:
         raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
     return store.read_one(application, sequence)
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from controlplane import past, rows, store
 from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import StoredEvent
+from controlplane.domain.names import TaskId
 from controlplane.domain.states import (
     ENDED,
     AnyState,
@@ -41,8 +42,8 @@ from controlplane.queries.moments import AsOf, position
 S = TypeVar("S", bound=AnyState)
 Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-#: The commands for a task that are looked at for its last one.
-_COMMANDS = 20
+#: The commands for a task that are looked at for its last one: clocks may go back a little.
+_COMMANDS = 10
 
 
 def application(name: str, when: AsOf) -> Summary:
@@ -64,16 +65,13 @@ def task(digest: str, when: AsOf) -> TaskDetail:
     """Return a task as it was, with its run and its commands."""
     id = rows.task_state(digest).id
     uuid = UUID(digest)
-    commands = rows.COMMANDS.load(
-        "application = %s AND task = %s ORDER BY issued_at DESC, id DESC LIMIT %s",
-        [id.application, uuid, _COMMANDS],
-    )
+    until = position(id.application, when)
     wanted: list[tuple[rows.View[Any], str]] = [
         (rows.TASKS, str(uuid)),
         (rows.THREADS, f"{id.pipeline} {id.checkpoint}"),
-        *((rows.COMMANDS, str(command.id)) for command in commands),
+        *((rows.COMMANDS, str(command)) for command in _commands(id, until)),
     ]
-    then = past.at(id.application, position(id.application, when), states=wanted, tasks=[uuid])
+    then = past.at(id.application, until, states=wanted, tasks=[uuid])
     state = then.tasks.get(digest)
     if state is None:
         raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when}")
@@ -86,6 +84,24 @@ def task(digest: str, when: AsOf) -> TaskDetail:
         open_command=next((each for each in newest if not each.status.final), None),
         last_command=newest[0] if newest else None,
     )
+
+
+def _commands(task: TaskId, until: int) -> set[UUID]:
+    """Return the newest commands for a task at a position: those that might be its last one, and
+    the one under way, however many were refused since."""
+    begin = store.base(task.application)
+    moment = begin.received_at
+    if until > begin.position:
+        moment = store.read_one(task.application, until).received_at
+    of_then = "application = %s AND task = %s AND issued_at <= %s"
+    order = "ORDER BY issued_at DESC, id DESC LIMIT %s"
+    return {
+        command.id
+        for which in (of_then, f"{of_then} AND status <> 'REFUSED'")
+        for command in rows.COMMANDS.load(
+            f"{which} {order}", [task.application, UUID(task.digest), moment, _COMMANDS]
+        )
+    }
 
 
 def task_history(

@@ -20,11 +20,8 @@ from controlplane.queries.answers import GroupDetail, Page, TaskDetail
 STOPPED = [TaskStatus.PAUSED.value, TaskStatus.DEAD.value]
 #: The statuses of instances that have ended.
 OVER = [status.value for status in ENDED]
-#: Whether an instance lives: it has not ended, nor is it lost with all its runs taken over. The
-#: id is looked for in the JSON text: a quote inside of a string is escaped.
-LIVES = """(status <> ALL(%s::text[]) AND NOT (lost AND NOT EXISTS (
-    SELECT FROM thread WHERE thread.application = instance.application
-        AND strpos(thread.state, '"instance":"' || instance.id || '"') > 0)))"""
+#: Whether an instance lives: it has not ended, nor is it lost with all its runs taken over.
+LIVES = f"(status <> ALL(%s::text[]) AND NOT (lost AND NOT {rows.RUNS}))"
 
 
 def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, ...]:
@@ -56,8 +53,12 @@ def task(digest: str) -> TaskDetail:
     id = state.id
     lines = "application = %s AND pipeline = %s AND checkpoint = %s"
     found = rows.THREADS.load(lines, [id.application, id.pipeline, id.checkpoint])
-    newest = commands(id.application, task=digest, limit=10).rows
-    waiting = [command for command in newest if not command.status.final]
+    newest = commands(id.application, task=digest, limit=1).rows
+    # However many were refused since it was issued.
+    waiting = rows.COMMANDS.load(
+        "application = %s AND task = %s AND open ORDER BY issued_at, id LIMIT 1",
+        [id.application, UUID(id.digest)],
+    )
     return TaskDetail(
         state=state,
         thread=found[0] if found else None,

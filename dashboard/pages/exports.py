@@ -89,10 +89,11 @@ def _group_row(group: GroupState) -> Row:
 def _act_row(act: queries.Act) -> Row:
     if act.change is not None:
         what, about, position = act.change.detail, act.change.account, None
-        kind, application = act.change.act, None
+        kind, application, instance = act.change.act, None, None
     else:
         assert act.event is not None
         kind, application = act.event.event.type, act.event.application
+        instance = act.event.event.instance
         what, about = acts.words_of(act.event.event.data), acts.about(act.event)
         position = act.event.sequence
     return {
@@ -103,6 +104,7 @@ def _act_row(act: queries.Act) -> Row:
         "about": about,
         "what": what,
         "position": position,
+        "instance": instance and str(instance),
     }
 
 

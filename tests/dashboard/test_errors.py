@@ -19,6 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from controlplane import actions, queries
+from controlplane.domain.events import TaskPaused
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.states import GroupState, GroupStatus
 from tests.dashboard.conftest import make_user
@@ -363,22 +364,27 @@ def test_rest_does_the_same_and_says_409_with_state_and_position(
 def test_rest_resumes_many_and_takes_back(flights: Story, operator: Client) -> None:
     tasks = [flights.pauses(key).digest for key in ("JFK", "LGA")]
     status, dry = post(operator, "resume", application="flights", dry_run=True)
-    assert status == 200 and {each["task"] for each in dry} == set(tasks)
+    assert status == 200 and {each["task"] for each in dry["results"]} == set(tasks)
+    assert {each["refused"] for each in dry["results"]} == {""}
     assert queries.open_commands("flights") == ()
     status, done = post(operator, "resume", tasks=tasks, reason="fixed")
-    assert status == 200 and [each["command"]["status"] for each in done] == ["ISSUED"] * 2
-    cancel = f"commands/{done[0]['command']['id']}/cancel"
-    status, said = post(operator, cancel, reason="too early")
-    assert (status, said["status"], said["outcome"]) == (200, "CANCELLED", "too early")
+    commands = [each["command"] for each in done["results"]]
+    assert status == 200 and [each["status"] for each in commands] == ["ISSUED"] * 2
+    cancel, act = f"commands/{commands[0]['id']}/cancel", str(uuid4())
+    for _ in range(2):
+        status, said = post(operator, cancel, reason="too early", id=act)
+        assert (status, said["status"], said["outcome"]) == (200, "CANCELLED", "too early")
     status, said = post(operator, cancel)
     assert (status, said["state"]) == (409, "CANCELLED")
 
 
 def test_rest_resumes_none_where_none_are_chosen(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
-    assert post(operator, "resume", tasks=[], application="flights") == (200, [])
+    none = {"results": [], "left": 0}
+    assert post(operator, "resume", tasks=[], application="flights") == (200, none)
     assert queries.open_commands("flights") == ()
     assert post(operator, "resume")[0] == 400
+    assert post(operator, "resume", application="fligths")[0] == 404
 
 
 def test_rest_resumes_the_same_tasks_when_it_is_said_again(
@@ -398,8 +404,40 @@ def test_rest_resumes_the_same_tasks_when_it_is_said_again(
 
     first = resume("night")
     flights.pauses("EWR")
-    assert first[0] == 200 and len(first[1]) == 2
-    assert resume("night") == first
+    assert first[0] == 200 and len(first[1]["results"]) == 2
+    assert resume("night") == (200, first[1] | {"left": 1})
     assert len(queries.open_commands("flights")) == 2
-    assert [each["task"] for each in resume("morning")[1]] == [flights.task("EWR").digest]
-    assert post(operator, "resume", application="flights") == (200, [])
+    (third,) = resume("morning")[1]["results"]
+    assert third["task"] == flights.task("EWR").digest
+    assert post(operator, "resume", application="flights") == (200, {"results": [], "left": 0})
+
+
+def test_rest_says_how_many_more_than_it_resumes_at_once(flights: Story, operator: Client) -> None:
+    flights.tell(*(TaskPaused(task=f"K{number:03}", position=1) for number in range(503)))
+    for left in (3, 0):
+        status, said = post(operator, "resume", application="flights")
+        assert (status, said["left"]) == (200, left)
+    assert len(queries.open_commands("flights")) == 503
+
+
+def test_an_id_is_for_one_act(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK")
+    acts = f"/api/errors/flights/{TYPO.fingerprint}/acts"
+    mute = {"act": "MUTE", "failures": 3, "period_seconds": 60}
+
+    def say(path: str, body: dict[str, Any]) -> int:
+        return operator.post(
+            path, body, content_type="application/json", headers={"Idempotency-Key": "night"}
+        ).status_code
+
+    for _ in range(2):
+        assert say("/api/notes", {"text": "first", "task": task.digest}) == 201
+    assert say("/api/notes", {"text": "second", "task": task.digest}) == 400
+    # A key is one of its address.
+    assert [say(acts, mute), say(acts, mute)] == [200, 200]
+    assert say(acts, mute | {"failures": 4}) == 400
+    assert group().status is GroupStatus.MUTED
+    told = [
+        each.event.event.data for each in queries.audit(queries.AuditFilter()).rows if each.event
+    ]
+    assert [type(each).__name__ for each in told] == ["ErrorGroupMuted", "NoteAdded"]

@@ -20,7 +20,7 @@ from rest_framework.authtoken.models import Token
 
 from controlplane import actions, broker, ingest, models, queries
 from controlplane.domain import keys, wire
-from controlplane.domain.events import RecordsDeadLettered
+from controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.states import CommandStatus
 from controlplane.roles import Role
@@ -147,6 +147,16 @@ def test_the_audit_has_each_act_of_a_person_once(
             break
         cursor = some.next
     assert tuple(seen) == acts
+
+
+def test_what_a_person_did_at_a_driver_is_told_as_its_word(
+    flights: Story, operator: Client
+) -> None:
+    flights.pauses("JFK")
+    flights.tell(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
+    assert "as its driver says" in text(operator, reverse("audit"))
+    (said,) = operator.get("/api/audit").json()["results"]
+    assert (said["actor"], said["instance"]) == ("ana", str(flights.instance))
 
 
 def test_changes_of_accounts_only_grow(db: None) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import actions, queries
+from controlplane.domain.errors import CommandRefused
 from controlplane.domain.events import RecordFailed, Response, TaskPaused
 from dashboard import attention
 from tests.dashboard.conftest import logged_in, make_user
@@ -155,6 +156,23 @@ def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -
     assert "delays_JFK" in paused and "delays_EWR" not in paused
     other = text(operator, reverse("tasks") + "?application=orders")
     assert "Nothing matches" in other
+
+
+def test_a_command_under_way_is_seen_behind_many_refused_ones(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK")
+    under_way = flights.command(task)
+    for _ in range(11):
+        with pytest.raises(CommandRefused):
+            actions.resume_task(task.digest, actor="ana")
+    end = queries.positions()["flights"]
+    for seen in (
+        queries.task(task.digest),
+        queries.past.task(task.digest, queries.AsOf(position=end)),
+    ):
+        assert seen.open_command is not None and seen.open_command.id == under_way
+        assert seen.last_command is not None and seen.last_command.id != under_way
 
 
 def test_the_list_of_tasks_is_of_the_checkpoints_that_are_counted(

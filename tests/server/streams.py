@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.db import transaction
+from django.db import connection, transaction
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import models, projections, rebuilding, rows, store
+from controlplane import models, projections, rebuilding, retention, rows, store
 from controlplane.domain import keys, wire
 from controlplane.domain.events import Event, StoredEvent
 from controlplane.domain.states import TaskState
 from controlplane.domain.stream import StreamState, empty
+from tests import histories
 from tests.histories import APPLICATION
 
 SPOOL = UUID("0193476e-0000-7000-8000-0000000000aa")
@@ -116,3 +117,28 @@ def locked(application: str) -> Iterator[store.Stream]:
 def without_body(stored: StoredEvent) -> StoredEvent:
     """Return an event as a list of them has it."""
     return replace(stored, event=replace(stored.event, body=None))
+
+
+def append_late(number: int) -> None:
+    """Append as many events as if they had come 40 days ago, and as many as of now."""
+    now = datetime.now(UTC)
+    old = now - timedelta(days=40)
+    store.ensure_partitions(old.date(), days=1)
+    for moment in (old, now):
+        append([histories.failed(each) for each in range(number)], received_at=moment)
+
+
+@contextmanager
+def retaining_before(word: str) -> Iterator[None]:
+    """Let retention drop what is old just before the first statement with a word in it."""
+    waiting = [None]
+
+    def hook(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if waiting and word in sql:
+            waiting.clear()
+            retention.retain(days=30, replay_days=30)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(hook):
+        yield
+    assert not waiting

@@ -139,3 +139,11 @@ def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
     for wrong in (queries.cursors.pack({APPLICATION: 9}), "what is that?"):
         with pytest.raises(InvalidValue, match="cursor"):
             queries.feed(cursor=wrong)
+
+
+def test_what_is_dropped_while_the_feed_is_read_is_refused_not_passed_over() -> None:
+    streams.append_late(5)
+    cursor = queries.feed(limit=2).cursor
+    with streams.retaining_before("LATERAL"), pytest.raises(BeforeHistory):
+        queries.feed(cursor=cursor)
+    assert [each.sequence for each in queries.feed().events] == [6, 7, 8, 9, 10]

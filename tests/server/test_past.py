@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import actions, ingest, models, past, queries, rows, store
-from controlplane.domain.errors import InvalidValue, NotFound
+from controlplane.domain.errors import BeforeHistory, CommandRefused, InvalidValue, NotFound
 from controlplane.domain.events import Event
 from controlplane.domain.states import TaskStatus
 from controlplane.domain.stream import StreamState, Subjects, empty
@@ -142,6 +142,42 @@ def test_a_paused_task_was_running_before(redis: Redis) -> None:
     assert [each.counts["PAUSED"] for each in grid] == [1]
     history = queries.past.task_history(JFK.digest, at(4))
     assert [each.sequence for each in history.rows] == [4, 3]
+
+
+def test_the_last_command_of_a_past_is_the_one_of_then(
+    redis: Redis, few_events_per_snapshot: None
+) -> None:
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    ingest.drain(APPLICATION)
+    early = actions.resume_task(JFK.digest, actor="ana")
+    issued = queries.positions()[APPLICATION]
+    for _ in range(30):
+        with pytest.raises(CommandRefused):
+            actions.resume_task(JFK.digest, actor="ana")
+        # States are kept behind the first one: it is in no event that is folded.
+        past.keep_if_due(APPLICATION)
+    then = store.nearest(APPLICATION, issued + 15)
+    assert then > issued
+    for position in (issued, then):
+        seen = queries.past.task(JFK.digest, at(position))
+        assert seen.open_command is not None and seen.open_command.id == early.id
+        assert seen.last_command is not None
+        assert (seen.last_command.id == early.id) is (position == issued)
+    assert queries.past.task(JFK.digest, at(issued - 1)).last_command is None
+
+
+@pytest.mark.parametrize("position", [3, 7])
+def test_a_past_that_retention_drops_while_it_is_read_has_no_hole(position: int) -> None:
+    streams.append_late(5)
+    # Between the look where the log begins, and what was kept there.
+    with streams.retaining_before("DISTINCT ON"):
+        if position == 3:
+            with pytest.raises(BeforeHistory):
+                past.at(APPLICATION, position)
+        else:
+            (task,) = past.at(APPLICATION, position).tasks.values()
+            assert task.failed == position
+    assert store.base(APPLICATION).position == 5
 
 
 def test_states_are_kept_so_that_few_events_are_folded(

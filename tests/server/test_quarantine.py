@@ -17,7 +17,16 @@ from redis import Redis
 
 from controlplane import ingest, models, queries
 from controlplane.domain import ids, keys, wire
-from controlplane.domain.events import ApplicationOpened, Event, StoredEvent, ThreadStarted
+from controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationOpened,
+    Event,
+    ResumeHow,
+    StoredEvent,
+    TaskResumed,
+    ThreadStarted,
+)
+from controlplane.domain.states import ApplicationStatus
 from controlplane.store import rows
 from tests import histories
 from tests.histories import APPLICATION
@@ -209,3 +218,27 @@ def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
     streams.put(redis, GOOD | {"events": bomb})
     ingest.drain(APPLICATION)
     assert "unpacks to more than" in queries.quarantine().rows[0].reason
+
+
+def test_an_agent_is_not_believed_about_people(redis: Redis) -> None:
+    latched = ApplicationLatched(reason="because", actor="ceo")
+    resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana")
+    said = [
+        histories.event(latched, run=None),
+        replace(histories.event(resumed), instance=None),
+        # By hand, at the driver: it stands in the log as the instance's word.
+        histories.event(resumed),
+        # What a command led to is told by the command.
+        replace(histories.event(resumed), instance=None, caused_by=uuid4()),
+    ]
+    streams.send(redis, said)
+    ingest.drain(APPLICATION)
+    assert [each.event.type for each in streams.log()] == ["TaskResumed"] * 2
+    reasons = [each.reason for each in queries.quarantine(APPLICATION).rows]
+    assert reasons == [
+        "TaskResumed names a person, and no instance that says so",
+        "only the server may say ApplicationLatched",
+    ]
+    (act,) = queries.audit(queries.AuditFilter()).rows
+    assert act.event is not None and act.event.event.instance is not None
+    assert queries.application(APPLICATION).state.status is ApplicationStatus.OPEN

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, presence, queries
+from controlplane import actions, ingest, presence, projections, queries, rows
 from controlplane.domain import keys
 from controlplane.domain.states import CommandStatus, InstanceState
 from tests import histories
@@ -51,6 +51,27 @@ def test_silence_is_lost_and_hearing_is_found(redis: Redis, now: datetime) -> No
     assert actions.watch(now=now) == 1
     assert not instance().lost
     streams.assert_exact()
+
+
+def test_drivers_that_were_killed_and_replaced_are_asked_after_for_a_day(
+    redis: Redis, now: datetime
+) -> None:
+    """They never say that they have ended, and each click would load all there ever were."""
+    long_ago, lately = now - timedelta(days=2), now - timedelta(hours=2)
+    running = rows.INSTANCES.load("id = %s", [INSTANCE])[0]
+    killed = replace(running, id=uuid4(), lost=True, started_at=long_ago)
+    new = replace(killed, id=uuid4(), started_at=lately)
+    never_told = replace(killed, id=uuid4(), started_at=None)
+    # The newest run of its pipeline is its own.
+    rows.INSTANCES.save([replace(running, lost=True, started_at=long_ago), killed, new, never_told])
+    state = projections.standing(APPLICATION)
+    assert state.instances.keys() == {INSTANCE, new.id, never_told.id}
+    assert instance().id == INSTANCE
+    assert {each.id for each in queries.instances(APPLICATION, ended=True)} == {
+        killed.id,
+        new.id,
+        never_told.id,
+    }
 
 
 def test_an_instance_that_is_heard_is_not_lost(redis: Redis, now: datetime) -> None:
