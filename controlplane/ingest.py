@@ -30,7 +30,7 @@ from controlplane.entries import Entry, read_again, read_entry
 log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
 #: A transaction is long enough to be cheap and short enough to be seen at once.
-EVENTS_PER_READ = 10_000
+EVENTS_PER_READ = 20_000
 FIRST_ENTRIES, MOST_ENTRIES = 32, 512
 #: What is answered by a relay at once: who starts has to hear soon if the application is LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))

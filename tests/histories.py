@@ -155,7 +155,7 @@ _bodies = st.none() | st.builds(
 _task = {"task": _keys}
 _failing = {"failure": _failures}
 
-task_events = st.one_of(
+failed_records = st.one_of(
     st.builds(
         RecordFailed,
         position=_positions,
@@ -173,6 +173,9 @@ task_events = st.one_of(
         **_task,
         **_failing,
     ),
+)
+task_events = st.one_of(
+    failed_records,
     st.builds(
         RecordsDeadLettered,
         count=_counts,
@@ -364,3 +367,5 @@ server_events = _enveloped(
 )
 any_event = agent_events | server_events
 histories = st.lists(any_event, max_size=30)
+#: Mostly failures, as most logs have them, with something else between.
+storms = st.lists(st.one_of(*[_enveloped(failed_records)] * 4, any_event), max_size=40)

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from controlplane.domain.adding import OfTask
 from controlplane.domain.commanded import changed
 from controlplane.domain.events import (
     FAILED,
@@ -23,7 +24,6 @@ from controlplane.domain.events import (
     CommandIssued,
     CommandRefused,
     DeadLettersFailed,
-    FailuresCounted,
     InstanceFound,
     InstanceLost,
     InstanceStarted,
@@ -32,10 +32,8 @@ from controlplane.domain.events import (
     OutageFound,
     PipelineDescribed,
     PolicyChanged,
-    RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
-    Response,
     ResumeHow,
     RetriesCounted,
     TaskDied,
@@ -83,10 +81,19 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
 
     `late` says that an older run speaks: it is counted and kept in history, and changes no status.
     """
+    if isinstance(event, FAILED):
+        sums = OfTask.of(state)
+        sums.add(
+            event,
+            sequence=at.sequence,
+            occurred_at=at.occurred_at,
+            epoch=at.epoch,
+            late=late,
+        )
+        return sums.state_after()
     state = replace(
         state,
         sequence=at.sequence,
-        failed=state.failed + (event.count if isinstance(event, FAILED) else 0),
         counters=_counted(state.counters, event, at),
         epoch=state.epoch if late else max(state.epoch, at.epoch),
     )
@@ -94,10 +101,6 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
         return state
     moved = {"since": at.occurred_at, "status_sequence": at.sequence}
     match event:
-        case RecordFailed(response=Response.CONTINUE):
-            return state
-        case RecordFailed():
-            return replace(state, failure=event.failure, failure_sequence=at.sequence)
         case TaskPaused(failure=None):
             # By hand: there is no record to show, and an older one would mislead.
             moved |= {"failure": None, "failure_sequence": 0}
@@ -112,7 +115,7 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
             return replace(state, status=TaskStatus.RUNNING, position=None, **moved)
         case RecordsHeld():
             return replace(state, held=event.held, held_from=event.first_position)
-        case FailuresCounted() | RetriesCounted() | RecordsDeadLettered() | DeadLettersFailed():
+        case RetriesCounted() | RecordsDeadLettered() | DeadLettersFailed():
             return state
 
 
@@ -142,10 +145,6 @@ def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> 
 
 def _counted(before: Counters, event: TaskEvent, at: At) -> Counters:
     match event:
-        case RecordFailed():
-            return _failed(before, event, at, attempted=1)
-        case FailuresCounted():
-            return _failed(before, event, at, attempted=event.count)
         case RetriesCounted():
             return _retried(before, event, at)
         case RecordsDeadLettered():
@@ -159,22 +158,6 @@ def _counted(before: Counters, event: TaskEvent, at: At) -> Counters:
             return replace(before, records_skipped=before.records_skipped + skipped)
         case _:
             return before
-
-
-def _failed(
-    before: Counters, event: RecordFailed | FailuresCounted, at: At, *, attempted: int
-) -> Counters:
-    """Count all attempts at failed records; `attempted` includes recurrences."""
-    attempts = event.failure.attempts
-    return replace(
-        before,
-        record_failures=before.record_failures + attempted * attempts,
-        records_skipped=before.records_skipped
-        + (attempted if event.response is Response.CONTINUE else 0),
-        total_retries=before.total_retries + attempted * (attempts - 1),
-        failures_logged=before.failures_logged + (attempted if event.logged else 0),
-        last_failure_timestamp=_latest(before.last_failure_timestamp, at.occurred_at),
-    )
 
 
 def _retried(before: Counters, event: RetriesCounted, at: At) -> Counters:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from controlplane.domain.adding import OfGroup
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     ErrorGroupMuted,
@@ -63,23 +64,19 @@ def failed(
     What the log has after a resolution reopens the group, also when it happened before: a late
     failure costs a look, an early silence would hide one that nobody has looked at.
     """
-    estimated = event.count if isinstance(event, FailuresCounted) and event.estimated else 0
-    state = replace(
-        state,
-        sequence=at.sequence,
-        pipeline=pipeline,
-        count=state.count + event.count,
-        estimated=state.estimated + estimated,
-        first_seen=min(state.first_seen or at.occurred_at, at.occurred_at),
-        last_seen=max(state.last_seen or at.occurred_at, at.occurred_at),
-    )
-    if isinstance(event, RecordFailed):
-        state = replace(state, message=event.failure.message, example_sequence=at.sequence)
+    sums = OfGroup.of(state)
+    sums.add(event, sequence=at.sequence, occurred_at=at.occurred_at, pipeline=pipeline)
+    state = sums.state_after()
     if state.status is GroupStatus.RESOLVED:
         return replace(_moved(state, GroupStatus.UNRESOLVED, at, reason=RECURRED), recurred=True)
     if state.mute is not None:
         return _heard_through(state, state.mute, event.count, at)
     return state
+
+
+def is_plain(state: GroupState) -> bool:
+    """Return whether a failure adds to the group and does nothing else with it."""
+    return state.status is GroupStatus.UNRESOLVED and state.mute is None
 
 
 def _heard_through(state: GroupState, mute: Mute, count: int, at: At) -> GroupState:

@@ -11,6 +11,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from controlplane.domain import groups
+from controlplane.domain.adding import OfGroup, OfTask
 from controlplane.domain.events import (
     FAILED,
     ApplicationEvent,
@@ -39,7 +40,7 @@ from controlplane.domain.evolve import (
     issued,
 )
 from controlplane.domain.names import TaskId, task_digest
-from controlplane.domain.spending import spend
+from controlplane.domain.spending import is_bounded, spend
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
@@ -83,20 +84,22 @@ def subjects(application: str, events: Iterable[Event]) -> Subjects:
     found = Subjects()
     for event in events:
         data, run = event.data, event.run
-        if event.instance is not None:
+        if run is not None and isinstance(data, _TASK):
+            digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
+            if digest not in found.tasks:
+                found.tasks[digest] = task_id(application, run, data.task)
+                found.threads.add((run.pipeline, run.checkpoint))
+            if isinstance(data, FAILED):
+                found.groups.add(data.failure.fingerprint)
+            continue
+        if isinstance(data, _INSTANCE) and event.instance is not None:
             found.instances.add(event.instance)
         if run is not None:
             found.threads.add((run.pipeline, run.checkpoint))
-            if isinstance(data, _TASK):
-                digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
-                if digest not in found.tasks:
-                    found.tasks[digest] = task_id(application, run, data.task)
-            elif isinstance(data, StateReported):
+            if isinstance(data, StateReported):
                 found.reported.add((run.pipeline, run.checkpoint))
                 ids = (task_id(application, run, each.task) for each in data.tasks)
                 found.tasks.update((id.digest, id) for id in ids)
-        if isinstance(data, FAILED):
-            found.groups.add(data.failure.fingerprint)
         if isinstance(data, _GROUP) and data.fingerprint is not None:
             found.groups.add(data.fingerprint)
         if isinstance(data, _COMMAND):
@@ -128,8 +131,14 @@ class StreamState:
     def fold(self, events: Iterable[StoredEvent]) -> StreamState:
         """Apply `events` in order; what an event does not concern stays untouched."""
         stored = None
+        sums = Sums(self)
         for stored in events:
+            data, run = stored.event.data, stored.event.run
+            if isinstance(data, FAILED) and run is not None and sums.add(data, run, stored):
+                continue
+            sums.settle_for(stored.event)
             self._fold_one(stored)
+        sums.settle()
         if stored is not None:
             self.application = replace(
                 self.application, sequence=stored.sequence, last_event_at=stored.received_at
@@ -180,7 +189,7 @@ class StreamState:
                 self.touched.threads.add((run.pipeline, run.checkpoint))
         self._put(digest, before, task, at)
         if isinstance(data, FAILED):
-            group = self._group(data)
+            group = self.group(data)
             self.groups[group.fingerprint] = groups.failed(group, data, at, pipeline=run.pipeline)
             self.touched.groups.add(group.fingerprint)
             failed = self.application.failed + data.count
@@ -244,7 +253,8 @@ class StreamState:
         known = self.instances.get(id)
         return known or InstanceState(application=self.application.name, id=id)
 
-    def _group(self, data: RecordFailed | FailuresCounted) -> GroupState:
+    def group(self, data: RecordFailed | FailuresCounted) -> GroupState:
+        """Return the error group of failures, which may be new."""
         failure = data.failure
         known = self.groups.get(failure.fingerprint)
         return known or GroupState(
@@ -256,6 +266,84 @@ class StreamState:
             message=failure.message,
             frame=failure.frame,
         )
+
+
+class Sums:
+    """Failures that are added up before they become states: most events of most logs.
+
+    Whatever else an event may look at is settled before it is folded.
+    """
+
+    def __init__(self, stream: StreamState) -> None:
+        self._stream = stream
+        self._tasks: dict[str, OfTask] = {}
+        self._groups: dict[str, OfGroup] = {}
+        self._failed = 0
+        self._run: Run | None = None
+        self._thread: ThreadState | None = None
+
+    def add(self, data: RecordFailed | FailuresCounted, run: Run, stored: StoredEvent) -> bool:
+        """Add an event; False: more follows from it than a sum."""
+        stream = self._stream
+        if run != self._run:
+            self._run, self._thread = run, stream.threads.get((run.pipeline, run.checkpoint))
+        thread = self._thread
+        if thread is not None and is_bounded(thread.policy):
+            return False
+        mark = data.failure.fingerprint
+        group = self._groups.get(mark)
+        if group is None:
+            state = stream.group(data)
+            if not groups.is_plain(state):
+                return False
+            group = self._groups[mark] = OfGroup.of(state)
+        name, at = stream.application.name, stored.event.occurred_at
+        digest = task_digest(name, run.pipeline, run.checkpoint, data.task)
+        task = self._tasks.get(digest)
+        if task is None:
+            before = stream.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
+            task = self._tasks[digest] = OfTask.of(before)
+        late = thread is not None and run.epoch < thread.epoch
+        sequence = stored.sequence
+        task.add(data, sequence=sequence, occurred_at=at, epoch=run.epoch, late=late)
+        group.add(data, sequence=sequence, occurred_at=at, pipeline=run.pipeline)
+        self._failed += data.count
+        return True
+
+    def settle_for(self, event: Event) -> None:
+        """Settle what an event may look at: of an event of a task, the task and its group."""
+        data, run = event.data, event.run
+        if not isinstance(data, _TASK) or run is None:
+            self.settle()
+            return
+        name = self._stream.application.name
+        self._settle_task(task_digest(name, run.pipeline, run.checkpoint, data.task))
+        if isinstance(data, FAILED):
+            self._settle_group(data.failure.fingerprint)
+
+    def settle(self) -> None:
+        """Settle all."""
+        for digest in list(self._tasks):
+            self._settle_task(digest)
+        for mark in list(self._groups):
+            self._settle_group(mark)
+        stream = self._stream
+        if self._failed:
+            failed = stream.application.failed + self._failed
+            stream.application = replace(stream.application, failed=failed)
+        self._failed, self._run, self._thread = 0, None, None
+
+    def _settle_task(self, digest: str) -> None:
+        found = self._tasks.pop(digest, None)
+        if found is not None:
+            self._stream.tasks[digest] = found.state_after()
+            self._stream.touched.tasks[digest] = found.state.id
+
+    def _settle_group(self, mark: str) -> None:
+        found = self._groups.pop(mark, None)
+        if found is not None:
+            self._stream.groups[mark] = found.state_after()
+            self._stream.touched.groups.add(mark)
 
 
 def _in_part(data: StateReported, digest: str) -> bool:

@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import NamedTuple, get_args
 from uuid import UUID
@@ -20,8 +21,6 @@ from controlplane.domain.events import (
     Count,
     Data,
     Event,
-    EventData,
-    Failure,
     InstanceEvent,
     Moment,
     Run,
@@ -39,6 +38,8 @@ BATCH_MAX_EVENTS = 500
 SCHEMA_VERSION = 1
 #: Checkpoint ids and fingerprints are keys: anything that could be cut or altered is no key.
 TOKEN = re.compile(r"[!-~]{1,200}")
+#: What is longer is no token, and not remembered whole.
+_CUT = 300
 
 _pack = msgspec.msgpack.Encoder()
 #: How "no body" is packed.
@@ -253,34 +254,37 @@ _NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
 
 def _incomplete(event: Event) -> str | None:
     """Return what the envelope lacks for its event, if anything."""
+    data, run = event.data, event.run
     if event.schema_version != SCHEMA_VERSION:
         return f"schema version {event.schema_version}; this server knows {SCHEMA_VERSION}"
-    if event.run is None and type(event.data) in _NEEDS_RUN:
+    if run is None and type(data) in _NEEDS_RUN:
         return f"{event.type} without a run"
-    if event.instance is None and type(event.data) in _NEEDS_INSTANCE:
+    if event.instance is None and type(data) in _NEEDS_INSTANCE:
         return f"{event.type} without an instance"
-    if event.run is not None and (wrong := _wrong_run(event.run)):
+    if run is not None and (wrong := _wrong_run(run.pipeline[:_CUT], run.checkpoint[:_CUT])):
         return wrong
-    for failure in _failures(event.data):
-        if TOKEN.fullmatch(failure.fingerprint) is None:
-            return f"fingerprint {failure.fingerprint[:200]!r} is not printable ASCII"
+    if isinstance(data, StateReported):
+        found = (each.failure for each in data.tasks if each.failure is not None)
+        return next(filter(None, (_wrong_mark(each.fingerprint[:_CUT]) for each in found)), None)
+    failure = getattr(data, "failure", None)
+    return None if failure is None else _wrong_mark(failure.fingerprint[:_CUT])
+
+
+@lru_cache(maxsize=10_000)
+def _wrong_mark(fingerprint: str) -> str | None:
+    if TOKEN.fullmatch(fingerprint) is None:
+        return f"fingerprint {fingerprint[:200]!r} is not printable ASCII"
     return None
 
 
-def _failures(data: EventData) -> list[Failure]:
-    if isinstance(data, StateReported):
-        return [each.failure for each in data.tasks if each.failure is not None]
-    failure = getattr(data, "failure", None)
-    return [] if failure is None else [failure]
-
-
-def _wrong_run(run: Run) -> str | None:
+@lru_cache(maxsize=1_000)
+def _wrong_run(pipeline: str, checkpoint: str) -> str | None:
     try:
-        check_name("pipeline", run.pipeline)
+        check_name("pipeline", pipeline)
     except InvalidValue as exc:
         return str(exc)
-    if TOKEN.fullmatch(run.checkpoint) is None:
-        return f"checkpoint {run.checkpoint[:200]!r} is not printable ASCII"
+    if TOKEN.fullmatch(checkpoint) is None:
+        return f"checkpoint {checkpoint[:200]!r} is not printable ASCII"
     return None
 
 

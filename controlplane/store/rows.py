@@ -7,13 +7,13 @@ value by value, they would cost as much as PostgreSQL takes to store them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from struct import Struct
 from typing import get_args
 from uuid import UUID
 
-from controlplane.columns import fit, fit_or_none, saturated
+from controlplane.columns import TEXT_LIMIT, fit, fit_or_none
 from controlplane.domain.events import (
     FAILED,
     CommandIssued,
@@ -45,44 +45,48 @@ COLUMNS = (
 BEGIN, END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _TASK_EVENTS = get_args(TaskEvent)
 _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
+_CUT = TEXT_LIMIT + 1
+_MICROSECOND = timedelta(microseconds=1)
 #: Each value behind its length; -1 is NULL.
-_ALWAYS = Struct(">h ii ii iq iq ii ii")
-_FAILURE = Struct(">h ii ii iq iq ii ii i16s iq iq ii ii ii ii")
+_BATCH, _ALWAYS = Struct(">h ii ii"), Struct(">iq iq ii ii")
+_FAILURE, _TAIL = Struct(">iq iq ii ii i16s iq iq"), Struct(">ii ii ii i i")
 _LONG, _INT, _NULL = Struct(">iq"), Struct(">ii"), b"\xff\xff\xff\xff"
 
 
 def packed(stream: int, day: date, stored: Iterable[StoredEvent]) -> Iterator[bytes]:
     """Yield the rows of the events of one batch, in their order."""
-    days = (day - _FIRST_DAY).days
+    batch = _BATCH.pack(len(COLUMNS), 4, stream, 4, (day - _FIRST_DAY).days)
     for place, each in enumerate(stored):
         event = each.event
         data, run = event.data, event.run
-        since = event.occurred_at - _EPOCH
-        moment = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        moment = (event.occurred_at - _EPOCH) // _MICROSECOND
         type = marks.of_text(data.__class__.__name__)
-        if isinstance(data, FAILED) and run is not None:
-            name, failure = each.application, data.failure
-            yield _FAILURE.pack(
-                len(COLUMNS),
-                *(4, stream, 4, days, 8, each.sequence, 8, moment, 4, place, 4, type),
-                16,
-                _uuid(task_digest(name, run.pipeline, run.checkpoint, data.task)),
-                8,
-                marks.of_cause(name, failure.fingerprint),
-                8,
-                saturated(data.count),
-                *(4, marks.of_text(run.pipeline), 4, of_cut(failure.stage)),
-                *(4, of_cut(failure.exception_class), -1, -1),
-            )
+        yield batch
+        if not isinstance(data, FAILED) or run is None:
+            yield _ALWAYS.pack(8, each.sequence, 8, moment, 4, place, 4, type)
+            yield from _rest(each)
             continue
-        yield _ALWAYS.pack(
-            len(COLUMNS),
-            *(4, stream, 4, days, 8, each.sequence, 8, moment, 4, place, 4, type),
-        ) + b"".join(_rest(each))
+        name, failure = each.application, data.failure
+        task = _bytes_of(task_digest(name, run.pipeline, run.checkpoint, data.task))
+        cause = marks.of_cause(name, failure.fingerprint)
+        yield _FAILURE.pack(
+            8, each.sequence, 8, moment, 4, place, 4, type, 16, task, 8, cause, 8, data.count
+        )
+        # Cut, so that nothing large is remembered; `fit` cuts there, too.
+        stage, cls = failure.stage[:_CUT], failure.exception_class[:_CUT]
+        yield _tail(run.pipeline, stage, cls)
 
 
 #: One object for each task, not for each of its events.
-_uuid = lru_cache(maxsize=10_000)(bytes.fromhex)
+_bytes_of = lru_cache(maxsize=10_000)(bytes.fromhex)
+
+
+@lru_cache(maxsize=1_000)
+def _tail(pipeline: str, stage: str, exception_class: str) -> bytes:
+    """Return the names of a failure, and that it is of no command and nobody's act."""
+    return _TAIL.pack(
+        *(4, marks.of_text(pipeline), 4, of_cut(stage), 4, of_cut(exception_class)), -1, -1
+    )
 
 
 def of_cut(text: str) -> int:
@@ -96,7 +100,7 @@ def _rest(stored: StoredEvent) -> Iterator[bytes]:
     data = event.data
     digest, fingerprint = task_of(stored), fingerprint_of(event)
     failure, command = getattr(data, "failure", None), getattr(data, "command", None)
-    yield _bytes(None if digest is None else _uuid(digest))
+    yield _bytes(None if digest is None else _bytes_of(digest))
     yield _long(None if fingerprint is None else marks.of_cause(name, fingerprint))
     yield _NULL
     yield _int(None if event.run is None else marks.of_text(event.run.pipeline))

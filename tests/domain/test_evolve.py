@@ -116,6 +116,15 @@ def test_it_does_not_matter_where_the_fold_was_interrupted(events: list[Event], 
     assert states_of(both) == states_of(whole)
 
 
+@given(histories.storms)
+def test_failures_that_are_added_up_are_counted_as_one_by_one(events: list[Event]) -> None:
+    whole, one_by_one = fold(*events), fold()
+    for each in histories.stored(events):
+        one_by_one.fold([each])
+    assert states_of(one_by_one) == states_of(whole)
+    assert one_by_one.touched == whole.touched
+
+
 @given(histories.histories, st.integers(0, 30))
 def test_the_subjects_are_all_that_the_fold_looks_at(events: list[Event], cut: int) -> None:
     before, rest = fold(*events[:cut]), events[cut:]
