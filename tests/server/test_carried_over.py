@@ -25,6 +25,11 @@ from tests import histories, services
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
 
+#: What there was beside the log.
+VIEWS = (
+    *("stream", "batch_seen", "application", "instance", "thread", "task", "command"),
+    *("error_group", "minute_count", "hour_count"),
+)
 #: What `event` was, in the order of `old_row`.
 OLD = (
     *("application", "sequence", "day", "received_at", "occurred_at", "type", "schema_version"),
@@ -59,13 +64,12 @@ def migrate(urls: embedded.Urls, *words: str) -> None:
 
 
 def views(urls: embedded.Urls) -> dict[str, list[tuple[object, ...]]]:
-    tables = ["stream", "batch_seen", *(model._meta.db_table for model in rebuilding.VIEWS)]
     with psycopg.connect(urls.migrate_database) as owner:
         return {
             table: owner.execute(
                 sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
             ).fetchall()
-            for table in tables
+            for table in VIEWS
         }
 
 
@@ -148,7 +152,9 @@ def test_a_log_of_before_is_carried_over(
         store.read_one(name, each.sequence) for name in names for each in streams.log(name)
     ] == old_log
     for name in names:
-        assert rebuilding.differences(name) == []
+        # What was held when is a view that there was not: a rebuild makes it.
+        assert all(line.startswith("held_change") for line in rebuilding.differences(name))
+        rebuilding.rebuild(name)
         streams.assert_exact(name)
     # What was found by a column is found by its number.
     found = failures(FailureFilter(exception_class=histories.FAILURE.exception_class)).rows
