@@ -27,7 +27,7 @@ STEPS = (
     (timedelta(days=28), "4 weeks"),
 )
 MOST_COLUMNS = 72
-FIRST = "1h"
+FIRST, LAST_DAY = "1h", "24h"
 
 
 class Span(NamedTuple):
@@ -58,9 +58,9 @@ class Rate(NamedTuple):
     names: tuple[str, ...] = tuple(ranges.RELATIVE)
 
 
-def span(parameters: Mapping[str, str], *, now: datetime) -> Span:
+def span(parameters: Mapping[str, str], *, now: datetime, default: str = FIRST) -> Span:
     """Return the time that a URL's parameters name, by default the last hour; see `ranges.read`."""
-    asked = ranges.read(parameters, now=now, default=FIRST)
+    asked = ranges.read(parameters, now=now, default=default)
     until = asked.until or now
     since = asked.since or until - ranges.RELATIVE["30d"]
     length = max(timedelta(minutes=1), until - since)
@@ -155,10 +155,41 @@ def causes(*, now: datetime, limit: int, application: str | None = None) -> dict
     }
 
 
-def backlog(total: int, *, limit: int, application: str | None = None) -> dict[str, object]:
-    """Return the ranking of the tasks that hold most records of `total`, for a template."""
+class Levels(NamedTuple):
+    """What was held at the end of each column of a chart; and by whom it is held now."""
+
+    chart: chart.Chart
+    span: Span
+    #: By series of the chart.
+    now: list[tuple[chart.Series, int]]
+    names: tuple[str, ...] = ("24h", "7d", "30d")
+
+
+def levels(asked: Span, *, now: datetime, application: str | None = None) -> Levels:
+    """Return the chart of what is held over a time; over the last day where that is short.
+
+    What is held is counted by the hour: of less than some hours there is nothing to see.
+    """
+    if asked.step < HOUR:
+        asked = span({}, now=now, default=LAST_DAY)
+    counted = queries.held_over_time(
+        since=asked.start, until=asked.end, step=asked.step, application=application
+    )
+    rows = ((each.moment, each.application, each.count) for each in counted)
+    drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)
+    last = drawn.columns[-1] if drawn.columns else None
+    ends = last.counts if last is not None and last.end == asked.end else [0] * chart.COLOURS
+    return Levels(drawn, asked, [*zip(drawn.series, ends, strict=False)])
+
+
+def backlog(
+    total: int, *, limit: int, now: datetime, application: str | None = None
+) -> dict[str, object]:
+    """Return what is held over the last day, and the ranking of the tasks that hold most records
+    of `total`, for a template."""
     holding = queries.held(application, limit=limit).rows
     return {
+        "levels": levels(span({}, now=now, default=LAST_DAY), now=now, application=application),
         "backlog": ranked((task, task.held) for task in holding),
         "held_total": total,
         "held_more": sum(task.held for task in holding) < total,

@@ -30,8 +30,12 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     """
     given = cursors.unpack(cursor, dict[str, int]) or {}
     streams = [store.look(application)] if application else store.known()
+    bases = store.bases()
     positions = {
-        stream.application: _begin(stream, given.get(stream.application)) for stream in streams
+        stream.application: _begin(
+            stream, bases.get(stream.application, store.Base()), given.get(stream.application)
+        )
+        for stream in streams
     }
     ends = {stream.application: stream.sequence for stream in streams}
     behind = {name: at for name, at in positions.items() if at < ends[name]}
@@ -49,8 +53,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     )
 
 
-def _begin(stream: store.Stream, given: int | None) -> int:
-    base = store.base(stream.application)
+def _begin(stream: store.Stream, base: store.Base, given: int | None) -> int:
     if given is None:
         return base.position
     if given < base.position:

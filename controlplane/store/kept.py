@@ -63,6 +63,19 @@ def base(application: str) -> Base:
     return Base() if row is None else Base(position=row[0], received_at=row[1])
 
 
+def bases() -> dict[str, Base]:
+    """Return where the log of each application begins that does not begin at its first event."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT ON (application) application, position, received_at FROM base"
+            " ORDER BY application, position DESC"
+        )
+        return {
+            name: Base(position=position, received_at=received_at)
+            for name, position, received_at in cursor.fetchall()
+        }
+
+
 def nearest(application: str, position: int) -> int:
     """Return the newest position up to `position` that states were kept at; 0 when none were."""
     with connection.cursor() as cursor:

@@ -71,7 +71,7 @@ class Asked(NamedTuple):
 
 def _tasks(asked: Asked) -> dict[str, object]:
     wanted = grid.asked(asked.get("pipeline"), asked.get("key"), asked.get("page"))
-    held = rates.backlog(asked.summary.held, limit=RANKED, application=asked.name)
+    held = rates.backlog(asked.summary.held, limit=RANKED, now=asked.now, application=asked.name)
     return held | {"parts": grid.parts(asked.name, wanted), "wanted": wanted}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 
 from controlplane import queries
-from dashboard import filters
+from dashboard import filters, rates
 from dashboard.people import Person, for_people
 from dashboard.shell import Place, page
 
@@ -13,6 +14,7 @@ from dashboard.shell import Place, page
 @for_people
 def held(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the tasks that hold records, filtered by the URL."""
+    now = timezone.now()
     application = request.GET.get("application") or None
     place = Place(
         template="dashboard/held.html",
@@ -25,6 +27,11 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
     context = filters.form(request.GET, ("application",)) | {
         "tasks": queries.held(application, cursor=request.GET.get("after")),
         "records": records,
+        "levels": rates.levels(
+            rates.span(request.GET, now=now, default=rates.LAST_DAY),
+            now=now,
+            application=application,
+        ),
         "in_all": tasks,
     }
     return page(request, who, place, context)

@@ -32,5 +32,5 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
         "commands": queries.commands(limit=FEED).rows,
     }
     held_total = sum(each.held for each in seen.applications)
-    plots = rates.causes(now=now, limit=RANKED) | rates.backlog(held_total, limit=RANKED)
+    plots = rates.causes(now=now, limit=RANKED) | rates.backlog(held_total, limit=RANKED, now=now)
     return page(request, who, place, context | plots, lags=seen.lags, health=seen.health)

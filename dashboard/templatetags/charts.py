@@ -17,12 +17,14 @@ register = template.Library()
 
 
 @register.simple_tag
-def chart_columns(chart: Chart, errors_of: str) -> SafeString:
-    """Draw what is pointed at: a link for each column, with its time and number."""
+def chart_columns(chart: Chart, errors_of: str, word: str = "failed") -> SafeString:
+    """Draw what is pointed at: each column with its time and number, a link where there is one."""
+    tag = "a" if errors_of else "g"
     return _safe(
-        f'<a href="{escape(errors_of)}{_between(each)}" tabindex="-1">'
+        f'<{tag}{_link(each, errors_of)} tabindex="-1">'
         f'<rect class="hit" x="{each.x}" y="0" width="{each.width}" height="{HEIGHT:.0f}"/>'
-        f"<title>{each.moment.astimezone(UTC):%m-%d %H:%M} UTC: {each.total:,} failed</title></a>"
+        f"<title>{each.moment.astimezone(UTC):%m-%d %H:%M} UTC: {each.total:,} {escape(word)}"
+        f"</title></{tag}>"
         for each in chart.columns
     )
 
@@ -31,16 +33,23 @@ def chart_columns(chart: Chart, errors_of: str) -> SafeString:
 def chart_rows(chart: Chart, errors_of: str) -> SafeString:
     """Write the rows of the table behind a chart."""
     return _safe(
-        f'<tr><th scope="row"><a href="{escape(errors_of)}{_between(each)}">'
-        f"{day_minute(each.moment)}</a></th>"
+        f'<tr><th scope="row">{_linked(each, errors_of)}</th>'
         + "".join(f'<td class="number">{number:,}</td>' for number in each.counts)
         + "</tr>"
         for each in chart.columns
     )
 
 
-def _between(column: Column) -> str:
-    return f"from={_minute(column.moment)}&amp;to={_minute(column.end)}"
+def _linked(column: Column, errors_of: str) -> str:
+    link, moment = _link(column, errors_of), day_minute(column.moment)
+    return f"<a{link}>{moment}</a>" if link else moment
+
+
+def _link(column: Column, errors_of: str) -> str:
+    if not errors_of:
+        return ""
+    between = f"from={_minute(column.moment)}&amp;to={_minute(column.end)}"
+    return f' href="{escape(errors_of)}{between}"'
 
 
 def _minute(moment: datetime) -> str:

@@ -12,10 +12,8 @@ from uuid import uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection
 from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from controlplane import actions, queries
@@ -238,29 +236,6 @@ def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
     }
     flights.falls_silent()
     assert "No instance is listening" in operator.get(asked).content.decode()
-
-
-def test_pages_of_errors_take_as_many_queries_for_many_groups(
-    flights: Story, operator: Client
-) -> None:
-    def used(url: str) -> int:
-        with CaptureQueriesContext(
-            connection,
-        ) as captured:
-            text(operator, url)
-        return len(captured)
-
-    flights.pauses("JFK")
-    urls = [
-        reverse("errors"),
-        *(f"{reverse('error', args=PAGE)}?tab={tab}" for tab in ("trace", "tasks", "why", "notes")),
-    ]
-    few = [used(url) for url in urls]
-    for number in range(12):
-        flights.pauses(f"gate-{number}")
-        cause = failure("process:check", "checks.Wrong", f"wrong {number}", f"checks.py:{number}")
-        flights.pauses(f"desk-{number}", cause=cause)
-    assert [used(url) for url in urls] == few
 
 
 # ── exports ──────────────────────────────────────────────────────────────────────────────────

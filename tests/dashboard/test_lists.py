@@ -11,9 +11,8 @@ import msgspec
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from redis import Redis
 from rest_framework.authtoken.models import Token
@@ -303,24 +302,6 @@ def redis_away() -> Iterator[None]:
         yield
     finally:
         settings.REDIS_URL = there
-
-
-def test_lists_take_as_many_queries_for_many_rows(flights: Story, operator: Client) -> None:
-    def used(name: str) -> int:
-        with CaptureQueriesContext(connection) as captured:
-            text(operator, reverse(name))
-        return len(captured)
-
-    def more(number: int) -> None:
-        flights.pauses(f"gate-{number}", held=number + 1)
-        flights.skips(f"desk-{number}", 2)
-        actions.note_on_task(flights.task(f"gate-{number}"), actor="ana", text="hm")
-
-    more(0)
-    few = [used(name) for name in PAGES]
-    for number in range(1, 8):
-        more(number)
-    assert [used(name) for name in PAGES] == few
 
 
 def test_rest_has_the_same_lists(flights: Story, viewer: Client) -> None:

@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from msgspec.structs import replace
 from redis import Redis
@@ -497,32 +496,6 @@ def test_hostile_texts_harm_no_page(key: str, flights: Story, operator: Client) 
         page = text(operator, url)
         assert "<script>alert" not in page and "<script>x()" not in page
         assert len(page) < 250_000
-
-
-def test_a_page_asks_a_fixed_number_of_questions(flights: Story, operator: Client) -> None:
-    task = flights.pauses("JFK").digest
-    urls = every_url(flights, task, actions.resume_task(task, actor="ana").id)
-
-    def questions() -> list[int]:
-        counts = []
-        for url in urls:
-            with CaptureQueriesContext(connection) as asked:
-                text(operator, url)
-            counts.append(len(asked))
-        return counts
-
-    before = questions()
-    for number in range(12):
-        flights.pauses(f"gate-{number}")
-    for number in range(3):
-        other = Story(application=f"other-{number}", checkpoint=str(uuid4()))
-        other.starts()
-        other.pauses("a")
-        Story(application="flights", pipeline=f"more-{number}", instance=flights.instance).skips(
-            "a", 3
-        )
-    assert questions() == before
-    assert max(before) <= 35
 
 
 def test_a_page_weighs_less_than_250_kilobytes(flights: Story, operator: Client) -> None:

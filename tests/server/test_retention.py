@@ -358,7 +358,8 @@ def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
 
     retain()
 
-    for model in (models.MinuteCount, models.HourCount):
+    counts = (models.MinuteCount, models.HourCount, models.MinuteTotal, models.HourTotal)
+    for model in counts:
         assert sorted(model.objects.values_list("count", flat=True)) == [1, 1, 1]
     assert rebuilding.differences(APPLICATION) == []
     assert queries.application(APPLICATION).state.failed == 5

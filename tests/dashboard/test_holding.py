@@ -1,0 +1,79 @@
+"""What is held: one number wherever it is shown, and what it was over time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from django.test import Client
+from django.urls import reverse
+
+from controlplane import models, queries, rebuilding
+from dashboard import attention
+from tests.dashboard.story import Story
+
+HOUR = timedelta(hours=1)
+
+
+def text(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def held(*, hours: int = 8, application: str | None = None) -> list[int]:
+    """Return what is held at the end of each of the last hours, the present one last."""
+    until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
+    since = until - hours * HOUR
+    found = queries.held_over_time(since=since, until=until, step=HOUR, application=application)
+    levels = [0] * hours
+    for each in found:
+        levels[(each.moment - since) // HOUR] += each.count
+    return levels
+
+
+def test_what_was_held_is_known_by_the_hour(flights: Story) -> None:
+    orders = Story(application="orders", checkpoint=str(uuid4()))
+    orders.starts()
+    flights.pauses("JFK", held=5, ago=5 * HOUR)
+    orders.pauses("a", held=700, ago=2 * HOUR)
+    flights.resumes("JFK", flights.command(flights.task("JFK")))
+
+    assert held() == [0, 0, 5, 5, 5, 705, 705, 700]
+    assert held(application="flights") == [0, 0, 5, 5, 5, 5, 5, 0]
+    # By the day, and of a time that is over.
+    until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - HOUR
+    since = until - 24 * HOUR
+    (first, *_) = queries.held_over_time(since=since, until=until, step=24 * HOUR)
+    assert (first.application, first.count) == ("flights", 5)
+    for application in ("flights", "orders"):
+        assert rebuilding.differences(application) == []
+
+
+def test_what_is_held_over_time_is_drawn_and_stands_in_a_table(
+    flights: Story, viewer: Client
+) -> None:
+    flights.pauses("JFK", held=5, ago=3 * HOUR)
+    for url in (reverse("overview"), reverse("application", args=["flights"]), reverse("held")):
+        page = text(viewer, url)
+        assert "Records held at the end of each hour, last 24 h" in page
+        assert page.count('<td class="number">5</td>') == 4
+    assert "Records held at the end of each 3 hours" in text(viewer, reverse("held") + "?range=7d")
+    assert "aria-current" in text(viewer, reverse("held") + "?range=7d&application=flights")
+
+
+def test_what_an_old_checkpoint_holds_is_history_everywhere(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK", held=42)
+    flights.stops()
+    anew = Story(checkpoint=str(uuid4()), epoch=2)
+    anew.starts()
+    anew.pauses("JFK", held=3)
+
+    seen = queries.overview()
+    (tile,) = [tile.number for tile in attention.tiles(seen) if tile.word == "held records"]
+    listed = viewer.get("/api/held").json()["results"]
+    assert tile == queries.application("flights").held == queries.held_in_all()[0] == 3
+    assert [each["held"] for each in listed] == [3]
+    assert held()[-1] == held(application="flights")[-1] == 3
+    assert "3 records are held back, in order, by 1 task:" in text(viewer, reverse("held"))
+    assert sum(models.Task.objects.values_list("held", flat=True)) == 45

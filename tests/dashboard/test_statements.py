@@ -1,0 +1,120 @@
+"""Each page, and each list over REST, asks PostgreSQL as many questions for much as for little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from uuid import UUID, uuid4
+
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import get_resolver, reverse
+
+from controlplane import actions, queries
+from dashboard.pages.applications import TABS
+from dashboard.pages.errors import TABS as ERROR_TABS
+from dashboard.pages.tasks import VIEWS
+from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.story import TYPO, Story, failure
+
+#: What is no page: it acts, streams, or answers machines.
+NO_PAGES = {
+    "act-on-group", "api-act-on-group", "api-cancel-command", "api-docs", "api-notes",
+    "api-resume-many", "cancel-command", "change-account", "create-account", "export", "healthz",
+    "live", "login", "logout", "metrics", "mute-group", "note-on-command", "note-on-group",
+    "note-on-task", "pause", "readyz", "restart", "resume", "resume-at", "resume-many", "schema",
+    "set-policy", "shut-down", "skip", "start", "test-error",
+}  # fmt: skip
+#: Sessions and roles, positions and lags, health; and what each shows.
+MOST = 32
+
+
+def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
+    """Yield the URL of every page and list, with its name; of each of its tabs, too."""
+    app, cause = story.application, TYPO.fingerprint
+    letter = queries.dead_letters(queries.DeadLetterFilter(application=app), limit=1).rows[0]
+    arguments: Mapping[str, list[object]] = {
+        "application": [app],
+        "policy-dialog": [app],
+        "shut-down-dialog": [app],
+        "start-dialog": [app],
+        "task": [task],
+        "task-history": [task],
+        "skip-dialog": [task],
+        "resume-at-dialog": [task],
+        "error": [app, cause],
+        "mute-dialog": [app, cause],
+        "command": [command],
+        "dead-letter": [app, letter.sequence],
+        "api-application": [app],
+        "api-instances": [app],
+        "api-instance": [app, story.instance],
+        "api-threads": [app],
+        "api-task": [task],
+        "api-error": [app, cause],
+        "api-group-history": [app, cause],
+        "api-command": [command],
+    }
+    tabs = {
+        "application": [f"tab={tab}" for tab in TABS],
+        "task-history": [f"view={view}" for view in VIEWS],
+        "error": [f"tab={tab}" for tab in ERROR_TABS],
+        "overview": ["range=30d", "range=7d"],
+        "held": [f"application={app}"],
+        "tasks": [f"application={app}&state=PAUSED"],
+    }
+    needs = {
+        "policy-dialog": f"?pipeline={story.pipeline}&stage=deserialize",
+        "resume-many-dialog": f"?application={app}",
+    }
+    names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES
+    for name in sorted(names):
+        url = reverse(name, args=arguments.get(name, [])) + needs.get(name, "")
+        yield name, url
+        yield from ((f"{name}?{query}", f"{url}?{query}") for query in tabs.get(name, ()))
+
+
+def asked(client: Client, found: Mapping[str, str]) -> dict[str, int]:
+    """Return how many statements each URL takes."""
+    counts = {}
+    for name, url in found.items():
+        with CaptureQueriesContext(connection) as captured:
+            status = client.get(url).status_code
+        assert status in (200, 403), (name, status)
+        counts[name] = len(captured)
+    return counts
+
+
+def test_every_page_asks_as_many_questions_for_much_as_for_little(
+    flights: Story, viewer: Client
+) -> None:
+    admin = logged_in(make_user("ada", "admin"))
+    task = flights.pauses("JFK", held=2)
+    flights.skips("EWR", 3)
+    actions.note_on_task(task, actor="ana", text="hm")
+    found = dict(urls(flights, task.digest, actions.resume_task(task.digest, actor="ana").id))
+    few = [asked(client, found) for client in (viewer, admin)]
+
+    more(flights)
+
+    assert [asked(client, found) for client in (viewer, admin)] == few
+    assert {name: count for name, count in few[1].items() if count > MOST} == {}
+
+
+def more(flights: Story) -> None:
+    """Let there be more of everything."""
+    for number in range(6):
+        gate = flights.pauses(f"gate-{number}", held=number + 1)
+        actions.note_on_task(gate, actor="ana", text="hm")
+        actions.resume_task(gate.digest, actor="ana")
+        cause = failure("process:check", "checks.Wrong", f"wrong {number}", f"checks.py:{number}")
+        flights.pauses(f"desk-{number}", cause=cause)
+        flights.skips(f"desk-{number}", 2)
+    for number in range(3):
+        other = Story(application=f"other-{number}", checkpoint=str(uuid4()))
+        other.starts()
+        other.pauses("a", held=3)
+        other.send(b"not a batch")
+        more_of_it = Story(pipeline=f"more-{number}", instance=flights.instance)
+        more_of_it.skips("a", 3)
+        make_user(f"eve-{number}", "viewer")
