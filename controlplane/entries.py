@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 import msgspec
+from django.db import DataError
 from msgspec.structs import replace
 
 from controlplane.domain import wire
@@ -26,6 +27,8 @@ from controlplane.domain.events import (
     InstanceFound,
     InstanceLost,
     NoteAdded,
+    QuarantineDismissed,
+    QuarantineRequeued,
 )
 from controlplane.store import KeptAside
 
@@ -45,12 +48,18 @@ SERVER_ONLY = frozenset(
         InstanceFound,
         InstanceLost,
         NoteAdded,
+        QuarantineDismissed,
+        QuarantineRequeued,
     }
 )
 #: These too, unless an instance says what a person did there, or a command what it led to.
 NOT_ALWAYS_BELIEVED = SERVER_ONLY | {
     cls for cls in EVENT_TYPES.values() if "actor" in cls.__struct_fields__
 }
+
+#: What a value that we did not foresee raises, in our code or in PostgreSQL. Whatever else fails
+#: (a server that is away, a table that is missing) will not fail for ever, and is tried again.
+POISON = (DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,20 +12,19 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import get_args
 from uuid import UUID, uuid5
 
 import msgspec
 from django.conf import settings
-from django.db import DataError, transaction
+from django.db import transaction
 
 from controlplane import broker, past, projections, relay, store
 from controlplane.domain import ids, keys
 from controlplane.domain.events import ApplicationEvent, CommandEvent, InstanceStarted, StoredEvent
 from controlplane.domain.follow import asks, follow
 from controlplane.domain.names import check_name
-from controlplane.entries import Entry, read_again, read_entry
+from controlplane.entries import POISON, Entry, read_entry
 
 log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
@@ -34,9 +33,6 @@ EVENTS_PER_READ = 20_000
 FIRST_ENTRIES, MOST_ENTRIES = 32, 512
 #: What is answered by a relay at once: who starts has to hear soon if the application is LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
-#: What a value that we did not foresee raises, in our code or in PostgreSQL. Whatever else fails
-#: (a server that is away, a table that is missing) will not fail for ever, and is tried again.
-_POISON = (DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError)
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +43,6 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
     more: bool = False
     #: Another worker has the stream; nothing was done.
     busy: bool = False
-
-
-class Requeued(msgspec.Struct, frozen=True, kw_only=True):
-    """What one requeue did."""
-
-    put_back: int
-    waiting: int
 
 
 class _Moved(Exception):
@@ -140,7 +129,7 @@ def _fold(application: str, seen: store.Stream, entries: Sequence[Entry]) -> lis
     """Fold `entries`; where a value breaks the fold, keep just its entry aside."""
     try:
         return _fold_all(application, seen, entries)
-    except _POISON as exc:
+    except POISON as exc:
         log.exception("%s: an entry breaks the fold", application)
         if len(entries) == 1:
             return _fold_all(application, seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
@@ -247,53 +236,3 @@ def _tell(application: str, stored: Iterable[StoredEvent]) -> None:
 def _order(entry: str) -> tuple[int, int]:
     milliseconds, _, number = entry.partition("-")
     return int(milliseconds), int(number)
-
-
-@transaction.atomic(durable=True)
-def requeue(application: str, *, which: store.Which = store.NOT_UNDERSTOOD) -> Requeued:
-    """Put back what is understood by now; what is not stays kept aside.
-
-    Whoever asks for batches that are too old answers for it that they are not in the log.
-    """
-    now = datetime.now(UTC)
-    stream = store.lock(application)
-    put_back, waiting, after = [], 0, 0
-    while kept := store.waiting_kept_aside(application, which, after=after, limit=100):
-        after = kept[-1].id
-        for each in kept:
-            try:
-                entry = read_again(each)
-                stream = _put_back(stream, entry, received_at=now)
-            except _POISON:
-                log.exception("%s: %s still breaks the fold", application, each.entry)
-                waiting += 1
-                continue
-            if entry.events:
-                put_back.append(each.id)
-            else:
-                waiting += 1
-    store.mark_requeued(put_back, at=now)
-    transaction.on_commit(partial(relay.relay_or_leave, application))
-    return Requeued(put_back=len(put_back), waiting=waiting)
-
-
-@transaction.atomic(durable=True)
-def dismiss(application: str, *, which: store.Which = store.NOT_UNDERSTOOD) -> int:
-    """Let go of what nobody wants to put back; return how many things there were."""
-    stream = store.lock(application)
-    dismissed = store.dismiss_kept_aside(application, which, at=datetime.now(UTC))
-    store.notify(stream)
-    return dismissed
-
-
-@transaction.atomic
-def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
-    """Append what is understood of an entry, and keep the rest of it aside on its own."""
-    if not entry.events:
-        return stream
-    batch = entry.batch or ids.uuid7(received_at)
-    again = store.Batch(id=batch, events=entry.events, packed=entry.packed)
-    stream, stored = store.append(stream, [again], received_at=received_at)
-    projections.project(stream.application, stored)
-    store.keep_aside(entry.aside, received_at=received_at)
-    return stream

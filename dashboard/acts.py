@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.urls import reverse
+from django.utils.http import urlencode
 
 from controlplane.domain.events import (
     CommandIssued,
@@ -14,6 +15,8 @@ from controlplane.domain.events import (
     EventData,
     NoteAdded,
     PolicyChanged,
+    QuarantineDismissed,
+    QuarantineRequeued,
     StoredEvent,
 )
 from controlplane.domain.groups import PERIODS
@@ -34,11 +37,20 @@ def words_of(data: EventData) -> str:
         case CommandIssued(kind=CommandKind.SET_POLICY):
             what = f"set policy of {data.stage} to {data.answer or 'as in the code'}"
             return f"{what}: {data.reason}"
+        case QuarantineDismissed() | QuarantineRequeued():
+            return _aside(data)
         case CommandIssued():
             kind = data.kind.replace("_", " ").lower()
             return f"{kind}: {data.reason}" if data.reason else kind
         case _:
             return words.sentence(data)
+
+
+def _aside(data: QuarantineDismissed | QuarantineRequeued) -> str:
+    what = "1 thing" if data.count == 1 else f"{data.count:,} things"
+    entry = f" of entry {data.entry}" if data.entry else ""
+    reason = data.reason if isinstance(data, QuarantineDismissed) else None
+    return f"{what}{entry}: {reason}" if reason else f"{what}{entry}"
 
 
 def _end(data: ErrorGroupMuted) -> str:
@@ -82,6 +94,8 @@ def url(stored: StoredEvent) -> str:
         return f"{reverse('error', args=[stored.application, fingerprint])}?tab=notes"
     if isinstance(data, PolicyChanged):
         return f"{reverse('application', args=[stored.application])}?tab=policy"
+    if isinstance(data, QuarantineDismissed | QuarantineRequeued):
+        return f"{reverse('quarantine')}?{urlencode({'application': stored.application})}"
     key: str | None = getattr(data, "task", None)
     if run is not None:
         return reverse("task", args=[task_id(stored.application, run, key).digest])

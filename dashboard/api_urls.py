@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from dashboard import api, api_groups, api_lists, api_parts
+from dashboard import api, api_groups, api_lists, api_parts, api_quarantine
 
 urlpatterns = [
     path("applications", api.Applications.as_view(), name="api-applications"),
@@ -41,6 +41,12 @@ urlpatterns = [
     path("held", api_lists.Held.as_view(), name="api-held"),
     path("instances", api_lists.EveryInstance.as_view(), name="api-every-instance"),
     path("notes", api_groups.Notes.as_view(), name="api-notes"),
+    path("quarantine", api_quarantine.Quarantine.as_view(), name="api-quarantine"),
+    path(
+        "quarantine/<int:number>/acts",
+        api_quarantine.ActOnQuarantine.as_view(),
+        name="api-act-on-quarantine",
+    ),
     path("resume", api_groups.ResumeMany.as_view(), name="api-resume-many"),
     path("commands", api.Commands.as_view(), name="api-commands"),
     path("commands/<uuid:id>", api.Command.as_view(), name="api-command"),

@@ -14,7 +14,7 @@ from controlplane.domain.events import (
     StageCommanded,
     StageDescribed,
 )
-from controlplane.domain.states import ThreadState
+from controlplane.domain.states import TaskState, ThreadState
 from controlplane.domain.uncaught import UncaughtAnswer
 from dashboard import words
 
@@ -71,6 +71,11 @@ class Meter(NamedTuple):
     #: `this hour`, `in this run`.
     span: str
 
+    @property
+    def sum(self) -> str:
+        """What is spent of what: `37 of 100 this hour`."""
+        return f"{self.gauge.used:,} of {self.gauge.limit:,} {self.span.removeprefix('in ')}"
+
 
 class Shown(NamedTuple):
     """A pipeline on the page; without rows nothing is known of it."""
@@ -85,6 +90,11 @@ class Shown(NamedTuple):
 def shown(application: str, *, now: datetime) -> list[Shown]:
     """Return what the page shows of each pipeline of an application."""
     return [_shown(each) for each in queries.policies(application, now=now)]
+
+
+def meters(task: TaskState, thread: ThreadState | None, *, now: datetime) -> list[Meter]:
+    """Return the gauges of one task, as far as its run has limits that can be reached."""
+    return [_meter(gauge) for gauge in queries.task_gauges(task, thread, now=now)]
 
 
 def _shown(found: queries.PipelinePolicy) -> Shown:

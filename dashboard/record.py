@@ -18,6 +18,8 @@ _BYTES_PER_LINE = 16
 #: How agents mark a text that they cut, and bytes that are no text.
 _CUT_MARK = "…[cut]"
 _BASE64 = "base64:"
+#: Control characters, and those that turn the direction of what follows them.
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _PYTHON_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+')
 _JVM_FRAME = re.compile(r"^\s*(?:at (?P<method>[\w.$/@<>]+)|\.\.\. \d+ (?:more|common))")
 _JVM_PLATFORM = re.compile(
@@ -92,13 +94,22 @@ def _field(name: str, value: Any) -> Field:
         return Field(name=name, missing="NULL")
     if value == "":
         return Field(name=name, missing="empty")
-    text = value if isinstance(value, str) else pretty(value)
+    text = value if isinstance(value, str) else _json(value)
     return Field(name=name, text=text.removesuffix(_CUT_MARK), cut=text.endswith(_CUT_MARK))
 
 
 def pretty(value: Any) -> str:
-    """Return JSON for reading."""
+    """Return JSON for reading; what no eye would see is escaped, and means the same."""
+    return seen(_json(value))
+
+
+def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def seen(text: str) -> str:
+    """Return a text with what no eye would see, or would be misled by, escaped."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def trace(stack: str) -> list[Line]:

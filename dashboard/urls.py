@@ -116,6 +116,13 @@ urlpatterns = [
     path("settings/accounts", settings.create, name="create-account"),
     path("settings/accounts/<slug:verb>", settings.change, name="change-account"),
     path("quarantine", quarantine.quarantine, name="quarantine"),
+    path("quarantine/<int:number>/put-back", quarantine.put_back, name="put-back"),
+    path("quarantine/<int:number>/dismiss", quarantine.dismiss, name="dismiss-aside"),
+    path(
+        "quarantine/<int:number>/dismiss/ask",
+        quarantine.dismiss_dialog,
+        name="dismiss-aside-dialog",
+    ),
     path("live", live.live, name="live"),
     path(
         "login",

@@ -38,6 +38,8 @@ from controlplane.domain.events import (
     OutageFound,
     PipelineDescribed,
     PolicyChanged,
+    QuarantineDismissed,
+    QuarantineRequeued,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -362,6 +364,8 @@ server_events = _enveloped(
         st.builds(ApplicationOpened, reason=st.none() | _texts),
         st.builds(InstanceLost, last_heard=_moments),
         st.builds(BodyErased, sequence=_counts, actor=_texts, reason=_texts),
+        st.builds(QuarantineDismissed, count=_counts, actor=_texts, reason=st.none() | _texts),
+        st.builds(QuarantineRequeued, count=_counts, actor=_texts, entry=st.none() | _texts),
         st.builds(InstanceFound),
     )
 )

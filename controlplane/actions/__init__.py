@@ -17,6 +17,7 @@ from controlplane.actions.accounts import (
     deactivate_account,
     reset_password,
 )
+from controlplane.actions.aside import Requeued, dismiss, dismiss_one, requeue, requeue_one
 from controlplane.actions.commands import (
     cancel_command,
     issue_command,
@@ -41,9 +42,10 @@ from controlplane.actions.testing import send_test_error
 from controlplane.actions.watching import sighted, watch
 
 __all__ = [
-    "MOST_AT_ONCE", "AccountAct", "Resumed", "act_on_group", "activate_account", "cancel_command",
-    "change_role", "create_account", "deactivate_account", "issue_command", "note_on_command",
-    "note_on_group", "note_on_task", "open_application", "pause_task", "reset_password",
+    "MOST_AT_ONCE", "AccountAct", "Requeued", "Resumed", "act_on_group", "activate_account",
+    "cancel_command", "change_role", "create_account", "deactivate_account", "dismiss",
+    "dismiss_one", "issue_command", "note_on_command", "note_on_group", "note_on_task",
+    "open_application", "pause_task", "requeue", "requeue_one", "reset_password",
     "restart_task", "resume_task", "resume_task_at", "resume_tasks", "send_test_error",
     "set_policy", "shut_down_application", "sighted", "skip_record", "start_application", "watch",
 ]  # fmt: skip

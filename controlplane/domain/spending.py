@@ -7,6 +7,7 @@ those that were left out (CONTINUE), of each task, since its run began, or in on
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -57,6 +58,23 @@ def spend(
     if most == thread.spent:
         return task, thread
     return task, replace(thread, spent=most, sequence=at.sequence)
+
+
+class Used(NamedTuple):
+    """How many records a task has left out: in its run, and in the window of now."""
+
+    total: int = 0
+    in_window: int = 0
+
+
+def of_task(task: TaskState, thread: ThreadState, *, now: datetime) -> Used:
+    """Return what a task has left out in the run of its thread; what earlier runs did is over."""
+    spent, policy = task.spent, thread.policy
+    if spent is None or policy is None or spent.epoch != thread.epoch:
+        return Used()
+    start = tolerance_of(policy).window.start_ms(_ms(now))
+    same = spent.tally.window_start_ms == start
+    return Used(spent.tally.total, spent.tally.in_window if same else 0)
 
 
 def in_window(thread: ThreadState, *, now: datetime) -> int:

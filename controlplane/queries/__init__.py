@@ -79,8 +79,8 @@ from controlplane.queries.lists import (
 )
 from controlplane.queries.metrics import Metrics, metrics
 from controlplane.queries.moments import AsOf, as_of, position
-from controlplane.queries.operations import health, lag, lags, quarantine, storage
-from controlplane.queries.policies import policies, runs
+from controlplane.queries.operations import health, lag, lags, quarantine, quarantined, storage
+from controlplane.queries.policies import policies, runs, task_gauges
 from controlplane.queries.running import running
 from controlplane.queries.standing import (
     command,
@@ -105,17 +105,18 @@ from controlplane.queries.trends import (
 )
 
 __all__ = [
-    "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "AsOf", "AuditFilter", "Brief",
-    "Cause", "DeadLetterFilter", "FailureFilter", "Feed", "Gauge", "GroupDetail", "GroupFilter",
-    "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page", "Pipeline",
-    "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage", "Summary", "Tally",
-    "TaskDetail", "TaskFilter", "accounts", "affected", "application", "application_page",
-    "applications", "as_of", "audit", "command", "commands", "dead_letters", "event", "examples",
-    "failed_by_application", "failed_by_group", "failures", "feed", "group", "group_counts",
-    "group_history", "group_occurrences", "groups", "groups_of", "health", "heard", "held",
-    "held_in_all", "held_over_time", "instance", "instances", "lag", "lags", "metrics", "minutes",
-    "neighbours", "notes_on_command", "open_commands", "overview", "past", "paused", "people",
-    "pipelines", "policies", "position", "positions", "quarantine", "quiet_groups", "resumed_by",
-    "running", "runs", "stages", "stopped_by_group", "storage", "task", "task_history",
-    "task_turns", "tasks", "threads", "top_causes", "turns",
+    "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "AsOf", "AuditFilter",
+    "Brief", "Cause", "DeadLetterFilter", "FailureFilter", "Feed", "Gauge", "GroupDetail",
+    "GroupFilter", "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page",
+    "Pipeline", "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage",
+    "Summary", "Tally", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
+    "application_page", "applications", "as_of", "audit", "command", "commands", "dead_letters",
+    "event", "examples", "failed_by_application", "failed_by_group", "failures", "feed",
+    "group", "group_counts", "group_history", "group_occurrences", "groups", "groups_of",
+    "health", "heard", "held", "held_in_all", "held_over_time", "instance", "instances", "lag",
+    "lags", "metrics", "minutes", "neighbours", "notes_on_command", "open_commands", "overview",
+    "past", "paused", "people", "pipelines", "policies", "position", "positions", "quarantine",
+    "quarantined", "quiet_groups", "resumed_by", "running", "runs", "stages",
+    "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_turns", "tasks",
+    "threads", "top_causes", "turns",
 ]  # fmt: skip

@@ -28,6 +28,7 @@ ACT_KINDS = {
     "notes": ("NoteAdded",),
     "applications": ("ApplicationOpened", "ApplicationLatched"),
     "tasks": ("TaskResumed", "RecordsDeadLettered"),
+    "quarantine": ("QuarantineDismissed", "QuarantineRequeued"),
     "accounts": (),
 }
 #: How far from its dead letter the failed record is looked for in the log.

@@ -65,23 +65,32 @@ def quarantine(
     """Return what was not understood, newest first."""
     before = cursors.unpack(cursor, int)
     found = store.read_kept_aside(application, before=before, limit=cursors.bounded(limit) + 1)
-    kept = [
-        Quarantined(
-            id=each.id,
-            application=each.application,
-            entry=each.entry,
-            batch=each.batch,
-            index=each.index,
-            reason=each.reason,
-            raw=each.raw,
-            received_at=each.received_at,
-            requeued_at=each.requeued_at,
-            too_old=each.too_old,
-            dismissed_at=each.dismissed_at,
-        )
-        for each in found
-    ]
+    kept = [_quarantined(each) for each in found]
     return cursors.page(kept, limit=limit, key=lambda each: each.id)
+
+
+def quarantined(number: int) -> Quarantined:
+    """Return one thing that was not understood; raise NotFound."""
+    found = store.one_kept_aside(number)
+    if found is None:
+        raise NotFound(f"there is nothing of number {number} in quarantine")
+    return _quarantined(found)
+
+
+def _quarantined(kept: store.KeptAside) -> Quarantined:
+    return Quarantined(
+        id=kept.id,
+        application=kept.application,
+        entry=kept.entry,
+        batch=kept.batch,
+        index=kept.index,
+        reason=kept.reason,
+        raw=kept.raw,
+        received_at=kept.received_at,
+        requeued_at=kept.requeued_at,
+        too_old=kept.too_old,
+        dismissed_at=kept.dismissed_at,
+    )
 
 
 def health() -> Health:

@@ -7,8 +7,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from controlplane.domain import decide, spending
+from controlplane.domain.events import PipelineDescribed
 from controlplane.domain.names import TaskId
-from controlplane.domain.states import ApplicationState, InstanceState, ThreadState, ThreadStatus
+from controlplane.domain.states import (
+    ApplicationState,
+    InstanceState,
+    TaskState,
+    ThreadState,
+    ThreadStatus,
+)
 from controlplane.domain.stream import StreamState
 from controlplane.queries import lines, standing
 from controlplane.queries.answers import Gauge, PipelinePolicy
@@ -35,22 +42,38 @@ def runs(
     return tuple(decide.runs(state, pipeline))
 
 
+def task_gauges(task: TaskState, thread: ThreadState | None, *, now: datetime) -> tuple[Gauge, ...]:
+    """Return how much of each limit a task has spent in the run of now; none where none runs."""
+    if thread is None or thread.status is not ThreadStatus.RUNNING or thread.policy is None:
+        return ()
+    used = spending.of_task(task, thread, now=now)
+    return tuple(_of_limits(thread.policy, used, (task.id, task.id), now))
+
+
 def _gauges(thread: ThreadState, now: datetime) -> Iterator[Gauge]:
-    policy, spent = thread.policy, thread.spent
-    if policy is None:
+    if thread.policy is None:
         return
+    most = thread.spent
+    used = spending.Used(most.total, spending.in_window(thread, now=now))
+    tasks = _task(thread, most.task), _task(thread, most.window_task)
+    yield from _of_limits(thread.policy, used, tasks, now)
+
+
+def _of_limits(
+    policy: PipelineDescribed, used: spending.Used, tasks: tuple[TaskId, TaskId], now: datetime
+) -> Iterator[Gauge]:
+    """Yield a gauge for each limit that can be reached: of the run, then of the window."""
     tolerance = spending.tolerance_of(policy)
     if tolerance.limit is not None and tolerance.limit >= 0:
-        task = _task(thread, spent.task) if spent.total else None
-        yield Gauge(limit=tolerance.limit, used=spent.total, task=task)
+        task = tasks[0] if used.total else None
+        yield Gauge(limit=tolerance.limit, used=used.total, task=task)
     if tolerance.rate_limit is not None and tolerance.rate_limit >= 0:
-        used = spending.in_window(thread, now=now)
         yield Gauge(
             limit=tolerance.rate_limit,
-            used=used,
+            used=used.in_window,
             window=tolerance.window,
             ends=spending.window_end(policy, now=now),
-            task=_task(thread, spent.window_task) if used else None,
+            task=tasks[1] if used.in_window else None,
         )
 
 

@@ -64,6 +64,7 @@ from controlplane.store.quarantine import (
     forget_kept_aside,
     keep_aside,
     mark_requeued,
+    one_kept_aside,
     read_kept_aside,
     waiting_kept_aside,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "move",
     "nearest",
     "notify",
+    "one_kept_aside",
     "open_stream",
     "position_at",
     "read",

@@ -38,6 +38,8 @@ class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
 class Which(msgspec.Struct, frozen=True, kw_only=True):
     """Which of what waits is meant: what was not understood, unless it says otherwise."""
 
+    #: This one, by its number; then nothing else counts.
+    id: int | None = None
     #: These batches, whatever is the matter with them.
     batches: tuple[UUID, ...] = ()
     #: Those that are kept aside only because they are too old.
@@ -49,7 +51,8 @@ _COLUMNS = KeptAside.__struct_fields__
 _WAITS = "requeued_at IS NULL AND dismissed_at IS NULL"
 _MEANT = (
     f"application = %s AND {_WAITS}"
-    " AND CASE WHEN %s::uuid[] = '{}' THEN too_old = %s ELSE batch = ANY(%s::uuid[]) END"
+    " AND CASE WHEN %s::bigint IS NOT NULL THEN id = %s WHEN %s::uuid[] = '{}' THEN too_old = %s"
+    " ELSE batch = ANY(%s::uuid[]) END"
 )
 
 
@@ -76,6 +79,12 @@ def read_kept_aside(application: str | None, *, before: int | None, limit: int) 
         " ORDER BY id DESC LIMIT %s",
         [application, application, before, before, limit],
     )
+
+
+def one_kept_aside(id: int) -> KeptAside | None:
+    """Return one thing that was kept aside; None where there is none of this number."""
+    found = _select("WHERE id = %s", [id])
+    return found[0] if found else None
 
 
 def waiting_kept_aside(
@@ -125,7 +134,8 @@ def count_kept_aside() -> dict[str, int]:
 
 
 def _meant(application: str, which: Which) -> list[Any]:
-    return [application, list(which.batches), which.old, list(which.batches)]
+    batches = list(which.batches)
+    return [application, which.id, which.id, batches, which.old, batches]
 
 
 def _select(where: str, parameters: list[Any]) -> list[KeptAside]:

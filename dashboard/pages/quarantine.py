@@ -1,32 +1,112 @@
-"""What was not understood: raw bytes, reasons, times."""
+"""What was not understood: raw bytes, reasons, times; and what people do with it."""
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from uuid import UUID, uuid5
 
-from controlplane import queries
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane import actions, queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.ids import uuid7
 from dashboard import record
-from dashboard.people import Person, for_people
-from dashboard.shell import Place, page
+from dashboard.people import Person, for_operators, for_people, note_positions
+from dashboard.shell import Notice, Place, page
+
+_FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e24")
+STILL = "It is still not understood, and stays here. A newer server may understand it."
 
 
 @for_people
 def quarantine(request: HttpRequest, who: Person) -> HttpResponse:
     """Show what was kept aside, newest first."""
-    application = request.GET.get("application", "")
+    return _show(request, who, request.GET.get("application", ""))
+
+
+def _show(
+    request: HttpRequest, who: Person, application: str, *, notice: Notice | None = None
+) -> HttpResponse:
+    get = request.method == "GET"
     place = Place(
         template="dashboard/quarantine.html",
         section="quarantine",
         title="Quarantine",
-        url=request.get_full_path(),
+        url=request.get_full_path() if get else reverse("quarantine"),
         shows=application,
     )
-    entries = queries.quarantine(application or None, cursor=request.GET.get("after"))
+    after = request.GET.get("after") if get else None
+    entries = queries.quarantine(application or None, cursor=after)
     context = {
         "application": application,
         "names": sorted(queries.positions()),
         "entries": entries,
-        "rows": [(each, record.hexdump(each.raw)) for each in entries.rows],
+        "rows": [(each, record.hexdump(each.raw), _once(who, each.id)) for each in entries.rows],
         "shown_bytes": record.SHOWN_BYTES,
     }
-    return page(request, who, place, context)
+    return page(request, who, place, context, notice=notice)
+
+
+@require_GET
+@for_operators
+def dismiss_dialog(request: HttpRequest, who: Person, number: int) -> HttpResponse:
+    """Ask why somebody lets go of something."""
+    return _dismiss_dialog(request, number)
+
+
+def _dismiss_dialog(request: HttpRequest, number: int, *, wrong: str = "") -> HttpResponse:
+    context = {
+        "entry": queries.quarantined(number),
+        "command_id": request.POST.get("id") or uuid7(timezone.now()),
+        "typed_reason": request.POST.get("reason", ""),
+        "wrong": wrong,
+    }
+    status = 400 if wrong else 200
+    answer = render(request, "dashboard/dialogs/dismiss.html", context, status=status)
+    if wrong:
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
+    return answer
+
+
+@require_POST
+@for_operators
+def dismiss(request: HttpRequest, who: Person, number: int) -> HttpResponse:
+    """Let go of something."""
+    reason = request.POST.get("reason", "").strip()
+    if not reason:
+        return _dismiss_dialog(request, number, wrong="A reason is required.")
+    actions.dismiss_one(number, actor=who.name, reason=reason, id=_id(request))
+    return _done(request, who, None)
+
+
+@require_POST
+@for_operators
+def put_back(request: HttpRequest, who: Person, number: int) -> HttpResponse:
+    """Have something read again, and put into the log what is understood of it."""
+    understood = actions.requeue_one(number, actor=who.name, id=_id(request))
+    return _done(request, who, None if understood else Notice(text=STILL, bad=True))
+
+
+def _done(request: HttpRequest, who: Person, notice: Notice | None) -> HttpResponse:
+    if "HX-Request" not in request.headers:
+        return redirect("quarantine")
+    note_positions(request)
+    answer = _show(request, who, "", notice=notice)
+    answer["HX-Trigger"] = "arrester:done"
+    return answer
+
+
+def _once(who: Person, number: int) -> UUID:
+    """Return the id that pressing a button twice is one act by."""
+    return uuid5(_FORMS, f"{who.name}\0{number}")
+
+
+def _id(request: HttpRequest) -> UUID:
+    text = request.POST.get("id", "")
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidValue("id", text, "a UUID, made once per form") from None

@@ -9,7 +9,7 @@ from django.utils import timezone
 from controlplane import queries
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import TaskStatus, ThreadStatus
-from dashboard import buttons, listening, record
+from dashboard import buttons, listening, policies, record
 from dashboard.history import as_json
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, page
@@ -95,15 +95,17 @@ def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, obje
     """Return what is shown beside the task as it is: what can be done, and its newest history."""
     name = detail.state.id.application
     alive = queries.instances(name)
+    now = timezone.now()
     turns = queries.task_turns(digest, limit=STRIP).rows
     return {
         "expiry_minutes": listening.expiry_minutes(),
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
-        "note_id": uuid7(timezone.now()),
+        "note_id": uuid7(now),
+        "meters": policies.meters(detail.state, detail.thread, now=now),
         "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
         "recent": turns[:RECENT],
-        "strip": strip(turns, now=timezone.now()),
+        "strip": strip(turns, now=now),
     }
 
 

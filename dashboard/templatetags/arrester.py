@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django import template
 from django.template import Context
-from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.names import TaskId
-from controlplane.domain.states import GroupState, TaskState
+from controlplane.domain.states import GroupState
 from controlplane.domain.stream import task_id
 from dashboard import record, steps, words
 from dashboard.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
@@ -24,6 +23,7 @@ register.filter("at", words.at)
 register.filter("cause", words.cause)
 register.filter("event_title", words.title)
 register.filter("pretty", record.pretty)
+register.filter("seen", record.seen)
 register.filter("sentence", words.sentence)
 register.filter("short", words.short)
 register.filter("steps", steps.steps)
@@ -167,30 +167,6 @@ def state_parts(running: int, paused: int, dead: int) -> SafeString:
     )
 
 
-@register.simple_tag
-def dense_cells(tasks: Sequence[TaskState]) -> SafeString:
-    """Draw a task each in a cell that has only room for a letter; its title has the words.
-
-    Not a template: hundreds of them are on a page.
-    """
-    prefix = reverse("tasks") + "/"
-    return format_html_join(
-        "",
-        '<li id="cell-{0}"><a class="cell {1}" href="{4}{0}" title="{2}">'
-        '<span class="letter" aria-hidden="true">{3}</span></a></li>',
-        (
-            (task.id.digest, colour(task.status), _cell_title(task), task.status[0], prefix)
-            for task in tasks
-        ),
-    )
-
-
-def _cell_title(task: TaskState) -> str:
-    held = f", {task.held:,} held" if task.held else ""
-    why = f": {words.cause(task.failure)}"[:80] if task.failure and task.status != "RUNNING" else ""
-    return f"{key(task.id)[:60]} {task.status}{held}{why}"
-
-
 @register.filter
 def subject(stored: StoredEvent) -> TaskId | None:
     """Return the task that an event is about; None where it is about none."""
@@ -198,6 +174,15 @@ def subject(stored: StoredEvent) -> TaskId | None:
     if stored.event.run is None or not hasattr(stored.event.data, "task"):
         return None
     return task_id(stored.application, stored.event.run, key)
+
+
+@register.filter
+def printed(stored: StoredEvent) -> str:
+    """Return the task that an event is about as people read it; its pipeline where it is none."""
+    task = subject(stored)
+    if task is not None:
+        return task.printed
+    return stored.event.run.pipeline if stored.event.run else stored.application
 
 
 @register.filter
@@ -229,6 +214,17 @@ def kind(value: str) -> str:
 def count(value: int) -> str:
     """Return a number with its thousands apart: 18,233."""
     return f"{value:,}"
+
+
+@register.filter
+def large(value: int) -> SafeString:
+    """Show a number in large type: 9.88 bn of more than it has room for, the whole in its title."""
+    for size, word in ((10**12, "tn"), (10**9, "bn"), (10**6, "m")):
+        if value >= size:
+            return format_html(
+                '<b title="{}">{} {}</b>', f"{value:,}", f"{value / size:,.3g}", word
+            )
+    return format_html("<b>{}</b>", f"{value:,}")
 
 
 @register.filter

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -121,10 +121,20 @@ def expect_no_reload(page: Page) -> None:
     assert page.evaluate("window.mark") == "not reloaded"
 
 
-def violations(page: Page) -> list[str]:
-    """Return which rules of accessibility (WCAG 2.2 A and AA, good practice) the page breaks."""
+def violations(page: Page, *, only: Sequence[str] = ()) -> list[str]:
+    """Return which rules of accessibility (WCAG 2.2 A and AA, good practice) the page breaks.
+
+    All rules, or only those that are named.
+    """
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(Axe().axe_script)
     # The past is greyed on purpose: what it says is told by words beside it.
-    found = Axe().run(page, context={"exclude": [[".gone"]]}).response["violations"]
+    context = {"exclude": [[".gone"]]}
+    options = {"resultTypes": ["violations"]} | ({"runOnly": [*only]} if only else {})
+    found = page.evaluate(
+        "([context, options]) => axe.run(context, options).then((said) => said.violations)",
+        [context, options],
+    )
     return [
         f"{rule['id']}: {node['html'][:160]} {node['failureSummary']}"
         for rule in found

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
-from controlplane import actions, queries
+from controlplane import queries
 from controlplane.domain.states import CommandStatus
-from dashboard.pages import applications, errors, tasks
-from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations, window
-from tests.dashboard.story import NA, TYPO, Story
+from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations
+from tests.dashboard.story import NA, Story
 
 pytestmark = pytest.mark.e2e
-SIZES = {"wide": (1280, 800), "phone": (360, 740)}
 
 
 def test_a_pause_appears_without_reload(page: Page, story: Story) -> None:
@@ -185,62 +181,6 @@ def test_a_session_that_ends_leads_to_the_login(
     story.pauses("JFK")
     page.wait_for_url("**/login*")
     context.close()
-
-
-def urls(task: str) -> list[str]:
-    return [
-        "/",
-        "/applications",
-        *(f"/applications/flights?tab={tab}" for tab in applications.TABS),
-        "/tasks",
-        reverse("task", args=[task]),
-        reverse("task", args=[task]) + "?as_of=@4",
-        *(reverse("task-history", args=[task]) + f"?view={view}" for view in tasks.VIEWS),
-        "/errors",
-        *(
-            reverse("error", args=["flights", TYPO.fingerprint]) + f"?tab={tab}"
-            for tab in errors.TABS
-        ),
-        "/commands",
-        reverse("command", args=[queries.commands().rows[0].id]),
-        "/dead-letters",
-        "/held",
-        "/instances",
-        "/audit",
-        "/quarantine",
-        "/settings",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("scheme", "ground"), [("light", "rgb(247, 247, 245)"), ("dark", "rgb(18, 19, 22)")]
-)
-@pytest.mark.parametrize("size", SIZES)
-def test_every_page_fits_in_both_themes(
-    size: str,
-    scheme: Literal["light", "dark"],
-    ground: str,
-    browser: Browser,
-    server: str,
-    story: Story,
-) -> None:
-    record: dict[str, object] = {"field" * 20: "value" * 200}
-    task = story.pauses("a-rather-long-key-" * 8, held=1843, record=record)
-    actions.resume_task(task.digest, actor="ana")
-    story.skips("EWR", 8255)
-    story.send(b"not a batch")
-    with window(browser, server, "ana", size=SIZES[size], scheme=scheme) as page:
-        broken: list[str] = []
-        for url in urls(task.digest):
-            response = page.goto(url)
-            assert response is not None
-            assert "unsafe" not in response.headers["content-security-policy"]
-            width = "document.documentElement.scrollWidth"
-            assert page.evaluate(f"{width} - document.documentElement.clientWidth") <= 0, url
-            broken += [f"{url} {each}" for each in violations(page)]
-        assert broken == []
-        body = "getComputedStyle(document.body).backgroundColor"
-        assert page.evaluate(body) == ground
 
 
 def test_the_theme_switch_is_remembered(page: Page) -> None:

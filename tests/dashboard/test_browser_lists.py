@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import pytest
 from django.urls import reverse
@@ -16,7 +15,6 @@ from tests.dashboard.story import TYPO, Story
 
 pytestmark = pytest.mark.e2e
 ERROR = ["flights", TYPO.fingerprint]
-SIZES = {"wide": (1280, 800), "phone": (360, 740)}
 
 
 @pytest.fixture
@@ -104,27 +102,3 @@ def test_an_account_is_made_and_its_password_shown_once(
         page.reload()
         expect(page.get_by_role("cell", name="eve", exact=True)).to_be_visible()
         expect(page.get_by_text("Password of eve")).to_be_hidden()
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_list_fits_its_window(
-    browser: Browser, server: str, story: Story, size: str, scheme: Literal["light", "dark"]
-) -> None:
-    task = story.pauses("JFK", held=4211)
-    story.skips("EWR", 12)
-    command = actions.resume_task(task.digest, actor="ana", reason="fixed").id
-    actions.note_on_group(*ERROR, actor="ana", text="a note " * 40)
-    (letters,) = queries.dead_letters(queries.DeadLetterFilter()).rows
-    error = reverse("error", args=ERROR)
-    with window(browser, server, "ben", size=SIZES[size], scheme=scheme) as page:
-        for url in [
-            f"{reverse('errors')}?state=all&from=2020-01-01T00:00",
-            *(f"{error}?tab={tab}" for tab in ("trace", "record", "tasks", "why", "notes")),
-            *(reverse(name) for name in ("dead-letters", "held", "audit", "instances", "settings")),
-            reverse("dead-letter", args=["flights", letters.sequence]),
-            reverse("command", args=[command]),
-        ]:
-            page.goto(url)
-            expect(page.locator("h1")).to_be_visible()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), url

@@ -20,11 +20,14 @@ from controlplane import actions, queries
 from controlplane.domain.errors import CommandRefused
 from controlplane.domain.events import RecordFailed, Response, TaskPaused
 from dashboard import attention
+from dashboard.grid import DENSE_FROM
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
 
 PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]
 STATIC = Path("dashboard/static/dashboard")
+#: No test runs over midnight; an hour may end in one.
+BY_DAY = replace(POLICY, rate_duration="day")
 HOSTILE = ["<script>alert(1)</script>", "a/b", "..", "🛫 é", "", "x" * 10_000, "%2F?#", "\0null"]
 
 
@@ -272,6 +275,49 @@ def test_the_policy_is_what_the_run_told_with_its_gauge(flights: Story, operator
     flights.skips("JFK", 963)
     page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
     assert "1,000 of 1,000</b>" in page and "spent: one more is too many" in page
+
+
+def test_a_task_shows_how_much_of_its_tolerance_it_has_spent(
+    flights: Story, operator: Client
+) -> None:
+    flights.epoch = 2
+    flights.starts(policy=BY_DAY)
+    flights.skips("JFK", 37)
+    own = reverse("task", args=[flights.task("JFK").digest])
+    page = text(operator, own)
+    assert "37 of 100</b> today" in page and 'aria-label="37 of 100 today' in page
+    assert "37 of 1,000</b> in this run" in page and "within the limit" in page
+    # A cell of the grid has the limit that is nearest.
+    grid = text(operator, reverse("application", args=["flights"]))
+    assert '<span class="left-out">37 of 100 today</span>' in grid
+    assert '<rect width="37.0" height="3"/>' in grid
+    flights.skips("JFK", 62)
+    page = text(operator, own)
+    assert "99 of 100</b> today" in page and "nearly spent" in page
+    # Another run begins with nothing spent; of one that has ended nothing is said.
+    flights.epoch = 3
+    flights.starts(policy=BY_DAY)
+    assert "0 of 100</b> today" in text(operator, own)
+    assert "left-out" not in text(operator, reverse("application", args=["flights"]))
+    flights.stops()
+    assert 'id="tolerance"' not in text(operator, own)
+
+
+def test_a_small_cell_tells_its_limit_too(flights: Story, operator: Client) -> None:
+    flights.epoch = 2
+    flights.starts(policy=BY_DAY)
+    for number in range(DENSE_FROM + 1):
+        flights.skips(f"k{number}", 1)
+    flights.skips("k7", 80)
+    page = text(operator, reverse("application", args=["flights"]))
+    assert 'title="k7 RUNNING; left out 81 of 100 today"' in page
+    assert page.count("near-limit") == 1
+
+
+def test_an_empty_key_is_not_the_whole_pipeline(flights: Story, operator: Client) -> None:
+    whole, empty = flights.pauses(None), flights.pauses("")
+    assert "delays, position" in text(operator, reverse("task", args=[whole.digest]))
+    assert "delays_, position" in text(operator, reverse("task", args=[empty.digest]))
 
 
 def test_a_run_of_an_older_agent_shows_no_policy_and_the_next_one_does(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
@@ -34,7 +35,7 @@ from controlplane.domain.states import (
 )
 from dashboard import chart, rates, record
 from dashboard.strip import strip
-from dashboard.templatetags.arrester import ICONS, KIND_WORDS, LOOKS, relative, state
+from dashboard.templatetags.arrester import ICONS, KIND_WORDS, LOOKS, large, relative, state
 from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -66,6 +67,28 @@ def test_every_kind_of_command_has_a_name() -> None:
 )
 def test_times_are_said_in_the_largest_unit(ago: timedelta, words: str) -> None:
     assert relative(NOON - ago, now=NOON) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (999_999, "<b>999,999</b>"),
+        (1_234_567, '<b title="1,234,567">1.23 m</b>'),
+        (9_876_682_920, '<b title="9,876,682,920">9.88 bn</b>'),
+        (10**14, '<b title="100,000,000,000,000">100 tn</b>'),
+    ],
+)
+def test_a_number_has_room_in_its_tile_and_is_exact_in_its_title(number: int, shown: str) -> None:
+    assert large(number) == shown
+
+
+def test_what_no_eye_would_see_in_a_record_is_shown() -> None:
+    turned = "paid \u202e00001\u202c now"
+    assert record.seen(f"{turned}\x00\x1b[31m\t\n") == (
+        "paid \\u202e00001\\u202c now\\u0000\\u001b[31m\t\n"
+    )
+    # What is copied means the same.
+    assert json.loads(record.pretty({"text": turned})) == {"text": turned}
 
 
 def test_a_record_says_what_is_missing_and_why() -> None:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
 from controlplane import queries
-from tests.dashboard.browser import expect_no_reload, log_in, open_live, window
+from tests.dashboard.browser import expect_no_reload, log_in, open_live
 from tests.dashboard.story import NA, TYPO, Story, failure
 
 pytestmark = pytest.mark.e2e
@@ -218,16 +218,3 @@ def test_printed_pages_have_the_tables_behind_the_pictures(page: Page, story: St
     expect(table).to_be_hidden()
     page.emulate_media(media="print")
     expect(table).to_be_visible()
-
-
-def test_everybody_sees_each_page_without_a_word_on_the_console(
-    browser: Browser, server: str, story: Story
-) -> None:
-    task = story.pauses("JFK").digest
-    urls = ("/", "/applications", "/applications/flights", "/tasks", f"/tasks/{task}", "/errors")
-    for name in ("ana", "ben"):
-        with window(browser, server, name) as page:
-            for url in urls:
-                response = page.goto(url)
-                assert response is not None and response.status == 200
-                assert len(response.body()) < 250_000

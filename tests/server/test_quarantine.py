@@ -15,12 +15,16 @@ from django.core.management import CommandError, call_command
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import ingest, models, queries
+from controlplane import actions, entries, ingest, models, queries
 from controlplane.domain import ids, keys, wire
+from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     Event,
+    QuarantineDismissed,
+    QuarantineRequeued,
+    RecordFailed,
     ResumeHow,
     StoredEvent,
     TaskResumed,
@@ -177,11 +181,13 @@ def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
     assert "two" in kept.reason
 
     # The cause is repaired: it goes back, behind what came meanwhile.
-    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=1, waiting=0)
-    assert [each.event.data.position for each in streams.log()] == [1, 3, 2]  # type: ignore[union-attr]  # all RecordFailed
-    assert streams.said()[-1].body == histories.failed(2).body
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=1, waiting=0)
+    *failed, said = streams.log()
+    assert [each.event.data.position for each in failed] == [1, 3, 2]  # type: ignore[union-attr]  # all RecordFailed
+    assert said.event.data == QuarantineRequeued(count=1, actor="ana")
+    assert streams.said()[-2].body == histories.failed(2).body
     streams.assert_exact()
-    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=0, waiting=0)
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
     assert queries.lag(APPLICATION).quarantined == 0
 
 
@@ -210,7 +216,35 @@ def test_what_nobody_wants_is_dismissed(redis: Redis) -> None:
     assert out.getvalue() == "flights: 1 dismissed\n" * 2
     assert queries.lag(APPLICATION).quarantined == 0
     assert all(each.dismissed_at for each in queries.quarantine().rows)
-    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=0, waiting=0)
+    assert [each.event.data for each in streams.log()] == [
+        QuarantineDismissed(count=1, actor="manage.py")
+    ] * 2
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
+
+
+def test_one_thing_is_put_back_or_dismissed_once(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
+            patch.setattr(entries, name, frozenset({RecordFailed}))
+        streams.send(redis, [histories.failed(1)])
+        streams.put(redis, {"hello": "world"})
+        ingest.drain(APPLICATION)
+    garbled, failed = queries.quarantine().rows
+    act, other = uuid4(), uuid4()
+    assert not actions.requeue_one(garbled.id, actor="ana", id=act)
+    for _ in range(2):
+        actions.requeue_one(failed.id, actor="ana", id=act)
+        actions.dismiss_one(garbled.id, actor="ben", reason="a foreign client", id=other)
+    assert [each.event.data for each in streams.log()[1:]] == [
+        QuarantineRequeued(count=1, actor="ana", entry=failed.entry),
+        QuarantineDismissed(count=1, actor="ben", reason="a foreign client", entry=garbled.entry),
+    ]
+    with pytest.raises(InvalidValue, match="reason"):
+        actions.dismiss_one(failed.id, actor="ben", reason=" ", id=uuid4())
+    with pytest.raises(NotFound):
+        actions.requeue_one(4711, actor="ben", id=uuid4())
 
 
 def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:

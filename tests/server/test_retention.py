@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import (
+    actions,
     embedded,
     ingest,
     models,
@@ -395,13 +396,13 @@ def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redi
     assert kept.too_old
     # It is no trouble: nothing alerts, and nothing puts it back that does not name it.
     assert queries.lag(APPLICATION).quarantined == 0
-    assert ingest.requeue(APPLICATION) == ingest.Requeued(put_back=0, waiting=0)
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
     assert run("requeue") == "flights: 0 put back, 0 still not understood\n"
     assert run("requeue", "--batch", str(old)) == "flights: 1 put back, 0 still not understood\n"
     assert run("requeue", "--old") == "flights: 0 put back, 0 still not understood\n"
     streams.send(redis, [histories.failed(1)], batch=old)
     ingest.drain(APPLICATION)
-    assert len(streams.log()) == 2
+    assert len(streams.log()) == 3  # The batch, once, and who had it put back.
     streams.assert_exact()
 
 

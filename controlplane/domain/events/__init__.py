@@ -51,7 +51,12 @@ from controlplane.domain.events.instances import (
     InstanceStopped,
     InstanceStopping,
 )
-from controlplane.domain.events.log import BodyErased
+from controlplane.domain.events.log import (
+    BodyErased,
+    LogEvent,
+    QuarantineDismissed,
+    QuarantineRequeued,
+)
 from controlplane.domain.events.records import (
     FAILED,
     DeadLettersFailed,
@@ -120,12 +125,15 @@ __all__ = [
     "InstanceStarted",
     "InstanceStopped",
     "InstanceStopping",
+    "LogEvent",
     "Moment",
     "NoteAdded",
     "OutageFound",
     "PipelineDescribed",
     "PolicyChanged",
     "Position",
+    "QuarantineDismissed",
+    "QuarantineRequeued",
     "RecordEvent",
     "RecordFailed",
     "RecordsDeadLettered",
@@ -162,7 +170,7 @@ EventData = (
     | CommandEvent
     | GroupEvent
     | NoteAdded
-    | BodyErased
+    | LogEvent
 )
 EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args(EventData)}
 

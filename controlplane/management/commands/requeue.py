@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane import ingest, store
+from controlplane import actions, store
 
 
 class Command(BaseCommand):
@@ -28,6 +28,9 @@ class Command(BaseCommand):
             "--dismiss", action="store_true", help="put nothing back: let it go, count it no more"
         )
 
+        parser.add_argument("--actor", default="manage.py", help="who wants it")
+        parser.add_argument("--reason", help="why it is dismissed")
+
     def handle(
         self,
         *_args: Any,
@@ -35,6 +38,8 @@ class Command(BaseCommand):
         batch: list[UUID],
         old: bool,
         dismiss: bool,
+        actor: str,
+        reason: str | None,
         **_options: Any,
     ) -> None:
         if dismiss and not (applications or batch):
@@ -42,10 +47,10 @@ class Command(BaseCommand):
         which = store.Which(batches=tuple(batch), old=old)
         for application in applications or [stream.application for stream in store.known()]:
             if dismiss:
-                gone = ingest.dismiss(application, which=which)
+                gone = actions.dismiss(application, actor=actor, reason=reason, which=which)
                 self.stdout.write(f"{application}: {gone} dismissed")
                 continue
-            done = ingest.requeue(application, which=which)
+            done = actions.requeue(application, actor=actor, which=which)
             self.stdout.write(
                 f"{application}: {done.put_back} put back, {done.waiting} still not understood"
             )

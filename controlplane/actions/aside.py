@@ -1,0 +1,149 @@
+"""What people do with what was not understood: put it back into the log, or let it go.
+
+Both leave an event, in the transaction that does it: who, how many, and why.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from functools import partial
+from uuid import UUID
+
+import msgspec
+from django.db import transaction
+
+from controlplane import projections, relay, store
+from controlplane.actions.road import check_text, new_id
+from controlplane.domain.decide import TEXT_MAX
+from controlplane.domain.errors import InvalidValue, NotFound
+from controlplane.domain.events import Event, QuarantineDismissed, QuarantineRequeued
+from controlplane.entries import POISON, Entry, read_again
+
+log = logging.getLogger(__name__)
+
+
+class Requeued(msgspec.Struct, frozen=True, kw_only=True):
+    """What one requeue did."""
+
+    put_back: int
+    waiting: int
+
+
+@transaction.atomic(durable=True)
+def requeue(
+    application: str,
+    *,
+    actor: str,
+    which: store.Which = store.NOT_UNDERSTOOD,
+    entry: str | None = None,
+    id: UUID | None = None,
+) -> Requeued:
+    """Put back what is understood by now; what is not stays kept aside.
+
+    Whoever asks for batches that are too old answers for it that they are not in the log.
+    """
+    check_text(actor=actor)
+    now = datetime.now(UTC)
+    stream = store.lock(application)
+    if id is not None and store.seen(application, [id]):
+        return Requeued(put_back=0, waiting=0)
+    put_back, waiting, after = [], 0, 0
+    while kept := store.waiting_kept_aside(application, which, after=after, limit=100):
+        after = kept[-1].id
+        for each in kept:
+            try:
+                read = read_again(each)
+                stream = _put_back(stream, read, received_at=now)
+            except POISON:
+                log.exception("%s: %s still breaks the fold", application, each.entry)
+                waiting += 1
+                continue
+            if read.events:
+                put_back.append(each.id)
+            else:
+                waiting += 1
+    store.mark_requeued(put_back, at=now)
+    if put_back:
+        said = QuarantineRequeued(count=len(put_back), actor=actor, entry=entry)
+        _note(stream, said, id, at=now)
+        transaction.on_commit(partial(relay.relay_or_leave, application))
+    return Requeued(put_back=len(put_back), waiting=waiting)
+
+
+@transaction.atomic(durable=True)
+def dismiss(
+    application: str,
+    *,
+    actor: str,
+    reason: str | None = None,
+    which: store.Which = store.NOT_UNDERSTOOD,
+    entry: str | None = None,
+    id: UUID | None = None,
+) -> int:
+    """Let go of what nobody wants to put back; return how many things there were."""
+    check_text(actor=actor, reason=reason)
+    now = datetime.now(UTC)
+    stream = store.lock(application)
+    if id is not None and store.seen(application, [id]):
+        return 0
+    dismissed = store.dismiss_kept_aside(application, which, at=now)
+    if dismissed:
+        said = QuarantineDismissed(count=dismissed, actor=actor, reason=reason, entry=entry)
+        _note(stream, said, id, at=now)
+    return dismissed
+
+
+def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
+    """Put one thing back if it is understood by now; return whether it was.
+
+    Raises NotFound, and InvalidValue for what is only too old: the log may have it already.
+    """
+    kept = _kept(number)
+    if kept.too_old:
+        raise InvalidValue("id", number, "what is not too old: that may be in the log already")
+    which = store.Which(id=number)
+    done = requeue(kept.application, actor=actor, which=which, entry=kept.entry, id=id)
+    return done.put_back > 0
+
+
+def dismiss_one(number: int, *, actor: str, reason: str, id: UUID) -> None:
+    """Let go of one thing; raise NotFound where there is none, InvalidValue without a reason."""
+    if not reason.strip():
+        raise InvalidValue("reason", reason, f"a reason of 1 to {TEXT_MAX} characters")
+    kept = _kept(number)
+    which = store.Which(id=number)
+    dismiss(kept.application, actor=actor, reason=reason, which=which, entry=kept.entry, id=id)
+
+
+def _kept(number: int) -> store.KeptAside:
+    found = store.one_kept_aside(number)
+    if found is None:
+        raise NotFound(f"there is nothing of number {number} in quarantine")
+    return found
+
+
+def _note(
+    stream: store.Stream,
+    said: QuarantineDismissed | QuarantineRequeued,
+    id: UUID | None,
+    *,
+    at: datetime,
+) -> None:
+    batch = store.Batch(id=id or new_id(), events=[Event(occurred_at=at, data=said)])
+    if id is not None:
+        store.remember(stream, [batch], received_at=at)
+    _, stored = store.append(stream, [batch], received_at=at)
+    projections.project(stream.application, stored)
+
+
+@transaction.atomic
+def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
+    """Append what is understood of an entry, and keep the rest of it aside on its own."""
+    if not entry.events:
+        return stream
+    again = store.Batch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)
+    stream, stored = store.append(stream, [again], received_at=received_at)
+    projections.project(stream.application, stored)
+    store.keep_aside(entry.aside, received_at=received_at)
+    return stream

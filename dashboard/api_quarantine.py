@@ -1,0 +1,80 @@
+"""REST: what was not understood, and what people do with it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as fields
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane import actions, queries
+from dashboard import serializers
+from dashboard.api import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
+
+
+class KeptAside(fields.Serializer[Any]):
+    """An entry of a stream, or one event of a batch, that was not understood."""
+
+    id = fields.IntegerField()
+    application = fields.CharField()
+    entry = fields.CharField(help_text="Its id in Redis.")
+    batch = fields.UUIDField(allow_null=True)
+    index = fields.IntegerField(allow_null=True, help_text="Of the event; null: the whole entry.")
+    reason = fields.CharField()
+    raw = fields.SerializerMethodField(help_text="Its bytes, in base64.")
+    received_at = fields.DateTimeField()
+    too_old = fields.BooleanField(help_text="Nothing else is wrong: the log may have it already.")
+    requeued_at = fields.DateTimeField(allow_null=True)
+    dismissed_at = fields.DateTimeField(allow_null=True)
+
+    def get_raw(self, kept: queries.Quarantined) -> str:
+        """Return the bytes as JSON can carry them."""
+        return base64.b64encode(kept.raw).decode()
+
+
+class NewQuarantineAct(fields.Serializer[Any]):
+    """What to do with it; a DISMISS needs a reason."""
+
+    id = fields.UUIDField(required=False, help_text="Said again, it is the same act.")
+    act = fields.ChoiceField(["REQUEUE", "DISMISS"])
+    reason = fields.CharField(required=False, max_length=1000)
+
+
+class Quarantine(View):
+    """What was not understood."""
+
+    @extend_schema(
+        operation_id="quarantine_list",
+        parameters=[serializers.ApplicationQuery],
+        responses={200: page_of(KeptAside)} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List what was kept aside, newest first."""
+        wanted = asked(serializers.ApplicationQuery, request.query_params)
+        page = queries.quarantine(wanted.pop("application", None), **wanted)
+        return paged(page, KeptAside)
+
+
+class ActOnQuarantine(View):
+    """Put something back, or let it go."""
+
+    @extend_schema(
+        request=NewQuarantineAct,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={200: KeptAside} | PROBLEMS,
+    )
+    def post(self, request: Request, number: int) -> Response:
+        """Do something with one thing; answer with it as it is then.
+
+        What a REQUEUE still does not understand waits on: `requeued_at` stays null.
+        """
+        given = asked(NewQuarantineAct, request.data)
+        id, actor = command_id(request, given), request.user.get_username()
+        if given["act"] == "REQUEUE":
+            actions.requeue_one(number, actor=actor, id=id)
+        else:
+            actions.dismiss_one(number, actor=actor, reason=given.get("reason", ""), id=id)
+        return Response(KeptAside(queries.quarantined(number)).data)

@@ -1,0 +1,71 @@
+"""Gauges of tolerance, and the cells of the task grid that have no room for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django import template
+from django.template import Context
+from django.urls import reverse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from controlplane.domain.states import TaskState, ThreadState
+from dashboard import policies, words
+from dashboard.policies import Meter
+from dashboard.templatetags.arrester import colour, key
+
+register = template.Library()
+
+
+@register.filter
+def percent(share: float) -> str:
+    """Return a part of one as hundredths, for what is drawn 100 wide."""
+    return f"{100 * share:.1f}"
+
+
+@register.simple_tag(takes_context=True)
+def nearest_limit(context: Context, task: TaskState, thread: ThreadState) -> Meter | None:
+    """Return the gauge of the limit that a task is nearest to; None while it has spent nothing."""
+    return _nearest(task, thread, context["now"])
+
+
+def _nearest(task: TaskState, thread: ThreadState, now: datetime) -> Meter | None:
+    if task.spent is None:
+        return None
+    meters = policies.meters(task, thread, now=now)
+    spent = [each for each in meters if each.gauge.used]
+    return max(spent, key=lambda each: each.gauge.share, default=None)
+
+
+@register.simple_tag(takes_context=True)
+def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadState) -> SafeString:
+    """Draw a task each in a cell that has only room for a letter; its title has the words.
+
+    Not a template: hundreds of them are on a page.
+    """
+    prefix, now = reverse("tasks") + "/", context["now"]
+    meters = (_nearest(task, thread, now) for task in tasks)
+    return format_html_join(
+        "",
+        '<li id="cell-{0}"><a class="cell {1}" href="{4}{0}" title="{2}">'
+        '<span class="letter" aria-hidden="true">{3}</span></a></li>',
+        (
+            (task.id.digest, _look(task, meter), _title(task, meter), task.status[0], prefix)
+            for task, meter in zip(tasks, meters, strict=False)
+        ),
+    )
+
+
+def _look(task: TaskState, meter: Meter | None) -> str:
+    """Return the colour of a cell; a limit that is nearly spent underlines it."""
+    near = meter is not None and meter.gauge.share >= policies.NEARLY
+    return f"{colour(task.status)}{' near-limit' if near else ''}"
+
+
+def _title(task: TaskState, meter: Meter | None) -> str:
+    held = f", {task.held:,} held" if task.held else ""
+    why = f": {words.cause(task.failure)}"[:80] if task.failure and task.status != "RUNNING" else ""
+    left_out = f"; left out {meter.sum}" if meter else ""
+    return f"{key(task.id)[:60]} {task.status}{held}{why}{left_out}"

@@ -1,0 +1,372 @@
+"""Everything that people do: where it is offered, how it is pressed, forged, and asked by REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
+from inspect import iscoroutinefunction
+from typing import Any, NamedTuple
+from unittest import mock
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from django.test import RequestFactory
+from django.urls import reverse
+from playwright.sync_api import Page
+
+from controlplane import actions, entries, queries
+from controlplane.domain.events import Failure, RecordFailed
+from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.ids import uuid7
+from controlplane.roles import Role
+from tests.dashboard.story import NA, TYPO, Story, failure
+
+FULL = failure("produce", "app.Full", "no room")
+BROKEN = failure("process:b", "app.Broken", "broken")
+LATE = failure("process:l", "app.Late", "too late")
+
+#: A step of whoever presses: what is clicked, or what is typed into a field of the dialog.
+Step = tuple[str, str] | tuple[str, str, str]
+
+
+class Deed(NamedTuple):
+    """Something that a person does."""
+
+    #: The name of the form's URL.
+    name: str
+    page: str
+    #: What an enabled control of the page leads to: the form itself, or the dialog before it.
+    offered: str
+    url: str
+    form: dict[str, str]
+    steps: Sequence[Step]
+    #: The endpoint and what it is sent; None: people only.
+    rest: tuple[str, dict[str, Any]] | None
+    least: Role = Role.OPERATOR
+
+    def press(self, page: Page) -> None:
+        """Do it as a person does."""
+        page.goto(self.page)
+        fields = page.locator("dialog[open]" if "/ask" in self.offered else "main")
+        for step in self.steps:
+            match step:
+                case ("click", where):
+                    page.locator(where).click()
+                case ("fill", label, text):
+                    fields.get_by_label(label).fill(text)
+                case _:
+                    raise AssertionError(step)
+
+
+def deeds(story: Story) -> list[Deed]:
+    """Tell what each deed needs, and return all of them; none gets in another's way."""
+    return [*_of_tasks(story), *_of_applications(), *_of_groups(story), *_of_the_rest(story)]
+
+
+def _of_tasks(story: Story) -> list[Deed]:
+    resume, skip = story.pauses("resume"), story.pauses("skip")
+    at, noted = story.pauses("at", held=9), story.pauses("noted")
+    story.skips("pause", 3)
+    pause, restart = story.task("pause"), story.dies_alone("restart")
+    reason = {"reason": "so it is"}
+    confirm = ("click", "dialog .primary")
+    return [
+        _task("resume", resume.digest, [("click", "#resume")], kind="RESUME_TASK"),
+        _task(
+            "skip",
+            skip.digest,
+            [("click", "#skip"), ("fill", "Reason", "so it is"), confirm],
+            kind="SKIP_RECORD",
+            more=reason,
+        ),
+        _task(
+            "resume-at",
+            at.digest,
+            [
+                ("click", "#resume-at"),
+                ("fill", "Position", "151975"),
+                ("fill", "Reason", "so it is"),
+                confirm,
+            ],
+            kind="RESUME_AT",
+            more=reason | {"position": "151975"},
+        ),
+        _task("pause", pause.digest, [("click", "#pause")], kind="PAUSE_TASK"),
+        _task("restart", restart.digest, [("click", "#restart")], kind="RESTART_TASK"),
+        _note(
+            "note-on-task",
+            reverse("task", args=[noted.digest]),
+            reverse("note-on-task", args=[noted.digest]),
+            {"task": noted.digest},
+            before=[("click", "text=Add a note")],
+        ),
+    ]
+
+
+def _task(
+    name: str, digest: str, steps: list[Step], *, kind: str, more: dict[str, str] | None = None
+) -> Deed:
+    url = reverse(name, args=[digest])
+    asks = name in ("skip", "resume-at")
+    return Deed(
+        name=name,
+        page=reverse("task", args=[digest]),
+        offered=reverse(f"{name}-dialog", args=[digest]) if asks else url,
+        url=url,
+        form={"command": str(uuid4())} | (more or {}),
+        steps=steps,
+        rest=("/api/commands", {"kind": kind, "task": digest} | (more or {})),
+    )
+
+
+def _of_applications() -> list[Deed]:
+    names = ("many", "ends", "ended", "ruled")
+    many, ends, ended, ruled = (Story(application=name) for name in names)
+    for each in (many, ends, ended, ruled):
+        each.starts(host=each.application)
+    tasks = [many.pauses(key).digest for key in ("a", "b")]
+    latched = actions.shut_down_application("ended", actor="ada", reason="to be started").id
+    ended.stops(command=latched)
+    why = {"command": str(uuid4()), "reason": "so it is"}
+    page = {name: reverse("application", args=[name]) for name in names}
+    rule = {"pipeline": "delays", "stage": "process:validate", "answer": "PAUSE"}
+    asked = urlencode({name: rule[name] for name in ("pipeline", "stage")})
+    return [
+        Deed(
+            name="resume-many",
+            page=page["many"],
+            offered=f"{reverse('resume-many-dialog')}?application=many",
+            url=reverse("resume-many"),
+            form={"id": str(uuid4()), "application": "many", "task": tasks[0]},
+            steps=[("click", "#resume-many"), ("click", "dialog .primary")],
+            rest=("/api/resume", {"application": "many"}),
+        ),
+        Deed(
+            name="shut-down",
+            page=page["ends"],
+            offered=reverse("shut-down-dialog", args=["ends"]),
+            url=reverse("shut-down", args=["ends"]),
+            form=why | {"name": "ends"},
+            steps=[
+                ("click", "#shut-down"),
+                ("fill", "Type ends to confirm", "ends"),
+                ("fill", "Reason", "so it is"),
+                ("click", "dialog .danger"),
+            ],
+            rest=(
+                "/api/commands",
+                {"kind": "SHUT_DOWN_APPLICATION", "application": "ends", "reason": "so it is"},
+            ),
+        ),
+        Deed(
+            name="set-policy",
+            page=f"{page['ruled']}?tab=policy",
+            offered=f"{reverse('policy-dialog', args=['ruled'])}?{asked}",
+            url=reverse("set-policy", args=["ruled"]),
+            form=why | rule,
+            steps=[
+                ("click", "[aria-label^='Set the answer of process:validate']"),
+                ("click", "dialog [value=PAUSE]"),
+                ("fill", "Reason", "so it is"),
+                ("click", "dialog .primary"),
+            ],
+            rest=(
+                "/api/commands",
+                rule | {"kind": "SET_POLICY", "application": "ruled", "reason": "so it is"},
+            ),
+        ),
+        Deed(
+            name="start",
+            page=page["ended"],
+            offered=reverse("start-dialog", args=["ended"]),
+            url=reverse("start", args=["ended"]),
+            form=why,
+            steps=[("click", "#start"), ("click", "dialog .primary")],
+            rest=("/api/commands", {"kind": "START_APPLICATION", "application": "ended"}),
+        ),
+    ]
+
+
+def _of_groups(story: Story) -> list[Deed]:
+    for cause in (FULL, BROKEN, LATE):
+        story.pauses(cause.exception_class, cause=cause)
+    wishes = ((BROKEN, GroupAct.RESOLVE, None), (LATE, GroupAct.MUTE, 10**6))
+    for cause, act, failures in wishes:
+        wish = GroupWish(
+            id=uuid7(story.now),
+            act=act,
+            fingerprint=cause.fingerprint,
+            actor="ada",
+            failures=failures,
+            period_seconds=3600 if failures else None,
+        )
+        actions.act_on_group("flights", wish)
+    muted = {"act": "MUTE", "failures": 100, "period_seconds": 3600}
+    return [
+        _group("resolve", FULL, [("click", "#resolve")], {"act": "RESOLVE"}),
+        _group("reopen", BROKEN, [("click", "#reopen")], {"act": "REOPEN"}),
+        _group("unmute", LATE, [("click", "#unmute")], {"act": "UNMUTE"}),
+        _group("mute", NA, [("click", "#mute"), ("click", "dialog .primary")], muted),
+        _note(
+            "note-on-group",
+            f"{_error(TYPO)}?tab=notes",
+            reverse("note-on-group", args=["flights", TYPO.fingerprint]),
+            {"application": "flights", "fingerprint": TYPO.fingerprint},
+        ),
+    ]
+
+
+def _error(cause: Failure) -> str:
+    return reverse("error", args=["flights", cause.fingerprint])
+
+
+def _group(verb: str, cause: Failure, steps: list[Step], asked: dict[str, Any]) -> Deed:
+    about = ["flights", cause.fingerprint]
+    mute = verb == "mute"
+    url = (
+        reverse("mute-group", args=about)
+        if mute
+        else reverse("act-on-group", args=["flights", verb, cause.fingerprint])
+    )
+    return Deed(
+        name="mute-group" if mute else "act-on-group",
+        page=_error(cause),
+        offered=reverse("mute-dialog", args=about) if mute else url,
+        url=url,
+        form={"id": str(uuid4()), "end": "failures", "failures": "100", "period": "3600"},
+        steps=steps,
+        rest=(f"/api/errors/flights/{cause.fingerprint}/acts", asked),
+    )
+
+
+def _note(
+    name: str, page: str, url: str, about: dict[str, str], *, before: Sequence[Step] = ()
+) -> Deed:
+    return Deed(
+        name=name,
+        page=page,
+        offered=url,
+        url=url,
+        form={"id": str(uuid4()), "text": "seen"},
+        steps=[*before, ("fill", "Note", "seen"), ("click", "text=Add note")],
+        rest=("/api/notes", about | {"text": "seen"}),
+    )
+
+
+def _of_the_rest(story: Story) -> list[Deed]:
+    waiting = story.command(story.pauses("cancel"))
+    page = reverse("command", args=[waiting])
+    doubted = frozenset({RecordFailed})
+    with mock.patch.multiple(entries, SERVER_ONLY=doubted, NOT_ALWAYS_BELIEVED=doubted):
+        story.skips("understood-later", 1)
+    story.send(b"garbled")
+    garbled, later = queries.quarantine().rows
+    cancel = reverse("cancel-command", args=[waiting])
+    return [
+        _note(
+            "note-on-command",
+            page,
+            reverse("note-on-command", args=[waiting]),
+            {"command": str(waiting)},
+        ),
+        Deed(
+            name="cancel-command",
+            page=page,
+            offered=cancel,
+            url=cancel,
+            form={"id": str(uuid4())},
+            steps=[("click", "#cancel")],
+            rest=(f"/api/commands/{waiting}/cancel", {}),
+        ),
+        _aside("put-back", later.id, "REQUEUE", [("click", f"#aside-{later.id} form button")]),
+        _aside(
+            "dismiss-aside",
+            garbled.id,
+            "DISMISS",
+            [
+                ("click", f"#aside-{garbled.id} button:has-text('Dismiss')"),
+                ("fill", "Reason", "so it is"),
+                ("click", "dialog .danger"),
+            ],
+        ),
+        Deed(
+            name="test-error",
+            page=reverse("settings"),
+            offered=reverse("test-error"),
+            url=reverse("test-error"),
+            form={},
+            steps=[("click", "text=Send a test error")],
+            rest=None,
+        ),
+        *_of_accounts(),
+    ]
+
+
+def _aside(name: str, number: int, act: str, steps: list[Step]) -> Deed:
+    url = reverse(name, args=[number])
+    return Deed(
+        name=name,
+        page=reverse("quarantine"),
+        offered=reverse("dismiss-aside-dialog", args=[number]) if act == "DISMISS" else url,
+        url=url,
+        form={"id": str(uuid4()), "reason": "so it is"},
+        steps=steps,
+        rest=(f"/api/quarantine/{number}/acts", {"act": act, "reason": "so it is"}),
+    )
+
+
+def _of_accounts() -> list[Deed]:
+    for name in ("kim", "gone"):
+        actions.create_account(name, Role.VIEWER, actor="ada")
+    actions.deactivate_account("gone", actor="ada")
+    page = reverse("settings")
+    row = "tr:has-text('{}') ".format
+    found = []
+    for verb, name, button in (
+        ("role", "kim", "Set role"),
+        ("password", "kim", "New password"),
+        ("deactivate", "kim", "Deactivate"),
+        ("activate", "gone", "Activate"),
+    ):
+        url = reverse("change-account", args=[verb])
+        steps: list[Step] = [
+            ("click", f"{row(name)} summary"),
+            ("click", f"{row(name)} >> text='{button}'"),
+        ]
+        form = {"name": name, "role": "operator"}
+        found.append(Deed("change-account", page, url, url, form, steps, None, Role.ADMIN))
+    url = reverse("create-account")
+    create: list[Step] = [("fill", "New account", "new"), ("click", "text=Create account")]
+    form = {"name": "new", "role": "viewer"}
+    return [*found, Deed("create-account", page, url, url, form, create, None, Role.ADMIN)]
+
+
+class Offered(HTMLParser):
+    """Which URLs the enabled controls of a page lead to."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.urls: set[str] = set()
+        self._form = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "form" and given.get("method") == "post":
+            self._form = given.get("action") or ""
+        elif tag == "button" and "disabled" not in given:
+            self.urls |= {url for url in (given.get("hx-get"), self._form) if url}
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self._form = ""
+
+
+def only_posts(view: Callable[..., Any]) -> bool:
+    """Return whether a page takes nothing but forms: it says so before it looks who asks."""
+    if iscoroutinefunction(view):
+        return False
+    try:
+        return bool(view(RequestFactory().get("/")).status_code == 405)
+    except (AttributeError, TypeError):
+        return False  # It wants to know who asks, and for what.

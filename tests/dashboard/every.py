@@ -1,0 +1,137 @@
+"""An airline that has known everything, and every page and dialog that shows it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django.urls import reverse
+
+from controlplane import actions, queries
+from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.ids import uuid7
+from dashboard.pages import applications, errors, tasks
+from tests.dashboard.story import NA, STACK, TYPO, Story, failure
+
+#: What payloads are like on a bad day: other directions, no direction, too long, not for eyes.
+ODD: dict[str, object] = {
+    "עברית": "שלום \u202eevil\u202c",
+    "emoji 🛫": "👩‍👩‍👧 \U0001d573",
+    "html": "<script>alert(1)</script>",
+    "control": "a\u0000b\u001b[31m\r\n\ttab",
+    "blob": "0123456789abcdef" * 1000,
+    "field" * 20: {"nested": [{"deep": "value" * 100}, None, ""]},
+}
+DEEP = "".join(
+    f'  File "/opt/spark/python/lib/pyspark.zip/w{line}.py", line {line}, in f\n    go()\n'
+    for line in range(200)
+)
+ODD_KEY = "ключ-مفتاح-🛫/..?#&"
+LONG_KEY = "a-rather-long-key-" * 8
+
+
+class Told(NamedTuple):
+    """What the pages are about."""
+
+    story: Story
+    #: A task that stands, one of which much is odd, and one that died by itself.
+    paused: str
+    odd: str
+    dead: str
+    resumed: UUID
+    waiting: UUID
+    letter: int
+    #: Where the log stood then.
+    until: int
+
+
+def tell(story: Story) -> Told:
+    """Tell all that a page can show."""
+    other = Story(application="orders", pipeline="ingest", checkpoint="5b1c9a70-2e1f")
+    other.starts(host="ip-10-123-234-101.eu-central-1.compute.internal.example", pid=1)
+    other.skips("a", 123_456_789_012, ago=timedelta(minutes=9))
+    for number in range(50):
+        other.skips(f"part-{number}", 1 + number)
+    other.falls_silent()
+    twin = Story(checkpoint="0dd0dd0d-1111-4c1e-9a2b-61b0f4ad0c11")
+    twin.starts(host="spark-driver-7")
+    for minutes in (190, 70, 40, 4):
+        story.skips("EWR", minutes, ago=timedelta(minutes=minutes))
+    repaired = story.pauses("ORD", held=4, ago=timedelta(minutes=50))
+    resumed = actions.resume_task(repaired.digest, actor="ana", reason="the feed is repaired").id
+    story.fetches(resumed)
+    story.resumes("ORD", resumed)
+    paused = story.pauses("JFK", held=1843, ago=timedelta(minutes=12))
+    slow = failure("process:проверка", "a.b.ReallyQuiteALongExceptionName", "رسالة \n" + "m" * 900)
+    odd = story.pauses(
+        ODD_KEY, cause=slow, record=ODD, stack=f"{STACK}{DEEP}ValueError: x", cut_from=3_000_000
+    )
+    story.pauses(LONG_KEY, held=9_876_543_210, cause=slow)
+    dead = story.dies_alone("SEA", cause=failure("produce", "app.Full", "no room"))
+    waiting = actions.resume_task(odd.digest, actor="ana").id
+    story.send(b"\x82\xa4type not an event of ours")
+    actions.note_on_group("flights", TYPO.fingerprint, actor="ana", text="a note " * 40)
+    actions.note_on_task(paused, actor="ana", text="the vendor was told")
+    until = datetime.now(UTC) + timedelta(hours=3)
+    mute = GroupWish(
+        id=uuid7(until), act=GroupAct.MUTE, fingerprint=NA.fingerprint, actor="ana", until=until
+    )
+    actions.act_on_group("flights", mute)
+    (letters, *_) = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows
+    return Told(
+        story=story,
+        paused=paused.digest,
+        odd=odd.digest,
+        dead=dead.digest,
+        resumed=resumed,
+        waiting=waiting,
+        letter=letters.sequence,
+        until=queries.positions()["flights"],
+    )
+
+
+def pages(told: Told) -> dict[str, str]:
+    """Return every page by the name of its picture; what its URL can ask for included."""
+    application = reverse("application", args=["flights"])
+    error = reverse("error", args=["flights", TYPO.fingerprint])
+    task = reverse("task", args=[told.paused])
+    history = reverse("task-history", args=[told.paused])
+    lists = ("applications", "tasks", "errors", "commands", "dead-letters", "held", "audit")
+    more = ("instances", "quarantine", "settings")
+    return {
+        "overview": "/",
+        "overview-24h": "/?range=24h",
+        **{name: reverse(name) for name in (*lists, *more)},
+        **{f"application-{tab}": f"{application}?tab={tab}" for tab in applications.TABS},
+        "application-dense": reverse("application", args=["orders"]),
+        "task": task,
+        "task-odd": reverse("task", args=[told.odd]),
+        "task-dead": reverse("task", args=[told.dead]),
+        "task-as-of": f"{task}?as_of=@{told.until}",
+        **{f"history-{view}": f"{history}?view={view}" for view in tasks.VIEWS},
+        **{f"error-{tab}": f"{error}?tab={tab}" for tab in errors.TABS},
+        "error-muted": reverse("error", args=["flights", NA.fingerprint]),
+        "errors-all": f"{reverse('errors')}?state=all&from=2020-01-01T00:00",
+        "errors-none": f"{reverse('errors')}?text=nothing+says+this",
+        "command": reverse("command", args=[told.resumed]),
+        "command-waiting": reverse("command", args=[told.waiting]),
+        "dead-letter": reverse("dead-letter", args=["flights", told.letter]),
+    }
+
+
+def dialogs(told: Told) -> dict[str, tuple[str, str]]:
+    """Return every dialog by the name of its picture: its page, and the button that opens it."""
+    task = reverse("task", args=[told.paused])
+    application = reverse("application", args=["flights"])
+    error = reverse("error", args=["flights", TYPO.fingerprint])
+    return {
+        "dialog-skip": (task, "#skip"),
+        "dialog-resume-at": (task, "#resume-at"),
+        "dialog-resume-many": (application, "#resume-many"),
+        "dialog-shut-down": (application, "#shut-down"),
+        "dialog-policy": (f"{application}?tab=policy", ".policy tbody button >> nth=2"),
+        "dialog-dismiss": (reverse("quarantine"), "button:has-text('Dismiss')"),
+        "dialog-mute": (error, "#mute"),
+        "dialog-keys": ("/", ""),
+    }
