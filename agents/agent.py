@@ -16,6 +16,7 @@ from agents.handlers import Handler
 from agents.lifecycle import Ending
 from agents.runtime import Runtime
 from agents.signals import ending_the_block
+from agents.turn import refuse_inside
 from agents.uncaught import uncaught_handler, uncaught_shown
 from controlplane.domain.events import Response, ResumeHow
 from controlplane.domain.names import TaskId
@@ -144,8 +145,9 @@ class Agent:
         """End a pipeline's thread at a micro-batch boundary, and let none take its place.
 
         True when one ran; False for none, or when the instance is not RUNNING (KIP-663). The others
-        go on, also when it was the last.
+        go on, also when it was the last. Raises InvalidValue inside a pipeline's functions.
         """
+        refuse_inside("remove_thread()")
         return self._runtime.remove(pipeline)
 
     # ── life and end ─────────────────────────────────────────────────────────────────────────
@@ -181,8 +183,10 @@ class Agent:
         """Stop all pipelines at a micro-batch boundary and end the instance; wait for it.
 
         Bounded by `error.shutdown.timeout.ms`, after which running Spark jobs are cancelled, and
-        some seconds for the last events. Not to be called from inside a pipeline's functions.
+        some seconds for the last events. Raises InvalidValue inside a pipeline's functions: it
+        would wait for them.
         """
+        refuse_inside("stop()")
         self._stop("stop() was called")
 
     def _stop(self, reason: str) -> None:
@@ -234,7 +238,8 @@ class Agent:
     ) -> bool:
         """Let a PAUSED task go on at the record that failed; True only from PAUSED (KIP-990).
 
-        Held records run first, in order. Waits for the micro-batch that is at work.
+        Held records run first, in order. Waits for the micro-batch that is at work: called inside
+        one, from a handler, a step or a sink, it raises InvalidValue, as all wishes below do.
         """
         return self._wished(task, ResumeHow.RETRY, actor=actor, reason=reason)
 

@@ -15,6 +15,7 @@ from agents.commanding import Policies, PolicyWish
 from agents.config import AgentConfig
 from agents.death import ThreadDeath, death_of, ending_entry, superseded
 from agents.described import described
+from agents.held_schema import HeldRowsMisfit
 from agents.journal import Superseded
 from agents.letter_topic import place_of
 from agents.outbox import Outbox
@@ -79,7 +80,8 @@ class Engine:
             log_records=config.errors.log.include_messages,
             log_configs=config.errors.log.include_configs,
         )
-        self.release = Release(self.journal, outbox, progress=self.progress)
+        alone = config.redis_url is None
+        self.release = Release(self.journal, outbox, progress=self.progress, alone=alone)
         #: The weight of the tasks, and the entry that it is true for.
         self._weighed: tuple[int, int] | None = None
         #: A micro-batch that Spark has planned and not committed comes before held records.
@@ -150,7 +152,14 @@ class Engine:
 
     def drain(self) -> bool:
         """Run some held records; return whether there may be more."""
-        return self.awaited_batch is None and self.processor.drain()
+        if self.awaited_batch is not None:
+            return False
+        try:
+            return self.processor.drain()
+        except HeldRowsMisfit as exc:
+            if not self.resumer.hold(exc, now()):
+                raise
+            return True
 
     def put_ready(self) -> bool:
         """Put what may be told, and compact; return whether nothing is left to tell."""

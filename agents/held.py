@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.entries import Chunk, Cursor, Held
-from agents.held_schema import fitted
+from agents.held_schema import HeldRowsMisfit, RowTypes, alike, fitted
 from agents.journal import ASIDE_FOLDER
 from agents.ledger import Aside, Ledger
 from agents.prepared import MARK
@@ -31,6 +31,14 @@ from controlplane.domain.errors import ArresterError
 
 _HOLD = "__arrester_hold"
 _PLACE = "struct<entry:int,position:bigint>"
+_PLACES = (
+    T.StructField(TASK, T.StringType()),
+    T.StructField(POSITION, T.LongType()),
+    T.StructField(_HOLD, T.BooleanType()),
+    T.StructField(ENTRY, T.IntegerType()),
+)
+#: A chunk is of the rows in so many folders at most: a micro-batch may have left one row in each.
+CHUNK_FOLDERS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +50,8 @@ class Shelf:
     root: str
     #: Of the source, as it is now.
     schema: T.StructType
-    #: Of the rows in each folder: an earlier run's source may have had other columns.
-    stored: dict[str, T.DataType] = field(default_factory=dict)
+    #: What rows of former sources were like.
+    types: RowTypes
 
     def put(self, frame: DataFrame, cut: Column, *, order: int) -> tuple[str, list[Held]]:
         """Write what does not go to the sink; return the folder's name and the counts held.
@@ -57,7 +65,7 @@ class Shelf:
         row = F.when(hold, F.col(ROW)).alias(ROW)
         entry = F.when(hold, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
         name = self._write(rows.select(TASK, POSITION, hold.alias(_HOLD), row, entry), order)
-        counts = self._read([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
+        counts = self._places([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
         return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
 
     def put_skipped(self, frame: DataFrame, cut: Column, *, order: int) -> str:
@@ -69,16 +77,15 @@ class Shelf:
 
     def _write(self, written: DataFrame, order: int) -> str:
         # The name is nobody else's: a run that has lost its number may still be writing.
-        name = f"{order:020d}-{uuid.uuid4().hex[:8]}"
+        name = f"{order:020d}-{uuid.uuid4().hex[:8]}-{self.types.keep(self.schema)}"
         written.write.parquet(self._path(name))
-        self.stored[name] = self.schema
         return name
 
     def marks(self, asides: Sequence[Aside]) -> DataFrame | None:
         """Return marks for all records that are in `asides`, None for no asides."""
         if not asides:
             return None
-        coordinates = self._read([aside.name for aside in asides])
+        coordinates = self._places([aside.name for aside in asides])
         # In its micro-batch a record that is held now had no entry yet.
         entry = F.when(F.col(_HOLD), F.lit(0)).otherwise(F.col(ENTRY)).alias(ENTRY)
         return coordinates.select(TASK, entry, POSITION, F.lit(DECIDED).alias(MARK))
@@ -90,8 +97,8 @@ class Shelf:
         """
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
-        names = self._folders(ledger, key, at_least=limit)
-        waiting = self._rows(names, key, start)
+        names = self._folders(ledger, key, at_least=limit)[:CHUNK_FOLDERS]
+        waiting = _waiting(self._places(names), key, start)
         order = (F.col(ENTRY), F.col(POSITION).asc_nulls_first())
         last = (
             waiting.orderBy(*order)
@@ -118,7 +125,8 @@ class Shelf:
         """
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
-        waiting = self._rows(self._folders(ledger, key), key, start) if task.held else None
+        names = self._folders(ledger, key)
+        waiting = _waiting(self._places(names), key, start) if task.held else None
         place = (F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
         order = (F.col(ENTRY), F.col(POSITION).asc_nulls_first())
         if waiting is None:
@@ -136,15 +144,35 @@ class Shelf:
         end = after(place_of_last["entry"], place_of_last["position"])
         return Chunk(task=key, start=start, end=end, taken=task.held)
 
+    def first_position(self, ledger: Ledger, key: str | None) -> int | None:
+        """Return the position of the next held record of a task."""
+        end = self.first_record(ledger, key).end.position
+        return None if end is None or end == -(2**63) else end - 1
+
     def rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
-        """Return the rows of a chunk as the source gave them, in order, with their entry."""
+        """Return the rows of a chunk, in order, with their entry and the source's columns.
+
+        Raises HeldRowsMisfit where those of an earlier source do not fit.
+        """
+        return self._of_chunk(self._fitted, ledger, chunk)
+
+    def rows_left_out(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
+        """Return the rows of a chunk that will not run: as they are, where they do not fit."""
+        try:
+            return self.rows(ledger, chunk)
+        except HeldRowsMisfit:
+            return self._of_chunk(self._as_they_are, ledger, chunk)
+
+    def _of_chunk(
+        self, read: Callable[[Sequence[str]], DataFrame], ledger: Ledger, chunk: Chunk
+    ) -> DataFrame:
         names = self._folders(ledger, chunk.task, through=chunk.end.entry)
-        found = self._rows(names, chunk.task, chunk.start).where(~_is_from(chunk.end))
+        found = _waiting(read(names), chunk.task, chunk.start).where(~_is_from(chunk.end))
         return found.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
 
     def cut_chunk(self, ledger: Ledger, chunk: Chunk, end: Cursor) -> Chunk:
         """Return the chunk up to the record at `end`, which is held on with all after it."""
-        taken = self.rows(ledger, chunk).where(~_is_from(end)).count()
+        taken = self._of_chunk(self._places, ledger, chunk).where(~_is_from(end)).count()
         return Chunk(task=chunk.task, start=chunk.start, end=end, taken=taken, after=chunk.after)
 
     def _folders(
@@ -166,34 +194,42 @@ class Shelf:
             count += held if index else 0
         return names
 
-    def _rows(self, names: Sequence[str], key: str | None, start: Cursor) -> DataFrame:
-        mine = F.col(TASK).eqNullSafe(F.lit(key)) & F.col(_HOLD)
-        return self._read(names).where(mine & _is_from(start))
+    def _places(self, names: Sequence[str]) -> DataFrame:
+        """Return where the records of some folders belong, without their rows."""
+        return self._read(names, *_PLACES)
 
-    def _read(self, names: Sequence[str]) -> DataFrame:
+    def _fitted(self, names: Sequence[str]) -> DataFrame:
         """Return rows of some folders, with the columns that the source has now."""
-        known: dict[str, list[str]] = {}
-        for name in names:
-            if name not in self.stored:
-                self.stored[name] = self.spark.read.parquet(self._path(name)).schema[ROW].dataType
-            known.setdefault(self.stored[name].json(), []).append(name)
-        frames = [fitted(self._read_alike(some), self.schema) for some in known.values()]
+        frames = [fitted(each, self.schema) for each in self._by_type(names)]
         return reduce(DataFrame.unionByName, frames)
 
-    def _read_alike(self, names: Sequence[str]) -> DataFrame:
-        schema = T.StructType(
-            [
-                T.StructField(TASK, T.StringType()),
-                T.StructField(POSITION, T.LongType()),
-                T.StructField(_HOLD, T.BooleanType()),
-                T.StructField(ROW, self.stored[names[0]]),
-                T.StructField(ENTRY, T.IntegerType()),
-            ]
-        )
-        return self.spark.read.schema(schema).parquet(*[self._path(name) for name in names])
+    def _as_they_are(self, names: Sequence[str]) -> DataFrame:
+        return reduce(DataFrame.unionByName, alike(self._by_type(names)))
+
+    def _by_type(self, names: Sequence[str]) -> list[DataFrame]:
+        """Return the rows of some folders, a frame for each former source."""
+        known: dict[str, list[str]] = {}
+        kinds: dict[str, T.StructType] = {}
+        for name in names:
+            kind = self.types.of(name, partial(self.spark.read.parquet, self._path(name)))
+            known.setdefault(kind.json(), []).append(name)
+            kinds[kind.json()] = kind
+        return [
+            self._read(some, *_PLACES, T.StructField(ROW, kinds[kind]))
+            for kind, some in known.items()
+        ]
+
+    def _read(self, names: Sequence[str], *fields: T.StructField) -> DataFrame:
+        reader = self.spark.read.schema(T.StructType(list(fields)))
+        return reader.parquet(*[self._path(name) for name in names])
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{ASIDE_FOLDER}/{name}"
+
+
+def _waiting(found: DataFrame, key: str | None, start: Cursor) -> DataFrame:
+    mine = F.col(TASK).eqNullSafe(F.lit(key)) & F.col(_HOLD)
+    return found.where(mine & _is_from(start))
 
 
 class BeyondHeld(ArresterError):

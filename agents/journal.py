@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agents.checkpoint import FileTaken, Storage
 from agents.entries import Entry, Kind
-from agents.ledger import Aside, Ledger
+from agents.ledger import TASK_EVENTS, Aside, Ledger
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.events import Event
 from controlplane.domain.ids import commit_id
@@ -182,6 +182,14 @@ class Journal:
             )
             for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
         ]
+
+    def tasks_told(self, number: int) -> set[str | None]:
+        """Return the tasks that the events of an entry speak of."""
+        if number not in self._fresh and self._is_forgotten(number):
+            return set()
+        entry = self._fresh.get(number) or self._decoded(_file_name(number), _entry)
+        told = (event.data for event in entry.events)
+        return {data.task for data in told if isinstance(data, TASK_EVENTS)}
 
     def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
         """Whether so many entries were made, or the oldest is so old, that a snapshot is worth it.

@@ -28,7 +28,7 @@ from controlplane.domain.evolve import At, evolve_task
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import TaskState, TaskStatus
 
-_TASK_EVENTS = get_args(TaskEvent)
+TASK_EVENTS = get_args(TaskEvent)
 #: How many commands' answers are remembered; they are delivered again within minutes, if at all.
 ANSWERS = 1_000
 
@@ -212,7 +212,7 @@ class Ledger(msgspec.Struct, kw_only=True):
                     reason=data.reason,
                     since=event.occurred_at,
                 )
-        elif isinstance(data, _TASK_EVENTS):
+        elif isinstance(data, TASK_EVENTS):
             at = At(
                 sequence=entry.number,
                 occurred_at=event.occurred_at,

@@ -19,3 +19,7 @@ class Outbox(Protocol):
     def is_confirmed(self, batch_id: UUID) -> bool:
         """Whether the server has said that it has the batch for good."""
         ...
+
+    def keeps(self, batch_id: UUID) -> bool:
+        """Whether the batch is here and outlives the process; False means not known to be."""
+        ...

@@ -21,6 +21,7 @@ from agents.entries import NO_BATCH, Chunk
 from agents.fatal import RecordFatal, must_obey
 from agents.fates import Fates
 from agents.held import Shelf, cut_of, must_hold
+from agents.held_schema import RowTypes
 from agents.journal import Journal
 from agents.ledger import Ledger, TaskLedger
 from agents.letter_places import Place
@@ -67,7 +68,9 @@ class Processor:
         self._clock = clock
         self._check = check
         self._chunk_records = config.errors.held_chunk_records
-        self._shelf = Shelf(spark=self._spark, root=root, schema=pipeline.source.schema)
+        self._shelf = Shelf(
+            spark=self._spark, root=root, schema=pipeline.source.schema, types=RowTypes(files)
+        )
         self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
         #: What the executors go by.
         self._policy = config.errors.policy(StageKind.PROCESS)
@@ -214,7 +217,9 @@ class Processor:
             self._idle_at = self._ledger.number
             return False
         self._journal.check_owned()
-        chunk = self._shelf.next_chunk(self._ledger, task.state.id.key, limit=self._chunk_records)
+        key, limit = task.state.id.key, self._chunk_records
+        with self._given_up_on_stop():
+            chunk = self._shelf.next_chunk(self._ledger, key, limit=limit)
         self._run_chunk(replace(chunk, after=self.last_batch))
         return True
 

@@ -12,12 +12,14 @@ from pyspark.sql import functions as F
 from agents.deadletters import LetterBox
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
 from agents.failed import stage_of
-from agents.held import BeyondHeld, Shelf
+from agents.held import BeyondHeld, HeldRowsMissing, Shelf
+from agents.held_schema import HeldRowsMisfit
 from agents.journal import Journal
 from agents.ledger import Blame, TaskLedger
 from agents.letter_frames import Said
 from agents.pipeline import Pipeline
-from agents.telling import Teller
+from agents.problem import Problem
+from agents.telling import Teller, failure
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
 from controlplane.domain.decide import pause_refusal, restart_refusal
 from controlplane.domain.errors import InvalidValue
@@ -90,6 +92,8 @@ class Resumer:
                 return self._accept(task, wish, at, after)
             except BeyondHeld as exc:
                 refusal = f"{task.state.id.printed} cannot go on at {wish.target}: {exc}"
+            except HeldRowsMissing as exc:
+                refusal = f"{task.state.id.printed} cannot go on: {exc}"
         if wish.command is not None:
             refused = CommandRefused(command=wish.command, reason=refusal)
             self._append(Kind.REFUSED, at, wish, [refused])
@@ -112,6 +116,23 @@ class Resumer:
         if letters is not None and self.letters is not None:
             self.letters.deliver(letters)
         return Outcome(applied=True, reason=word)
+
+    def hold(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
+        """Pause the task whose held rows were to run and do not fit; False: it cannot be paused.
+
+        A person resumes it behind them, or the source gets its former type and a new run.
+        """
+        ledger = self.journal.ledger
+        task = ledger.drainable()
+        if task is None or task.state.id.key is None or ledger.open_chunk is not None:
+            return False
+        key = task.state.id.key
+        name = f"{type(misfit).__module__}.{type(misfit).__qualname__}"
+        why = failure("source", Problem(exception_class=name, message=str(misfit)))
+        position = self.shelf.first_position(ledger, key)
+        paused = TaskPaused(task=key, position=position, failure=why)
+        self._append(Kind.PAUSE, at, Wish(key=key, how=None), [paused])
+        return True
 
     def _pause(self, wish: Wish, at: datetime, after: int) -> Outcome:
         word = "paused: what comes is held"
@@ -138,7 +159,7 @@ class Resumer:
         letters: DeadLetters | None = None
         told: list[EventData] = []
         if self.letters is not None:
-            rows = self._with_error(self.shelf.rows(ledger, chunk), blame)
+            rows = self._with_error(self.shelf.rows_left_out(ledger, chunk), blame)
             number = f"{self.journal.next_number:020d}-{self.teller.run.epoch}"
             said = Said(
                 name=f"{ledger.checkpoint}-{number}",

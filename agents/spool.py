@@ -28,6 +28,8 @@ log = logging.getLogger("arrester.spool")
 REMEMBERED = 10_000
 #: What may wait in memory while the disk refuses to write.
 UNWRITTEN_BYTES = 64 * 2**20
+#: In place of a path, where there is no disk to write to.
+MEMORY = ":memory:"
 #: 10 MiB at a time, some milliseconds.
 VACUUM_PAGES = 2560
 
@@ -114,6 +116,17 @@ class Spool:
         """Return whether the server is known to have the batch; False means not known (yet)."""
         try:
             return self._knows("SELECT 1 FROM confirmed WHERE id = ?", batch_id)
+        except sqlite3.Error:
+            return False
+
+    def keeps(self, batch_id: UUID) -> bool:
+        """Return whether the batch is in the file, or was; False for a spool in memory."""
+        if str(self.path) == MEMORY:
+            return False
+        try:
+            return self._knows("SELECT 1 FROM batch WHERE id = ?", batch_id) or self.is_confirmed(
+                batch_id
+            )
         except sqlite3.Error:
             return False
 

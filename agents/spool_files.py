@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
-from agents.spool import Spool
+from agents.spool import MEMORY, UNWRITTEN_BYTES, Spool
 from controlplane.domain.ids import uuid7
 
 log = logging.getLogger("arrester.spool")
@@ -125,7 +125,9 @@ def _new(place: Path, limit_bytes: int, now: datetime) -> OwnSpool:
         return OwnSpool(Spool(claim.path, id=claim.id, limit_bytes=limit_bytes), claim)
     except sqlite3.Error as exc:
         log.warning("%s cannot be made (%s); events wait in memory", claim.path, exc)
-        return OwnSpool(Spool(Path(":memory:"), id=claim.id, limit_bytes=limit_bytes), claim)
+        # The bound of the disk is none for memory.
+        limit_bytes = min(limit_bytes, UNWRITTEN_BYTES)
+        return OwnSpool(Spool(Path(MEMORY), id=claim.id, limit_bytes=limit_bytes), claim)
 
 
 def _carried_on(claim: _Claim, limit_bytes: int) -> OwnSpool | None:

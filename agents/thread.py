@@ -23,6 +23,7 @@ from agents.query import start_query
 from agents.resume import Outcome, Wish
 from agents.run_view import RunView
 from agents.sourcing import SourceRetries
+from agents.turn import Turn, refuse_inside
 from agents.uncaught import UNCAUGHT_DEFAULT
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import ResumeHow, StageAnswer
@@ -70,7 +71,7 @@ class PipelineThread(RunView):
         self._uncaught = uncaught
         #: None: it has not begun.
         self._state: ThreadStatus | None = None
-        self._lock = threading.Lock()
+        self._lock = Turn()
         self._halt = Halt(pipeline.name)
         self._ended = threading.Event()
         #: Whether `start` is over, however it went.
@@ -197,7 +198,8 @@ class PipelineThread(RunView):
         is paused by hand. What is held runs first. `position`, where it is given, must be the one
         the task is held at.
 
-        Raises Superseded when a newer run owns the checkpoint: the answer is that one's.
+        Raises Superseded when a newer run owns the checkpoint: the answer is that one's; and
+        InvalidValue in a function that a pipeline calls, which the wish would wait for.
         """
         wish = Wish(
             key=key,
@@ -227,6 +229,7 @@ class PipelineThread(RunView):
         return self._wished(lambda: self._engine.set_policy(wish))
 
     def _wished(self, do: Callable[[], Outcome]) -> Outcome:
+        refuse_inside("a wish about its tasks or answers")
         with self._lock:
             if not self.is_running or self._halt.asked:
                 return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
@@ -299,7 +302,8 @@ class PipelineThread(RunView):
     def _tick(self) -> bool:
         """Do a little of what waits; return whether there may be more."""
         if not self._lock.acquire(timeout=_TICK_SECONDS):
-            return False
+            # A resume at work makes some.
+            return True
         try:
             self._look_who_owns()
             worked = self._engine.drain()

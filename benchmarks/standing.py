@@ -148,6 +148,10 @@ class _Nowhere:
         """All of it is."""
         return True
 
+    def keeps(self, batch_id: object) -> bool:
+        """Nothing is."""
+        return False
+
 
 def _one_dies(pipeline: Any, checkpoint: str) -> None:
     dead = threading.Event()

@@ -392,3 +392,27 @@ def test_an_adoption_that_was_cut_short_is_done_again_without_doubles(tmp_path: 
         assert database.execute("SELECT count(*) FROM batch").fetchone() == (2,)
     database.close()
     spool.close()
+
+
+FULL_DISK = """
+    import os, resource, sys
+    from pathlib import Path
+    from uuid import uuid4
+
+    from agents import spool_files
+    from tests.agents.facts import NOW, failed
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    spool_files.UNWRITTEN_BYTES = 2**18
+    spool = spool_files.open_spool(Path(sys.argv[1]), "a", limit_bytes=2**30, now=NOW).spool
+    for number in range(20):
+        spool.put(uuid4(), [failed(number, text=os.urandom(2**15).hex())])
+    print(spool.path, spool.size_bytes < 2**19, spool.told_briefly > 0, spool.keeps(uuid4()))
+"""
+
+
+def test_a_spool_in_memory_is_bounded_as_memory_is(tmp_path: Path) -> None:
+    """The disk is full when the agent starts, and no server is there."""
+    code = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path)]
+    said = subprocess.run(code, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [":memory:", "True", "True", "False"]

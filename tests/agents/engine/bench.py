@@ -42,6 +42,9 @@ class MemoryOutbox:
     def is_confirmed(self, batch_id: UUID) -> bool:
         return self.confirming and batch_id in self.batches
 
+    def keeps(self, batch_id: UUID) -> bool:
+        return self.confirming and batch_id in self.batches
+
     @property
     def events(self) -> list[Event]:
         return [event for events in self.batches.values() for event in events]

@@ -52,6 +52,9 @@ class FolderOutbox:
     def is_confirmed(self, batch_id: UUID) -> bool:
         return False
 
+    def keeps(self, batch_id: UUID) -> bool:
+        return False
+
 
 def read_outbox(folder: Path) -> list[Event]:
     lines = [

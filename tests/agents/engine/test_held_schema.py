@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from agents.builder import define
+from agents.checkpoint import LocalStorage
 from agents.handlers import LogAndPause
-from agents.held_schema import HeldRowsMisfit, fitted
+from agents.held_schema import HeldRowsMisfit, RowTypes, alike, fitted
 from agents.pipeline import Pipeline
 from agents.worker.columns import ROW
+from controlplane.domain.events import ResumeHow, TaskPaused
 from controlplane.domain.states import ThreadStatus
 from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
 
@@ -63,25 +68,61 @@ def test_fields_of_structs_fit_as_columns_do(spark: SparkSession) -> None:
         fitted(frame, columns("d DATE"))
 
 
+def test_rows_of_several_sources_become_dead_letters_as_they_are(spark: SparkSession) -> None:
+    kinds = ("STRUCT<a: INT, b: STRING>", "STRUCT<a: STRUCT<x: INT>, c: INT>")
+    rows = ((1, "b"), ((2,), 3))
+    frames = [
+        spark.createDataFrame([(row,)], f"{ROW} {kind}")
+        for row, kind in zip(rows, kinds, strict=True)
+    ]
+    one, other = alike(frames)
+    found = [row[ROW].asDict() for row in one.unionByName(other).collect()]
+    assert found == [{"a": "1", "b": "b", "c": None}, {"a": '{"x":2}', "b": None, "c": 3}]
+
+
+def test_what_rows_are_like_is_known_without_asking_parquet(tmp_path: Path) -> None:
+    def unknown() -> DataFrame:
+        raise AssertionError("a Spark job for a folder")
+
+    kind = columns("a INT, b STRING")
+    files = LocalStorage(str(tmp_path))
+    name = RowTypes(files).keep(kind)
+    assert RowTypes(files).keep(kind) == name != RowTypes(files).keep(columns("a INT"))
+    assert RowTypes(files).of(f"{1:020d}-0a1b2c3d-{name}", unknown) == kind
+
+
 def test_held_records_fit_the_columns_of_a_changed_source_or_are_kept(bench: Bench) -> None:
-    """First a type that they do not fit: nothing is lost. Then columns gone, new and wider."""
+    """First a type that they do not fit: the task waits. Then columns gone, new and wider."""
     bench.add(("a", 1, "bad"), ("a", 2, "x"))
     bench.start(reading(bench, "task STRING, position INT, value STRING"))
     bench.wait_for_input()
     bench.stop()
 
-    bench.start(reading(bench, "task STRUCT<a: INT>, position INT, value STRING"))
-    wait_until(lambda: bool(bench.deaths))
-    [death] = bench.deaths
-    assert isinstance(death.exception, HeldRowsMisfit)
-    assert "held rows have task as string, the source has it as struct<a:int> now" in death.reason
+    # They wait, whatever a person wishes but to go on behind them.
+    instance = uuid4()
+    other = "task STRING, position INT, value STRUCT<a: INT>"
+    thread = bench.start(reading(bench, other), instance=instance)
+    wait_until(lambda: bench.outbox.of(TaskPaused)[1:] != [])
+    held = bench.outbox.of(TaskPaused)[-1]
+    assert held.failure is not None
+    said = "held rows have value as string, the source has it as struct<a:int> now"
+    assert said in held.failure.message and held.position == 1
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: bench.outbox.of(TaskPaused)[2:] != [])
+    assert thread.resume("a", how=ResumeHow.SKIP, actor="ana", reason="of a former source").applied
+    wait_until(lambda: bench.outbox.of(TaskPaused)[3:] != [])
+    assert bench.outbox.of(TaskPaused)[-1].position == 2
+    assert (thread.state, bench.deaths) == (ThreadStatus.RUNNING, [])
+    [letter] = bench.dead_letters()
+    assert json.loads(letter["row"]) == {"task": "a", "position": 1, "value": "bad"}
+    bench.stop()
 
     (bench.folder / "repaired").touch()
     wider = "position BIGINT, value STRING, task STRING, extra STRING"
     thread = bench.start(reading(bench, wider))
     out = bench.folder / "out"
-    wait_until(lambda: len(read_sink(out)) == 2)
+    wait_until(lambda: len(read_sink(out)) == 1)
     assert thread.state is ThreadStatus.RUNNING
     bench.stop()
-    assert [(row["position"], row["value"]) for _, row in read_sink(out)] == [(1, "bad"), (2, "x")]
+    assert [(row["position"], row["value"]) for _, row in read_sink(out)] == [(2, "x")]
     assert all("extra" not in row for _, row in read_sink(out))

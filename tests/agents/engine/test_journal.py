@@ -285,6 +285,9 @@ class Confirming:
     def is_confirmed(self, batch_id: UUID) -> bool:
         return batch_id in self.confirmed
 
+    def keeps(self, batch_id: UUID) -> bool:
+        return False
+
 
 class Frozen(LocalStorage):
     """Lets `meanwhile` happen, once, just before a file whose name has `at` in it is made."""

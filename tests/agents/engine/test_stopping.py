@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from pyspark.sql import DataFrame
@@ -141,6 +141,27 @@ def test_a_query_that_ends_by_itself_ends_its_run_after_the_held_rows(bench: Ben
 
     assert bench.positions("a") == [0, 1, 2, 3]
     wait_until(lambda: [death.finished for death in bench.deaths] == [True, True])
+
+
+def test_a_run_that_is_about_to_finish_runs_what_a_resume_at_work_lets_go(bench: Bench) -> None:
+    """To skip a record takes some Spark jobs; the query has nothing to do and ends meanwhile."""
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        if row["position"] == 1:
+            raise ValueError("never")
+        return row
+
+    bench.add(*[("a", n, "x") for n in range(4)])
+    pipeline, instance = bench.checking(check), uuid4()
+    bench.start(pipeline, instance=instance)
+    bench.wait_for_input()
+    bench.stop()
+    thread = bench.thread(pipeline, instance=instance)
+    thread.start(bench.checkpoint, trigger={"availableNow": True})
+    assert thread.resume("a", how=ResumeHow.SKIP, reason="a test").applied
+    wait_until(lambda: thread.state is ThreadStatus.DEAD)
+
+    assert bench.positions("a") == [0, 2, 3]
 
 
 def test_rows_held_out_of_order_or_twice_are_neither_lost_nor_doubled(bench: Bench) -> None:

@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame
 
 from agents.builder import define
 from agents.engine import Engine
-from agents.handlers import LogAndFail, LogAndPause
+from agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
 from agents.resume import Outcome, Wish
 from agents.thread import PipelineThread
 from controlplane.domain import drift
+from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
+from controlplane.domain.policy import Answer
 from controlplane.domain.states import TaskStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
@@ -166,3 +168,39 @@ def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
     assert thread.resume("a", how=ResumeHow.RETRY).applied
     wait_until(lambda: len(bench.positions("a")) > 1)
     assert bench.positions("a") == [0, 1]
+
+
+def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobody(
+    bench: Bench,
+) -> None:
+    refused: list[str] = []
+    runs: list[PipelineThread] = []
+
+    def ask() -> None:
+        try:
+            runs[0].resume("b", how=None)
+        except InvalidValue as exc:
+            refused.append(str(exc))
+
+    class Asking:
+        def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+            ask()
+            return Answer.CONTINUE
+
+    write = sink_to(bench.folder / "out")
+
+    def sink(df: DataFrame, number: int) -> None:
+        ask()
+        write(df, number)
+
+    bench.add(("a", 0, "bad"), ("b", 0, "x"))
+    builder = bench.define().process("check", failing_on("bad"), on_error=Asking())
+    runs.append(bench.thread(builder.write(sink)))
+    runs[0].start(bench.checkpoint)
+    bench.wait_for_input()
+
+    assert (bench.written(), bench.deaths) == ([("b", 0)], [])
+    assert len(refused) == 2
+    assert "from another Python thread" in refused[0]
+    # From here it is heard.
+    assert runs[0].resume("b", how=None).applied

@@ -1,0 +1,52 @@
+"""Chunks of held rows are of a bounded number of folders, however many there are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from agents.checkpoint import LocalStorage
+from agents.entries import Entry, Held, Kind
+from agents.held import CHUNK_FOLDERS, Shelf
+from agents.held_schema import RowTypes
+from agents.journal import ASIDE_FOLDER
+from agents.ledger import Ledger
+from agents.worker.columns import ENTRY, POSITION, ROW, TASK
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+FOLDERS = CHUNK_FOLDERS + 44
+
+
+@pytest.mark.spark
+def test_a_chunk_is_of_so_many_folders_and_the_rest_comes_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A task was paused over night: each micro-batch has put aside one row."""
+    schema = T.StructType([T.StructField("value", T.StringType())])
+    types = RowTypes(LocalStorage(str(tmp_path)))
+    kind = types.keep(schema)
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
+    for number in range(1, FOLDERS + 1):
+        name = f"{number:020d}-0a1b2c3d-{kind}"
+        row = {TASK: "a", POSITION: number, "__arrester_hold": True, ROW: {"value": "x"}}
+        place = tmp_path / ASIDE_FOLDER / name
+        place.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist([row | {ENTRY: number}]), place / "part-0.parquet")
+        held = (Held(task="a", count=1),)
+        ledger.apply(Entry(kind=Kind.BATCH, at=NOW, epoch=1, number=number, aside=name, held=held))
+    # A new run: it has read none of them.
+    fresh = RowTypes(LocalStorage(str(tmp_path)))
+    shelf = Shelf(spark=spark, root=str(tmp_path), schema=schema, types=fresh)
+
+    first = shelf.next_chunk(ledger, "a", limit=10_000)
+    assert first.taken == CHUNK_FOLDERS
+    assert shelf.rows(ledger, first).count() == CHUNK_FOLDERS
+    assert shelf.first_position(ledger, "a") == 1
+    ledger.apply(Entry(kind=Kind.RESUME, at=NOW, epoch=1, number=FOLDERS + 1, chunk=first))
+    assert shelf.next_chunk(ledger, "a", limit=10_000).taken == FOLDERS - CHUNK_FOLDERS

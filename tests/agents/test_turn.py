@@ -1,0 +1,33 @@
+"""What is asked inside a run's turn is refused, since it would wait for itself."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from agents.turn import Turn, refuse_inside
+from controlplane.domain.errors import InvalidValue
+
+
+def test_whoever_works_for_a_run_waits_for_none() -> None:
+    turn, answers = Turn(), []
+
+    def ask() -> None:
+        refuse_inside("stop()")
+        answers.append(turn.acquire(timeout=0.01))
+
+    with turn:
+        with pytest.raises(InvalidValue, match="from another Python thread"):
+            refuse_inside("stop()")
+        # A wait in vain changes nothing for who is inside, nor for the others.
+        assert not turn.acquire(timeout=0.01)
+        with pytest.raises(InvalidValue):
+            refuse_inside("stop()")
+        other = threading.Thread(target=ask)
+        other.start()
+        other.join()
+    refuse_inside("stop()")
+    assert answers == [False]
+    assert turn.acquire(timeout=0.01)
+    turn.release()
