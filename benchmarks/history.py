@@ -29,6 +29,11 @@ WHERE stream = (SELECT id FROM stream WHERE application = %s)
 def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list[Figure]:
     """Return what pages, searches, a chart and a dropped day take."""
     names = seed.seed(urls, events=events, applications=applications)
+    return measured(urls, names)
+
+
+def measured(urls: embedded.Urls, names: list[str]) -> list[Figure]:
+    """Return the figures of a database that is seeded already; they drop a day of it."""
     random = Random(1)
     found: list[Figure] = []
     pages = _pages(names, random)
