@@ -17,7 +17,7 @@ from controlplane.domain.setting_keys import (
     flag,
     handler,
     share,
-    text,
+    sink_format,
     text_or_nothing,
     whole,
 )
@@ -113,7 +113,10 @@ LOG_INCLUDE_CONFIGS = _flag("errors.log.include.configs")
 LOG_INCLUDE_MESSAGES = _flag("errors.log.include.messages")
 DLQ_ENABLE = _flag("errors.dlq.enable")
 DLQ_FORMAT = Key(
-    name="errors.dlq.format", default="parquet", allowed="the name of a Spark sink", parse=text
+    name="errors.dlq.format",
+    default="parquet",
+    allowed="the name of a Spark sink that takes several columns: not text",
+    parse=sink_format,
 )
 #: Formats that are files in a folder, and so need a path.
 FILES = ("avro", "csv", "json", "orc", "parquet", "xml")

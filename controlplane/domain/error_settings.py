@@ -166,6 +166,16 @@ class _Reader:
             if name.startswith(prefix) and name != prefix
         }
 
+    def meant(self, key: Key[T]) -> list[str]:
+        """Return the name that a key was given under; its value is neither empty nor wrong."""
+        wrong = {fault.name for fault in self.faults}
+        names = (key.name, key.shipped)
+        return [name for name in names if name and self.given.get(name) and name not in wrong][:1]
+
+    def under(self, prefix: str) -> list[str]:
+        """Return the first name that was given under a prefix."""
+        return [f"{prefix}{name}" for name in self.rest(prefix)][:1]
+
     def agree(self, name: str, other: str, *, same: bool) -> None:
         """Keep the fault of two keys that were both given and mean different things."""
         both_read = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
@@ -190,6 +200,9 @@ def _tolerance(reader: _Reader) -> Tolerance:
     shipped, limit = reader.key(keys.TOLERANCE), reader.key(keys.TOLERANCE_LIMIT)
     rate_limit = reader.key(keys.RATE_LIMIT)
     window = Window(reader.key(keys.RATE_DURATION))
+    if rate_limit is None and window is not Window.MINUTE:
+        allowed = f"only with {keys.RATE_LIMIT.name}, or minute"
+        reader.faults.append(InvalidValue(keys.RATE_DURATION.name, window.value, allowed))
     if shipped is None:
         return Tolerance(limit=limit, rate_limit=rate_limit, window=window)
     meant = {"all": -1, "none": 0}[shipped]
@@ -247,6 +260,7 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
     if format == "kafka" and topic is None:
         allowed = f"the name of a Kafka topic, since {keys.DLQ_FORMAT.name} is kafka"
         reader.faults.append(InvalidValue(keys.DLQ_TOPIC.name, None, allowed))
+    _one_place(reader, enable=enable, format=format)
     return DeadLetterSettings(
         enable=enable,
         topic=topic,
@@ -261,6 +275,26 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
         include_configs=reader.key(keys.DLQ_INCLUDE_CONFIGS),
         include_messages=reader.key(keys.DLQ_INCLUDE_MESSAGES),
     )
+
+
+def _one_place(reader: _Reader, *, enable: bool, format: str) -> None:
+    """Keep the faults of what would be ignored: people would count on dead letters they lack."""
+    topic = reader.meant(keys.DLQ_TOPIC)
+    spark = [*reader.meant(keys.DLQ_PATH), *reader.under(keys.DLQ_OPTIONS)]
+    kafka = [*topic, *reader.under(keys.DLQ_PRODUCER)]
+    if not enable:
+        if (spark or kafka) and keys.DLQ_ENABLE.name not in reader.given:
+            allowed = f"true or false, since {(spark + kafka)[0]} is given"
+            reader.faults.append(InvalidValue(keys.DLQ_ENABLE.name, None, allowed))
+        return
+    if topic:
+        others = spark if format == "kafka" else [*spark, *reader.meant(keys.DLQ_FORMAT)]
+        allowed = f"nothing beside {topic[0]}: dead letters have one place"
+    else:
+        others = [*kafka, *reader.meant(keys.DLQ_CONVERTER)]
+        allowed = f"nothing without {keys.DLQ_TOPIC.name}: it is for a Kafka topic"
+    faults = [InvalidValue(name, reader.given[name], allowed) for name in others]
+    reader.faults.extend(faults)
 
 
 def _handlers(reader: _Reader) -> dict[StageKind, object]:

@@ -76,6 +76,14 @@ def text(value: object) -> str:
     return str(value).strip()
 
 
+def sink_format(value: object) -> str:
+    """Read the name of a Spark sink; `text` takes one column, and a dead letter has more."""
+    name = text(value)
+    if name.lower() == "text":
+        raise ValueError(value)
+    return name
+
+
 def text_or_nothing(value: object) -> str | None:
     """Read a text; the empty one stands for none."""
     return None if value == "" else text(value)

@@ -52,7 +52,7 @@ def test_values_may_be_text_as_in_a_properties_file() -> None:
     )
     assert config.errors.log.enable
     assert config.errors.dead_letters.path == "/data/dlq"
-    assert config.errors.redact == ("pin", "card.number")
+    assert config.errors.redact == ("pin", "$.card.number")
     assert config.shutdown_timeout_seconds == 1.5
 
 

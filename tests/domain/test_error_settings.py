@@ -15,6 +15,7 @@ from controlplane.domain.retry import RetryPolicy
 from controlplane.domain.tolerance import Tolerance, Window
 
 DOCS = Path(__file__).parents[2] / "docs" / "semantics.md"
+ON: dict[str, object] = {"errors.dlq.enable": True}
 
 
 class Handler:
@@ -176,6 +177,39 @@ def test_dead_letters_need_a_place() -> None:
     assert read(errors_dlq_enable=True, errors_dlq_path=Path("/data")).dead_letters.path == "/data"
     jdbc = {"errors.dlq.enable": True, "errors.dlq.format": "jdbc", "errors.dlq.options.url": "u"}
     assert ErrorSettings.read(jdbc).dead_letters.options == {"url": "u"}
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"errors.dlq.path": "/x"}, "errors.dlq.enable"),
+        ({"errors.dlq.topic.name": "t"}, "errors.dlq.enable"),
+        ({"errors.dlq.producer.acks": "all"}, "errors.dlq.enable"),
+        ({"errors.dlq.options.sep": ";"}, "errors.dlq.enable"),
+        (ON | {"errors.dlq.path": "/x", "errors.dlq.topic.name": "t"}, "errors.dlq.path"),
+        (ON | {"errors.dlq.format": "json", "errors.dlq.topic.name": "t"}, "errors.dlq.format"),
+        (
+            ON | {"errors.dlq.options.sep": ";", "errors.deadletterqueue.topic.name": "t"},
+            "errors.dlq.options.sep",
+        ),
+        (ON | {"errors.dlq.path": "/x", "errors.dlq.converter": "a.b"}, "errors.dlq.converter"),
+        (
+            ON | {"errors.dlq.path": "/x", "errors.dlq.producer.acks": "1"},
+            "errors.dlq.producer.acks",
+        ),
+        (ON | {"errors.dlq.path": "/x", "errors.dlq.format": "TEXT"}, "errors.dlq.format"),
+        ({"errors.tolerance.rate.duration": "day"}, "errors.tolerance.rate.duration"),
+    ],
+)
+def test_what_would_be_ignored_is_a_fault(given: dict[str, object], fault: str) -> None:
+    assert [each.partition(":")[0] for each in faults(given)] == [fault]
+
+
+def test_dead_letters_may_be_switched_off_with_all_they_need() -> None:
+    off = {"errors.dlq.enable": False, "errors.dlq.path": "/x", "errors.dlq.producer.acks": "1"}
+    assert not ErrorSettings.read(off).dead_letters.enable
+    topic = {"errors.dlq.format": "kafka", "errors.dlq.topic.name": "t"}
+    assert ErrorSettings.read(ON | topic).dead_letters.topic == "t"
 
 
 def test_handlers_are_kept_as_given_and_todays_name_wins() -> None:
