@@ -25,6 +25,7 @@ class Instances(View):
         """List the instances of an application that live, or with `ended` the others."""
         wanted = asked(serializer_parts.InstanceQuery, request.query_params)
         when, ended = when_asked(wanted), wanted["ended"]
+        queries.check_known(name)
         found = (
             queries.past.instances(name, when, ended=ended)
             if when
@@ -57,6 +58,7 @@ class Threads(View):
     def get(self, request: Request, name: str) -> Response:
         """List the newest run of each pipeline at each checkpoint of an application."""
         when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        queries.check_known(name)
         found = queries.past.threads(name, when) if when else queries.threads(name)
         return Response(serializer_parts.Thread(found, many=True).data)
 

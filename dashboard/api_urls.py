@@ -22,19 +22,20 @@ urlpatterns = [
     path("failures", api.Failures.as_view(), name="api-failures"),
     path("errors", api.ErrorGroups.as_view(), name="api-errors"),
     path(
-        "errors/<str:application>/<str:fingerprint>",
-        api_parts.ErrorGroup.as_view(),
-        name="api-error",
-    ),
-    path(
-        "errors/<str:application>/<str:fingerprint>/acts",
+        "errors/<str:application>/<path:fingerprint>/acts",
         api_groups.ActOnGroup.as_view(),
         name="api-act-on-group",
     ),
     path(
-        "errors/<str:application>/<str:fingerprint>/history",
+        "errors/<str:application>/<path:fingerprint>/history",
         api_groups.GroupHistory.as_view(),
         name="api-group-history",
+    ),
+    # Behind the two: a fingerprint may have any character.
+    path(
+        "errors/<str:application>/<path:fingerprint>",
+        api_parts.ErrorGroup.as_view(),
+        name="api-error",
     ),
     path("audit", api_lists.Audit.as_view(), name="api-audit"),
     path("dead-letters", api_lists.DeadLetters.as_view(), name="api-dead-letters"),

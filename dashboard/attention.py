@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 
 from controlplane.domain.states import CommandState, CommandStatus, ThreadState
 from controlplane.queries import Brief, Lag, Overview, Stop
-from dashboard import words
+from dashboard import filters, words
 
 #: An instance that listens answers within a second; after this somebody should look.
 ANSWER_WITHIN = timedelta(seconds=10)
@@ -53,10 +53,24 @@ def tiles(seen: Overview) -> list[Tile]:
         Tile(dead, "DEAD", f"{tasks}?state=DEAD", "cross", "is-dead" if dead else ""),
         Tile(paused, "PAUSED", f"{tasks}?state=PAUSED", "pause", "is-paused" if paused else ""),
         Tile(held, "held records", reverse("held"), "stack", "is-paused" if held else ""),
-        Tile(lost, "LOST", reverse("applications"), "question", "is-lost" if lost else ""),
-        Tile(seen.failed_last_hour, "failed in an hour", reverse("errors")),
-        Tile(waiting, "under way", reverse("commands"), "clock", "is-open" if waiting else ""),
-        Tile(aside, "quarantined", reverse("quarantine"), "warning", "is-lost" if aside else ""),
+        Tile(
+            lost, "LOST", f"{reverse('instances')}?show=lost", "question", "is-lost" if lost else ""
+        ),
+        Tile(seen.failed_last_hour, "failed in an hour", f"{reverse('errors')}?state=all&range=1h"),
+        Tile(
+            waiting,
+            "under way",
+            f"{reverse('commands')}?state={filters.OPEN}",
+            "clock",
+            "is-open" if waiting else "",
+        ),
+        Tile(
+            aside,
+            "quarantined",
+            f"{reverse('quarantine')}?waiting=1",
+            "warning",
+            "is-lost" if aside else "",
+        ),
     ]
 
 
@@ -128,9 +142,8 @@ def _commands(some: Sequence[CommandState]) -> Item:
     actors = sorted({each.actor for each in some})
     by = actors[0] if len(actors) == 1 else f"{len(actors)} people"
     statuses = {each.status for each in some}
-    asked = {"application": application}
-    if len(statuses) == 1:
-        asked["state"] = some[0].status.value
+    state = some[0].status.value if len(statuses) == 1 else filters.OPEN
+    asked = {"application": application, "state": state}
     return Item(
         key=f"commands-{application}-{kind}",
         status=CommandStatus.ISSUED if CommandStatus.ISSUED in statuses else some[0].status,

@@ -8,11 +8,13 @@ from typing import Any
 
 from controlplane import queries
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.states import GroupStatus
+from controlplane.domain.states import CommandStatus, GroupStatus
 from dashboard import ranges
 
 #: In place of a state: all of them.
 ALL = "all"
+#: In place of a command's state: whatever can follow.
+OPEN = "open"
 GROUP_FIELDS = ("state", "application", "stage", "class", "text", "range", "from", "to", "sort")
 AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
 DEAD_LETTER_FIELDS = ("application", "pipeline", "task", "range", "from", "to")
@@ -43,6 +45,18 @@ def of_groups(parameters: Mapping[str, str], *, now: datetime) -> queries.GroupF
 def sort_of_groups(parameters: Mapping[str, str]) -> str:
     """Return what the list of error groups is sorted by."""
     return parameters.get("sort") or queries.NEWEST
+
+
+def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return which commands a URL means, as `queries.commands` takes it."""
+    state = parameters.get("state") or None
+    if state not in (None, OPEN, *CommandStatus):
+        raise InvalidValue("state", state, ", ".join([*CommandStatus, OPEN]))
+    return {
+        "application": parameters.get("application") or None,
+        "state": None if state == OPEN else state,
+        "open": state == OPEN,
+    }
 
 
 def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFilter:

@@ -26,7 +26,10 @@ STEPS = (
     (timedelta(days=7), "week"),
     (timedelta(days=28), "4 weeks"),
 )
+#: And one more, where the range begins within a step.
 MOST_COLUMNS = 72
+#: No chart shows what was outside of this.
+EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 FIRST, LAST_DAY = "1h", "24h"
 
 
@@ -59,15 +62,23 @@ class Rate(NamedTuple):
 
 
 def span(parameters: Mapping[str, str], *, now: datetime, default: str = FIRST) -> Span:
-    """Return the time that a URL's parameters name, by default the last hour; see `ranges.read`."""
+    """Return the time that a URL's parameters name, by default the last hour; see `ranges.read`.
+
+    All of it is in the columns: the first and the last one may begin before it and end after it.
+    """
     asked = ranges.read(parameters, now=now, default=default)
-    until = asked.until or now
-    since = asked.since or until - ranges.RELATIVE["30d"]
+    until = _drawn(asked.until or now)
+    since = _drawn(asked.since or until - ranges.RELATIVE["30d"])
     length = max(timedelta(minutes=1), until - since)
     step, unit = next((each for each in STEPS if length / each[0] <= MOST_COLUMNS), STEPS[-1])
     end = _floor(until - timedelta(microseconds=1), step) + step
-    columns = min(MOST_COLUMNS, max(1, round(length / step)))
-    return Span(asked, end - step * columns, step, columns, unit)
+    start = _floor(max(since, end - step * (MOST_COLUMNS + 1)), step)
+    return Span(asked, start, step, max(1, (end - start) // step), unit)
+
+
+def _drawn(moment: datetime) -> datetime:
+    """Return a moment, or the nearest one that a chart can be drawn around."""
+    return min(max(moment, EARLIEST), LATEST)
 
 
 def _floor(moment: datetime, step: timedelta) -> datetime:

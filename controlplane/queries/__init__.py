@@ -83,6 +83,7 @@ from controlplane.queries.operations import health, lag, lags, quarantine, quara
 from controlplane.queries.policies import policies, runs, task_gauges
 from controlplane.queries.running import running
 from controlplane.queries.standing import (
+    check_known,
     command,
     commands,
     group,
@@ -110,8 +111,9 @@ __all__ = [
     "GroupFilter", "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page",
     "Pipeline", "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage",
     "Summary", "Tally", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
-    "application_page", "applications", "as_of", "audit", "command", "commands", "dead_letters",
-    "event", "examples", "failed_by_application", "failed_by_group", "failures", "feed",
+    "application_page", "applications", "as_of", "audit", "check_known", "command", "commands",
+    "dead_letters", "event", "examples", "failed_by_application", "failed_by_group", "failures",
+    "feed",
     "group", "group_counts", "group_history", "group_occurrences", "groups", "groups_of",
     "health", "heard", "held", "held_in_all", "held_over_time", "instance", "instances", "lag",
     "lags", "metrics", "minutes", "neighbours", "notes_on_command", "open_commands", "overview",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from controlplane import store
 from controlplane.domain.errors import BeforeHistory, InvalidValue
 from controlplane.queries.answers import Answer
 
 FORMS = "a time (2026-11-20T09:00:00Z) or a position (@18233)"
+#: How far the clock of whoever asks may be ahead of ours.
+AHEAD = timedelta(minutes=5)
 _POSITION = re.compile(r"@(\d{1,18})")
 
 
@@ -34,9 +36,12 @@ def as_of(text: str) -> AsOf:
         # In a query string an unescaped plus sign is a space.
         moment = datetime.fromisoformat(text.replace(" ", "T", 1).replace(" ", "+"))
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return AsOf(moment=aware.astimezone(UTC))
+        moment = aware.astimezone(UTC)
     except (ValueError, OverflowError) as exc:
         raise InvalidValue("as_of", text, FORMS) from exc
+    if moment > datetime.now(UTC) + AHEAD:
+        raise InvalidValue("as_of", text, "a time that has been")
+    return AsOf(moment=moment)
 
 
 def position(application: str, when: AsOf) -> int:

@@ -60,11 +60,17 @@ def _loads(applications: Sequence[str]) -> Sequence[overload.Load | None]:
 
 
 def quarantine(
-    application: str | None = None, *, cursor: str | None = None, limit: int = 50
+    application: str | None = None,
+    *,
+    waiting: bool = False,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> Page[Quarantined]:
-    """Return what was not understood, newest first."""
+    """Return what was not understood, newest first; with `waiting` only what waits for somebody."""
     before = cursors.unpack(cursor, int)
-    found = store.read_kept_aside(application, before=before, limit=cursors.bounded(limit) + 1)
+    found = store.read_kept_aside(
+        application, waiting=waiting, before=before, limit=cursors.bounded(limit) + 1
+    )
     kept = [_quarantined(each) for each in found]
     return cursors.page(kept, limit=limit, key=lambda each: each.id)
 

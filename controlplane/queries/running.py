@@ -19,13 +19,17 @@ def running(
     application: str | None = None,
     *,
     ended: bool = False,
+    lost: bool = False,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Running]:
-    """Return the instances that live, with `ended` the others; those that began last first."""
+    """Return the instances that live, with `ended` the others; those that began last first.
+
+    With `lost` only those that are LOST.
+    """
     before = cursors.unpack(cursor, tuple[datetime, UUID])
     where, parameters = cursors.where({"application": application}, f"{_STARTED}, id", before)
-    which = f"NOT {LIVES}" if ended else LIVES
+    which = f"{'NOT ' if ended else ''}{LIVES}{' AND lost' if lost else ''}"
     found = rows.INSTANCES.load(
         f"{where} AND {which} ORDER BY {_STARTED} DESC, id DESC LIMIT %s",
         [*parameters, OVER, cursors.bounded(limit) + 1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from controlplane import rows
+from controlplane import rows, store
 from controlplane.domain.errors import NotFound
 from controlplane.domain.states import (
     ENDED,
@@ -22,6 +22,11 @@ STOPPED = [TaskStatus.PAUSED.value, TaskStatus.DEAD.value]
 OVER = [status.value for status in ENDED]
 #: Whether an instance lives: it has not ended, nor is it lost with all its runs taken over.
 LIVES = f"(status <> ALL(%s::text[]) AND NOT (lost AND NOT {rows.RUNS}))"
+
+
+def check_known(application: str) -> None:
+    """Raise NotFound for an application that was never heard of."""
+    store.look(application)
 
 
 def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, ...]:
@@ -91,16 +96,20 @@ def commands(
     *,
     task: str | None = None,
     state: str | None = None,
+    open: bool = False,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[CommandState]:
-    """Return commands (of an application, of the task with this digest), newest first."""
+    """Return commands (of an application, of the task with this digest), newest first.
+
+    With `open` only those that wait for an answer.
+    """
     before = cursors.unpack(cursor, tuple[datetime, UUID])
     asked = None if task is None else UUID(hex=task)
     equal = {"application": application, "task": asked, "status": state}
     where, parameters = cursors.where(equal, "issued_at, id", before)
     found = rows.COMMANDS.load(
-        f"{where} ORDER BY issued_at DESC, id DESC LIMIT %s",
+        f"{where}{' AND open' if open else ''} ORDER BY issued_at DESC, id DESC LIMIT %s",
         [*parameters, cursors.bounded(limit) + 1],
     )
     return cursors.page(found, limit=limit, key=lambda each: (each.issued_at, each.id))

@@ -49,6 +49,8 @@ class Which(msgspec.Struct, frozen=True, kw_only=True):
 NOT_UNDERSTOOD = Which()
 _COLUMNS = KeptAside.__struct_fields__
 _WAITS = "requeued_at IS NULL AND dismissed_at IS NULL"
+#: What waits for somebody.
+_COUNTS = f"{_WAITS} AND NOT too_old"
 _MEANT = (
     f"application = %s AND {_WAITS}"
     " AND CASE WHEN %s::bigint IS NOT NULL THEN id = %s WHEN %s::uuid[] = '{}' THEN too_old = %s"
@@ -72,11 +74,14 @@ def keep_aside(things: Sequence[KeptAside], *, received_at: datetime) -> None:
             )
 
 
-def read_kept_aside(application: str | None, *, before: int | None, limit: int) -> list[KeptAside]:
-    """Return a page of what was kept aside, newest first."""
+def read_kept_aside(
+    application: str | None, *, waiting: bool, before: int | None, limit: int
+) -> list[KeptAside]:
+    """Return a page of what was kept aside, newest first; with `waiting` only what counts."""
+    counts = f"AND {_COUNTS}" if waiting else ""
     return _select(
         "WHERE (%s::text IS NULL OR application = %s) AND (%s::bigint IS NULL OR id < %s)"
-        " ORDER BY id DESC LIMIT %s",
+        f" {counts} ORDER BY id DESC LIMIT %s",
         [application, application, before, before, limit],
     )
 
@@ -127,8 +132,7 @@ def count_kept_aside() -> dict[str, int]:
     """Return how many things wait that were not understood, by application."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT application, count(*) FROM quarantine"
-            f" WHERE {_WAITS} AND NOT too_old GROUP BY application"
+            f"SELECT application, count(*) FROM quarantine WHERE {_COUNTS} GROUP BY application"
         )
         return dict(cursor.fetchall())
 

@@ -15,7 +15,7 @@ from controlplane.domain.decide import why_not_cancelled
 from controlplane.domain.errors import CommandRefused, InvalidValue
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import CommandStatus
-from dashboard import listening, steps
+from dashboard import filters, listening, steps
 from dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people, note_positions
 from dashboard.shell import Notice, Place, page
 
@@ -24,8 +24,6 @@ from dashboard.shell import Notice, Place, page
 def commands(request: HttpRequest, who: Person) -> HttpResponse:
     """Show commands, newest first, filtered by the URL."""
     application, state = request.GET.get("application", ""), request.GET.get("state", "")
-    if state and state not in list(CommandStatus):
-        raise InvalidValue("state", state, ", ".join(CommandStatus))
     place = Place(
         template="dashboard/commands.html",
         section="commands",
@@ -37,9 +35,9 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
         "application": application,
         "names": sorted(queries.positions()),
         "state": state,
-        "statuses": [status.value for status in CommandStatus],
+        "statuses": [filters.OPEN, *(status.value for status in CommandStatus)],
         "commands": queries.commands(
-            application or None, state=state or None, cursor=request.GET.get("after")
+            **filters.of_commands(request.GET), cursor=request.GET.get("after")
         ),
     }
     return page(request, who, place, context)

@@ -132,7 +132,7 @@ def show(
             group.state,
             example,
             page=request.build_absolute_uri(url),
-            rest=request.build_absolute_uri(f"/api/errors/{application}/{fingerprint}"),
+            rest=request.build_absolute_uri(reverse("api-error", args=[application, fingerprint])),
         ),
         "tabs": [(name, word, f"{url}?{_kept(request, tab=name)}") for name, word in TABS.items()],
         "tab": tab,

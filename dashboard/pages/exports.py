@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,6 +39,8 @@ class Export(NamedTuple):
 
     read: Callable[[QueryDict, datetime], Read]
     row: Callable[[Any], Row]
+    #: The names of a row's values, which a file without rows says, too.
+    columns: str
 
 
 def _errors(asked: QueryDict, now: datetime) -> Read:
@@ -57,10 +59,8 @@ def _dead_letters(asked: QueryDict, now: datetime) -> Read:
 
 
 def _commands(asked: QueryDict, now: datetime) -> Read:
-    application, state = asked.get("application") or None, asked.get("state") or None
-    return lambda cursor: queries.commands(
-        application, state=state, cursor=cursor, limit=ROWS_PER_PAGE
-    )
+    wanted = filters.of_commands(asked)
+    return lambda cursor: queries.commands(**wanted, cursor=cursor, limit=ROWS_PER_PAGE)
 
 
 def _history(asked: QueryDict, now: datetime) -> Read:
@@ -158,11 +158,40 @@ def _event_row(stored: StoredEvent) -> Row:
 
 
 EXPORTS = {
-    "errors": Export(_errors, _group_row),
-    "audit": Export(_audit, _act_row),
-    "dead-letters": Export(_dead_letters, _letter_row),
-    "commands": Export(_commands, _command_row),
-    "history": Export(_history, _event_row),
+    "errors": Export(
+        _errors,
+        _group_row,
+        (
+            "application fingerprint state exception_class message pipeline stage frame "
+            "records estimated first_seen last_seen notes"
+        ),
+    ),
+    "audit": Export(
+        _audit,
+        _act_row,
+        "at actor kind application about what position instance",
+    ),
+    "dead-letters": Export(
+        _dead_letters,
+        _letter_row,
+        (
+            "at application pipeline checkpoint task records first_position "
+            "last_position place format actor reason position"
+        ),
+    ),
+    "commands": Export(
+        _commands,
+        _command_row,
+        (
+            "id kind application task actor reason state outcome issued_at delivered_at "
+            "finished_at expires_at"
+        ),
+    ),
+    "history": Export(
+        _history,
+        _event_row,
+        "position occurred_at received_at type what epoch caused_by",
+    ),
 }
 
 
@@ -178,7 +207,7 @@ def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpRespo
     read = chosen.read(request.GET, timezone.now())
     # Read here, so that what is wrong is said before the first byte.
     first = read(None)
-    said = stream(first, read, partial(_packed, chosen.row, form))
+    said = stream(first, read, partial(_packed, chosen, form))
     answer = StreamingHttpResponse(said, content_type=FORMS[form])
     answer["Content-Disposition"] = f'attachment; filename="{what}.{form}"'
     return answer  # type: ignore[return-value]  # Django's stubs: a response like any other
@@ -194,16 +223,18 @@ async def stream(
         yield pack(page.rows, False)
 
 
-def _packed(row: Callable[[Any], Row], form: str, things: Iterable[Any], heading: bool) -> str:
-    rows = [row(each) for each in things]
-    return _csv(rows, heading) if form == "csv" else _json_lines(rows)
+def _packed(chosen: Export, form: str, things: Iterable[Any], heading: bool) -> str:
+    rows = [chosen.row(each) for each in things]
+    if form == "csv":
+        return _csv(rows, chosen.columns.split() if heading else [])
+    return _json_lines(rows)
 
 
-def _csv(rows: list[Row], heading: bool) -> str:
+def _csv(rows: list[Row], heading: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
-    if heading and rows:
-        writer.writerow(rows[0])
+    if heading:
+        writer.writerow(heading)
     writer.writerows([_cell(value) for value in row.values()] for row in rows)
     return text.getvalue()
 

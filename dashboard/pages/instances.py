@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 
 from controlplane import queries
+from controlplane.domain.errors import InvalidValue
 from dashboard import filters
 from dashboard.people import Person, for_people
 from dashboard.shell import Place, page
@@ -12,12 +13,16 @@ from dashboard.shell import Place, page
 #: Between the clocks of an instance and of the server; more than this is marked.
 SKEW_SECONDS = 5.0
 FIELDS = ("application", "show")
+#: By the word in the URL.
+SHOWN = {"": "those that live", "lost": "those that are LOST", "ended": "those that have ended"}
 
 
 @for_people
 def instances(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show instances that live, or with `show=ended` the others, filtered by the URL."""
+    """Show instances that live, with `show=lost` those that are LOST, with `ended` the others."""
     asked = filters.asked(request.GET, FIELDS)
+    if asked["show"] not in SHOWN:
+        raise InvalidValue("show", asked["show"], ", ".join(filter(None, SHOWN)))
     place = Place(
         template="dashboard/instances.html",
         section="instances",
@@ -28,10 +33,12 @@ def instances(request: HttpRequest, who: Person) -> HttpResponse:
     found = queries.running(
         asked["application"] or None,
         ended=asked["show"] == "ended",
+        lost=asked["show"] == "lost",
         cursor=request.GET.get("after"),
     )
     context = filters.form(request.GET, FIELDS) | {
         "found": found,
+        "shown": SHOWN.items(),
         "rows": [
             (each, each.skew_seconds is not None and abs(each.skew_seconds) > SKEW_SECONDS)
             for each in found.rows

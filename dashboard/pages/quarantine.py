@@ -23,7 +23,7 @@ STILL = "It is still not understood, and stays here. A newer server may understa
 
 @for_people
 def quarantine(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show what was kept aside, newest first."""
+    """Show what was kept aside, newest first; with `waiting=1` what waits for somebody."""
     return _show(request, who, request.GET.get("application", ""))
 
 
@@ -39,9 +39,11 @@ def _show(
         shows=application,
     )
     after = request.GET.get("after") if get else None
-    entries = queries.quarantine(application or None, cursor=after)
+    waiting = get and request.GET.get("waiting") == "1"
+    entries = queries.quarantine(application or None, waiting=waiting, cursor=after)
     context = {
         "application": application,
+        "waiting": waiting,
         "names": sorted(queries.positions()),
         "entries": entries,
         "rows": [(each, record.hexdump(each.raw), _once(who, each.id)) for each in entries.rows],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
@@ -68,8 +68,10 @@ def change(request: HttpRequest, who: Person, verb: str) -> HttpResponse:
             return _done(request, who, lambda: actions.reset_password(name, actor=who.name))
         case "deactivate":
             return _done(request, who, lambda: actions.deactivate_account(name, actor=who.name))
-        case _:
+        case "activate":
             return _done(request, who, lambda: actions.activate_account(name, actor=who.name))
+        case _:
+            raise Http404(verb)
 
 
 def _role(request: HttpRequest) -> Role:

@@ -7,6 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane import queries
+from controlplane.domain.errors import InvalidValue
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import TaskStatus, ThreadStatus
 from dashboard import buttons, listening, policies, record
@@ -29,6 +30,8 @@ def tasks(request: HttpRequest, who: Person) -> HttpResponse:
     """
     names = ("state", "application", "pipeline", "key", "cause", "history")
     asked = {name: request.GET.get(name, "") for name in names}
+    if asked["state"] and asked["state"] not in list(TaskStatus):
+        raise InvalidValue("state", asked["state"], ", ".join(TaskStatus))
     wanted = queries.TaskFilter(
         application=asked["application"] or None,
         pipeline=asked["pipeline"] or None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,12 +14,14 @@ from uuid import uuid4
 import pytest
 from django.core.management import call_command
 from django.test import Client
+from django.urls import reverse
+from msgspec.structs import replace
 from rest_framework.authtoken.models import Token
 
 from controlplane import actions, queries
 from controlplane.domain.errors import ArresterError
 from dashboard.api_errors import STATUS_CODES, status_code
-from tests.dashboard.conftest import make_user
+from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story
 
 JSON = "application/json"
@@ -255,7 +258,16 @@ def test_what_json_cannot_carry_is_echoed_all_the_same(
     assert "is not allowed" in response.json()["detail"]
 
 
-@pytest.mark.parametrize("path", ["applications/nowhere", f"tasks/{'0' * 32}", "tasks/JFK"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "applications/nowhere",
+        "applications/nowhere/instances",
+        "applications/nowhere/threads",
+        f"tasks/{'0' * 32}",
+        "tasks/JFK",
+    ],
+)
 def test_what_does_not_exist_is_404(path: str, viewer: Client) -> None:
     assert "there is no" in read(viewer, path, status=404)["detail"]
 
@@ -321,9 +333,10 @@ def test_schema_and_docs_are_served_by_us_alone(viewer: Client) -> None:
     assert b"/api/schema/" in viewer.get("/api/docs/?script=").content
 
 
-def test_schema_and_docs_need_a_login(client: Client, db: None) -> None:
-    for path in ("/api/schema/", "/api/docs/", "/api/docs/?script="):
-        assert client.get(path).status_code == 403
+def test_schema_and_docs_need_a_role(client: Client, db: None) -> None:
+    for nobody in (client, logged_in(make_user("cleo"))):
+        for path in ("/api/schema/", "/api/docs/", "/api/docs/?script="):
+            assert nobody.get(path).status_code == 403
 
 
 def test_probes_answer_without_a_login(client: Client, flights: Story) -> None:
@@ -386,6 +399,27 @@ def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer:
     read(viewer, f"tasks/{task}", as_of=f"@{before}", status=404)
     assert read(viewer, "tasks", as_of="@1", status=400)["field"] == "as_of"
     assert read(viewer, "applications", as_of="soon", status=400)["field"] == "as_of"
+
+
+def test_what_has_not_been_yet_is_no_past(flights: Story, viewer: Client) -> None:
+    for ahead, status in ((timedelta(minutes=1), 200), (timedelta(days=300), 400)):
+        then = (datetime.now(UTC) + ahead).isoformat()
+        assert viewer.get("/api/tasks", {"as_of": then}).status_code == status
+
+
+def test_a_fingerprint_may_have_any_character(flights: Story, operator: Client) -> None:
+    odd = replace(TYPO, fingerprint="their/own#1?")
+    flights.pauses("JFK", cause=odd)
+    page = operator.get(reverse("error", args=["flights", odd.fingerprint]))
+    found = re.search(
+        r"http://testserver(/api/errors/[^ &<]*)", html.unescape(page.content.decode())
+    )
+    assert found is not None
+    path = found[1].rstrip("'")
+    assert operator.get(path).json()["fingerprint"] == odd.fingerprint
+    assert operator.post(f"{path}/acts", {"act": "RESOLVE"}, content_type=JSON).status_code == 200
+    (act,) = operator.get(f"{path}/history").json()["results"]
+    assert act["kind"] == "ErrorGroupResolved"
 
 
 def test_the_feed_is_followed_by_its_cursor(flights: Story, viewer: Client) -> None:

@@ -277,6 +277,7 @@ def test_an_export_is_what_the_page_shows(
     assert operator.get("/export/errors.csv?range=2h").status_code == 400
     assert operator.get("/export/errors.csv?after=x").status_code == 400
     assert operator.get("/export/secrets.csv").status_code == 404
+    assert operator.get("/export/commands.csv?state=NOPE").status_code == 400
 
 
 @pytest.mark.parametrize("what", ["audit", "dead-letters", "commands", "history"])
@@ -289,6 +290,10 @@ def test_each_list_is_exported_in_both_forms(flights: Story, operator: Client, w
     rows = list(csv.DictReader(io.StringIO(exported(f"/export/{what}.csv{asked}", user="ana"))))
     assert len(rows) == len(lines) > 0
     assert list(json.loads(lines[0])) == list(rows[0])
+    if what != "history":
+        # Of nothing, a file says what it would have.
+        empty = exported(f"/export/{what}.csv?application=orders", user="ana").splitlines()
+        assert empty == [",".join(rows[0])]
 
 
 def test_an_export_needs_a_role(flights: Story, client: Client) -> None:

@@ -221,6 +221,7 @@ def test_an_admin_changes_others_and_not_oneself(admin: Client, operator: Client
     assert "the account of somebody else" in change("deactivate", "ada")[1]
     assert "the account of somebody else" in change("role", "ada", role="viewer")[1]
     assert change("deactivate", "nobody")[0] == 404
+    assert change("promote", "ana")[0] == 404
     said = [each.act for each in models.AccountChange.objects.order_by("id")]
     assert said == ["ROLE_CHANGED", "DEACTIVATED", "ACTIVATED", "PASSWORD_RESET"]
 

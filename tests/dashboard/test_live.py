@@ -135,6 +135,32 @@ class TestStream:
 
         assert run(story) == ("text/event-stream", ALL)
 
+    @pytest.mark.parametrize("end", ["log out", "no role", "deactivated"])
+    def test_a_stream_ends_soon_after_its_reader_may_see_no_more(
+        self, redis: Redis, monkeypatch: pytest.MonkeyPatch, end: str
+    ) -> None:
+        monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
+        monkeypatch.setattr(live, "LOOK_AGAIN_SECONDS", 0.0)
+        user = make_user("ben", "viewer")
+
+        async def story() -> None:
+            browser = AsyncClient()
+            await browser.aforce_login(user)
+            response: Any = await browser.get(reverse("live"))
+            chunks = aiter(response)
+            for _ in range(4):
+                await anext(chunks)
+            if end == "log out":
+                await browser.alogout()
+            elif end == "no role":
+                await user.groups.aclear()
+            else:
+                await type(user).objects.aupdate(is_active=False)
+            async for _ in chunks:
+                pass
+
+        run(story)
+
     def test_connections_do_not_grow_with_the_streams(self, redis: Redis) -> None:
         cookie = logged_in(make_user("ben", "viewer")).cookies["arrester_session"].value
         with web() as url, ExitStack() as streams:

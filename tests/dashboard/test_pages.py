@@ -19,6 +19,7 @@ from redis import Redis
 from controlplane import actions, queries
 from controlplane.domain.errors import CommandRefused
 from controlplane.domain.events import RecordFailed, Response, TaskPaused
+from controlplane.domain.groups import GroupAct, GroupWish
 from dashboard import attention
 from dashboard.grid import DENSE_FROM
 from tests.dashboard.conftest import logged_in, make_user
@@ -158,6 +159,42 @@ def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -
     assert "delays_JFK" in paused and "delays_EWR" not in paused
     other = text(operator, reverse("tasks") + "?application=orders")
     assert "Nothing matches" in other
+
+
+def test_each_tile_leads_to_just_what_it_counts(flights: Story, operator: Client) -> None:
+    other = Story(pipeline="arrivals")
+    other.starts(host="spark-driver-1")
+    flights.falls_silent()
+    answered = flights.command(flights.pauses("LGA"))
+    flights.resumes("LGA", answered)
+    flights.command(flights.pauses("JFK", held=3))
+    flights.dies_alone("EWR")
+    # A cause of now that is RESOLVED, and one of long ago that is not.
+    flights.skips("BOS", 5)
+    wish = GroupWish(id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana")
+    actions.act_on_group("flights", wish)
+    flights.pauses("SEA", cause=failure("produce", "Old", "old"), ago=timedelta(hours=3))
+    flights.send(b"garbled")
+    actions.dismiss("flights", actor="ana")
+    flights.send(b"garbled, too")
+    tiles = {tile.word: tile for tile in attention.tiles(queries.overview())}
+    rows = {
+        "DEAD": ('id="task-', 1),
+        "PAUSED": ('id="task-', 2),
+        "held records": ('id="held-', 3),
+        "LOST": ('id="instance-', 1),
+        "failed in an hour": ('id="group-', 2),
+        "under way": ('href="/commands/', 1),
+        "quarantined": ("Raw bytes", 1),
+    }
+    assert tiles.keys() == rows.keys()
+    for word, (row, number) in rows.items():
+        page = text(operator, tiles[word].url)
+        assert page.count(row) == number, word
+    assert tiles["held records"].number == 5
+    assert tiles["failed in an hour"].number == 8
+    counted_in_rows = ("DEAD", "PAUSED", "LOST", "under way", "quarantined")
+    assert all(tiles[word].number == rows[word][1] for word in counted_in_rows)
 
 
 def test_a_command_under_way_is_seen_behind_many_refused_ones(

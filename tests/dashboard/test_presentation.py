@@ -178,14 +178,15 @@ def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
 @pytest.mark.parametrize(
     ("asked", "columns", "unit"),
     [
-        ({}, 60, "minute"),
-        ({"range": "15m"}, 15, "minute"),
-        ({"range": "6h"}, 72, "5 minutes"),
-        ({"range": "24h"}, 24, "hour"),
-        ({"range": "7d"}, 56, "3 hours"),
-        ({"range": "30d"}, 60, "12 hours"),
+        ({}, 61, "minute"),
+        ({"range": "15m"}, 16, "minute"),
+        ({"range": "6h"}, 73, "5 minutes"),
+        ({"range": "24h"}, 25, "hour"),
+        ({"range": "7d"}, 57, "3 hours"),
+        ({"range": "30d"}, 61, "12 hours"),
         ({"from": "2026-11-20T09:00", "to": "2026-11-20T11:00"}, 24, "5 minutes"),
-        ({"from": "2025-01-01T00:00", "to": "2026-11-20T11:00"}, 25, "4 weeks"),
+        ({"from": "2026-11-20T10:02", "to": "2026-11-20T12:02"}, 25, "5 minutes"),
+        ({"from": "2025-01-01T00:00", "to": "2026-11-20T11:00"}, 26, "4 weeks"),
     ],
 )
 def test_a_chart_s_time_is_cut_into_few_whole_steps(
@@ -194,6 +195,18 @@ def test_a_chart_s_time_is_cut_into_few_whole_steps(
     span = rates.span(asked, now=NOON + timedelta(seconds=17))
     assert (span.columns, span.unit) == (columns, unit)
     assert span.start.timestamp() % span.step.total_seconds() == 0
+    # All that was asked for, and less than a step more at either end.
+    since = span.range.since
+    assert since is not None and span.start <= since < span.start + span.step
+    assert span.end - span.step < (span.range.until or NOON + timedelta(seconds=17)) <= span.end
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
+def test_a_chart_of_any_time_is_drawn(one: datetime, other: datetime) -> None:
+    since, until = sorted([one, other])
+    asked = {"from": since.isoformat(), "to": until.isoformat()} if since < until else {}
+    span = rates.span(asked, now=NOON)
+    assert 1 <= span.columns <= rates.MOST_COLUMNS + 1
 
 
 @given(st.binary(max_size=5000))
