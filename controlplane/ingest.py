@@ -6,11 +6,9 @@ out of Redis, after the transaction that holds its events; until then it can be 
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 from uuid import UUID, uuid5
@@ -20,6 +18,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane import broker, past, projections, relay, store
+from controlplane.collecting import not_collecting
 from controlplane.domain import ids, keys
 from controlplane.domain.events import ApplicationEvent, CommandEvent, InstanceStarted, StoredEvent
 from controlplane.domain.follow import asks, follow
@@ -56,7 +55,7 @@ def drain(application: str, *, budget_seconds: float = 5.0) -> Drained:
     store.open_stream(application)
     events = 0
     while True:
-        with store.exclusively(application) as mine, _not_collecting():
+        with store.exclusively(application) as mine, not_collecting():
             if not mine:
                 return Drained(events=events, busy=True)
             folded, more = _drain_until(deadline, application)
@@ -64,18 +63,6 @@ def drain(application: str, *, budget_seconds: float = 5.0) -> Drained:
         # Whoever was refused the lock while we held it has gone: look again what came meanwhile.
         if more or not broker.client().xlen(keys.events(application)):
             return Drained(events=events, more=more)
-
-
-@contextmanager
-def _not_collecting() -> Iterator[None]:
-    """Keep the cyclic collector from walking over thousands of events, which hold no cycles."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _drain_until(deadline: float, application: str) -> tuple[int, bool]:

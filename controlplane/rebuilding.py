@@ -15,6 +15,7 @@ from django.db import transaction
 
 from controlplane import models, past, rows, shadow, store
 from controlplane.buckets import Buckets
+from controlplane.collecting import not_collecting
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.stream import StreamState, Subjects, empty
 from controlplane.rows import Row
@@ -54,14 +55,15 @@ class Derivation:
     def fold(self, events: Iterable[StoredEvent], *, progress: Progress = silent) -> None:
         """Fold the events that follow."""
         before = self.position
-        for some in _chunks(events):
-            self.state.fold(some)
-            self.buckets.count(some)
-            self.buckets.take(self.state)
-            self.position = some[-1].sequence
-            if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
-                progress(self.position)
-            before = self.position
+        with not_collecting():
+            for some in _chunks(events):
+                self.state.fold(some)
+                self.buckets.count(some)
+                self.buckets.take(self.state)
+                self.position = some[-1].sequence
+                if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
+                    progress(self.position)
+                before = self.position
 
     def rows(self, *, after: int = 0) -> Derived:
         """Return the rows of the views that have changed after a position."""

@@ -37,10 +37,19 @@ class Row(NamedTuple):
             event=event,
         )
 
-    def events(self) -> Iterator[StoredEvent]:
-        """Yield all events of the batch in their order."""
-        for place, event in enumerate(wire.decode_heads(self.heads)):
-            yield self.stored(place, event)
+    def events(self) -> list[StoredEvent]:
+        """Return all events of the batch in their order."""
+        application, _, id, received_at, heads = self
+        return [
+            StoredEvent(
+                application=application,
+                sequence=sequence,
+                received_at=received_at,
+                batch=id,
+                event=event,
+            )
+            for sequence, event in enumerate(wire.decode_heads(heads), self.sequence)
+        ]
 
 
 class Place(NamedTuple):

@@ -54,11 +54,16 @@ def read(
     while after < until:
         rows = batches.read(application, after=after, until=until, limit=BATCHES_PER_READ)
         for row in rows:
-            for each in row.events():
-                if after < each.sequence <= until:
-                    after = each.sequence
-                    if wanted is None or task_of(each) in wanted:
-                        yield each
+            events = row.events()
+            if row.sequence <= after or events[-1].sequence > until:
+                events = [each for each in events if after < each.sequence <= until]
+            if not events:
+                continue
+            after = events[-1].sequence
+            if wanted is None:
+                yield from events
+            else:
+                yield from (each for each in events if task_of(each) in wanted)
         if len(rows) < BATCHES_PER_READ:
             return
 

@@ -1,0 +1,123 @@
+"""Rebuild and retention killed (-9) behind each of their statements: the views stand, and the next
+run does what was left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection, connections
+
+from controlplane import models, past, rebuilding, retention, store
+from tests import histories
+from tests.histories import APPLICATION
+from tests.server import streams
+
+pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("fresh_database")]
+NOW = datetime.now(UTC)
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def six_days(monkeypatch: pytest.MonkeyPatch) -> rebuilding.Derived:
+    """Put something into the log on each of six days; return the rows of the views."""
+    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 4)
+    monkeypatch.setattr(rebuilding, "NEAR", 2)
+    store.ensure_partitions((NOW - timedelta(days=6)).date(), days=6)
+    for number in range(6):
+        events = [*histories.paused(number), histories.failed(number, key="EWR")]
+        streams.append(events, received_at=NOW - timedelta(days=6 - number))
+        past.keep_if_due(APPLICATION)
+    streams.assert_exact()
+    return rebuilding.live(APPLICATION)
+
+
+def kills(work: Callable[[], object]) -> Iterator[int]:
+    """Do `work` in processes of which each is killed one statement later, until one is not."""
+    number = 0
+    while True:
+        number += 1
+        connections.close_all()
+        child = os.fork()
+        if child == 0:
+            _die_behind(number, work)
+        _, status = os.waitpid(child, 0)
+        _wait_until_alone()
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0
+            return
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        yield number
+
+
+def _die_behind(number: int, work: Callable[[], object]) -> None:
+    left = number
+
+    def execute(execute: Callable[..., object], *arguments: object) -> object:
+        nonlocal left
+        found = execute(*arguments)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    try:
+        with connection.execute_wrapper(execute):
+            work()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def _wait_until_alone() -> None:
+    """Wait until PostgreSQL has noticed that nobody is there any more."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    others = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"
+    )
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(others)
+            if cursor.fetchone() == (0,):
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_rebuild_that_is_killed_behind_any_statement(six_days: rebuilding.Derived) -> None:
+    killed = 0
+    for number in kills(lambda: rebuilding.rebuild(APPLICATION)):
+        killed = number
+        assert rebuilding.live(APPLICATION) == six_days
+    assert killed > 30
+    assert rebuilding.live(APPLICATION) == six_days
+    assert rebuilding.differences(APPLICATION) == []
+    assert not models.ShadowRow.objects.exists()
+
+
+def test_retention_that_is_killed_behind_any_statement(six_days: rebuilding.Derived) -> None:
+    def retain() -> None:
+        assert not retention.retain(days=3, replay_days=3, now=NOW).busy
+
+    kept = [each.sequence for each in streams.log()]
+    # Before there is a base, then with it, until all is done.
+    killed = 0
+    while [each.sequence for each in streams.log()] == kept:
+        had = models.Base.objects.exists()
+        for number in kills(retain):
+            killed += 1
+            assert rebuilding.live(APPLICATION) == six_days
+            assert rebuilding.differences(APPLICATION) == []
+            if models.Base.objects.exists() != had:
+                break
+            assert number < 500
+    assert killed > 20
+    assert store.base(APPLICATION).position == streams.log()[0].sequence - 1 > 0
+    assert rebuilding.differences(APPLICATION) == []
+    assert rebuilding.live(APPLICATION) == six_days
