@@ -216,7 +216,7 @@ def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) ->
 
 def _tell(application: str, stored: Iterable[StoredEvent]) -> None:
     """Relay at once when events close a command, change the application or begin an instance."""
-    if any(type(each.event.data) in _RELAYED for each in stored):
+    if not _RELAYED.isdisjoint({type(each.event.data) for each in stored}):
         relay.relay(application)
 
 

@@ -61,20 +61,19 @@ def packed(stream: int, day: date, stored: Iterable[StoredEvent]) -> Iterator[by
         data, run = event.data, event.run
         moment = (event.occurred_at - _EPOCH) // _MICROSECOND
         type = marks.of_text(data.__class__.__name__)
-        yield batch
         if not isinstance(data, FAILED) or run is None:
-            yield _ALWAYS.pack(8, each.sequence, 8, moment, 4, place, 4, type)
+            yield batch + _ALWAYS.pack(8, each.sequence, 8, moment, 4, place, 4, type)
             yield from _rest(each)
             continue
         name, failure = each.application, data.failure
         task = _bytes_of(task_digest(name, run.pipeline, run.checkpoint, data.task))
         cause = marks.of_cause(name, failure.fingerprint)
-        yield _FAILURE.pack(
+        row = _FAILURE.pack(
             8, each.sequence, 8, moment, 4, place, 4, type, 16, task, 8, cause, 8, data.count
         )
         # Cut, so that nothing large is remembered; `fit` cuts there, too.
         stage, cls = failure.stage[:_CUT], failure.exception_class[:_CUT]
-        yield _tail(run.pipeline, stage, cls)
+        yield batch + row + _tail(run.pipeline, stage, cls)
 
 
 #: One object for each task, not for each of its events.
