@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.utils import timezone
 
@@ -103,6 +104,14 @@ def page(
     whole = "HX-Request" not in request.headers
     template = "dashboard/base.html" if whole else "dashboard/refresh.html"
     return render(request, template, shell | context, status=status)
+
+
+def shown_query(request: HttpRequest, own: str) -> QueryDict:
+    """Return what the page at `own` is asked for; an action answers as it was asked before."""
+    shown = urlsplit(request.headers.get("HX-Current-URL", ""))
+    if request.method == "GET" or unquote(shown.path) != unquote(own):
+        return request.GET
+    return QueryDict(shown.query)
 
 
 def _behind(lags: Sequence[queries.Lag]) -> queries.Lag | None:

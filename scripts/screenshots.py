@@ -22,7 +22,8 @@ PICTURES = REPOSITORY / "docs" / "screenshots"
 DESKTOP, PHONE = (1280, 800), (360, 740)
 PATIENCE_MS = 60_000
 AIRPORTS = ("JFK", "LGA", "EWR", "BOS", "SFO", "SEA", "LAX", "ORD")
-#: Pages that are photographed as they are.
+#: Tabs and pages that are photographed as they are.
+TABS = ("commands", "instances", "policy")
 LISTS = (
     "applications",
     "tasks",
@@ -46,9 +47,9 @@ def main() -> None:
         django.setup()
         from tests.dashboard.browser import chromium, web
 
-        task = story()
         with chromium() as browser, web() as url:
-            photographs(browser, url, task)
+            beginnings(browser, url)
+            photographs(browser, url, story())
 
 
 @contextmanager
@@ -69,14 +70,11 @@ def servers() -> Iterator[None]:
 
 def story() -> str:
     """Tell a day of three applications; return the digest of the task that is looked into."""
-    from controlplane import actions, broker, models
+    from controlplane import actions, broker
     from controlplane.domain import keys
     from controlplane.domain.events import Body, RecordFailed, RecordsHeld, Response, TaskDied
-    from tests.dashboard.conftest import make_user
     from tests.dashboard.story import STACK, Story, failure
 
-    make_user("ana", "operator", "admin")
-    make_user("ben", "viewer")
     random = Random(7)
     flights = Story()
     orders = Story(application="orders", pipeline="ingest", checkpoint="5b1c9a70-2e1f")
@@ -104,6 +102,7 @@ def story() -> str:
         body=Body(record={"order": "o-1", "amount": 12.5}, redacted=("card.number",), stack=STACK),
         ago=timedelta(minutes=31),
     )
+    flights.skips("JFK", 37)
     task = flights.pauses("JFK", held=1843, ago=timedelta(minutes=12))
     flights.pauses("SEA", held=212, ago=timedelta(minutes=3))
     flights.send(b"\x82\xa4type not an event of ours")
@@ -112,11 +111,24 @@ def story() -> str:
         each.beats()
         # As long as the pictures take.
         broker.client().expire(keys.heartbeat(each.application, each.instance), 600)
-    # As if they were there: nobody folds meanwhile but the story itself.
+    return task.digest
+
+
+def beginnings(browser: Browser, url: str) -> None:
+    """Take the pictures of what there is before anybody has been heard."""
+    from controlplane import models
+    from tests.dashboard.conftest import make_user
+
+    # As if they were there: nobody folds but the story itself.
     soon = datetime.now(UTC) + timedelta(hours=1)
     for name in ("redis", "wake", "worker"):
         models.Sighting.objects.update_or_create(name=name, defaults={"at": soon})
-    return task.digest
+    make_user("ana", "operator", "admin")
+    make_user("ben", "viewer")
+    page = browser.new_page(base_url=url, viewport={"width": DESKTOP[0], "height": DESKTOP[1]})
+    page.goto("/login")
+    photograph(page, "login")
+    photograph(signed_in(browser, url), "beginning")
 
 
 def photographs(browser: Browser, url: str, task: str) -> None:
@@ -127,6 +139,7 @@ def photographs(browser: Browser, url: str, task: str) -> None:
         ("/applications/flights", "application"),
         ("/applications/flights?tab=timeline", "application-timeline"),
         ("/applications/flights?tab=errors&range=24h", "application-errors"),
+        *((f"/applications/flights?tab={tab}", f"application-{tab}") for tab in TABS),
         *((f"/{name}", name) for name in LISTS),
         ("/errors", "errors"),
     ):
@@ -134,13 +147,33 @@ def photographs(browser: Browser, url: str, task: str) -> None:
         photograph(page, name)
     page.get_by_role("link", name="ImplausibleDelay").first.click()
     photograph(page, "error")
+    for tab in ("Record", "Affected tasks", "Why grouped", "Notes and history"):
+        page.locator(".tabs").get_by_role("link", name=tab).click()
+        photograph(page, f"error-{tab.split()[0].lower()}")
+    for name, button in (("mute", "Mute"), ("resume-many", "Resume paused tasks")):
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        photograph(page, name)
+        page.keyboard.press("Escape")
+    page.goto("/dead-letters")
+    page.locator("#letters a").first.click()
+    photograph(page, "dead-letter")
+    page.goto("/quarantine")
+    page.get_by_role("button", name="Dismiss").click()
+    photograph(page, "dismiss")
+    page.goto("/applications/flights?tab=policy")
+    page.get_by_role("button", name="Set the answer of process:validate").click()
+    photograph(page, "set-policy")
+    page.goto(f"/tasks/{task}/history?view=full")
+    photograph(page, "task-history")
     page.goto(f"/tasks/{task}")
     photograph(page, "task", whole=True)
     phone = signed_in(browser, url, size=PHONE)
     dark = signed_in(browser, url, scheme="dark")
-    for other, name in ((phone, "task-phone"), (dark, "task-dark")):
-        other.goto(f"/tasks/{task}")
-        photograph(other, name)
+    for other, where in ((phone, "phone"), (dark, "dark")):
+        for path, what in ((f"/tasks/{task}", "task"), ("/", "overview"), ("/errors", "errors")):
+            other.goto(path)
+            photograph(other, f"{what}-{where}")
     page.locator("#events a[href*=as_of]").last.click()
     expect(page.get_by_text("Back to now")).to_be_visible()
     photograph(page, "task-as-of")

@@ -56,6 +56,7 @@ from controlplane.queries.error_groups import (
     groups,
     groups_of,
     paused,
+    paused_of,
     quiet_groups,
     resumed_by,
     stages,
@@ -117,8 +118,8 @@ __all__ = [
     "group", "group_counts", "group_history", "group_occurrences", "groups", "groups_of",
     "health", "heard", "held", "held_in_all", "held_over_time", "instance", "instances", "lag",
     "lags", "metrics", "minutes", "neighbours", "notes_on_command", "open_commands", "overview",
-    "past", "paused", "people", "pipelines", "policies", "position", "positions", "quarantine",
-    "quarantined", "quiet_groups", "resumed_by", "running", "runs", "stages",
+    "past", "paused", "paused_of", "people", "pipelines", "policies", "position", "positions",
+    "quarantine", "quarantined", "quiet_groups", "resumed_by", "running", "runs", "stages",
     "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_turns", "tasks",
     "threads", "top_causes", "turns",
 ]  # fmt: skip

@@ -191,6 +191,16 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
     return Paused(tasks=tuple(found), left=count - len(found))
 
 
+def paused_of(digests: Sequence[str]) -> Paused:
+    """Return those of some tasks that are PAUSED and have no command under way."""
+    where = (
+        "digest = ANY(%s::uuid[]) AND status = 'PAUSED'"
+        " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
+        " ORDER BY since, digest"
+    )
+    return Paused(tasks=tuple(rows.TASKS.load(where, [list(digests)])), left=0)
+
+
 def resumed_by(act: UUID, application: str) -> list[str]:
     """Return the digests of the tasks that an act has asked to resume; none if it is a new one.
 

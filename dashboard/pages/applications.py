@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
@@ -14,7 +13,7 @@ from django.utils import timezone
 from controlplane import queries
 from dashboard import buttons, grid, listening, policies, rates
 from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, page
+from dashboard.shell import Notice, Place, page, shown_query
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
 
@@ -135,7 +134,7 @@ def show(
     summary = queries.application(name, lags)
     open_commands = queries.open_commands(name)
     own = reverse("application", args=[name])
-    query = _query(request, own)
+    query = shown_query(request, own)
     tab = TABS.get(query.get("tab", ""), TABS["tasks"])
     now = timezone.now()
     place = Place(
@@ -156,11 +155,3 @@ def show(
     }
     given = tab.context(Asked(query, summary, now))
     return page(request, who, place, context | given, notice=notice, status=status, lags=lags)
-
-
-def _query(request: HttpRequest, own: str) -> QueryDict:
-    """Return what the page's URL asks for; an action answers with the tab that it was made on."""
-    shown = urlsplit(request.headers.get("HX-Current-URL", ""))
-    if request.method == "GET" or unquote(shown.path) != unquote(own):
-        return request.GET
-    return QueryDict(shown.query)

@@ -15,7 +15,7 @@ from controlplane import actions, queries
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.ids import uuid7
 from dashboard import listening
-from dashboard.pages import applications, errors
+from dashboard.pages import applications, errors, tasks
 from dashboard.people import Person, for_operators, note_positions
 from dashboard.shell import Notice
 
@@ -29,8 +29,17 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
     """Ask before tasks are resumed: which, what they hold, and who is listening."""
     application = request.GET.get("application", "")
     cause = request.GET.get("fingerprint") or None
-    found = queries.paused(application, fingerprint=cause, limit=actions.MOST_AT_ONCE)
-    alive = queries.instances(application)
+    ticked = request.GET.getlist("task")
+    found = (
+        queries.paused_of(ticked[: actions.MOST_AT_ONCE])
+        if ticked
+        else queries.paused(application, fingerprint=cause, limit=actions.MOST_AT_ONCE)
+    )
+    alive = [
+        each
+        for name in sorted({task.id.application for task in found.tasks})
+        for each in queries.instances(name)
+    ]
     now = timezone.now()
     context = {
         "application": application,
@@ -61,11 +70,12 @@ def resume(request: HttpRequest, who: Person) -> HttpResponse:
         return redirect(f"{reverse('commands')}?application={application}")
     note_positions(request)
     said = _notice(done, application)
-    answer = (
-        errors.show(request, who, application, cause, notice=said)
-        if cause
-        else applications.show(request, who, application, notice=said)
-    )
+    if cause:
+        answer = errors.show(request, who, application, cause, notice=said)
+    elif application:
+        answer = applications.show(request, who, application, notice=said)
+    else:
+        answer = tasks.show_all(request, who, notice=said)
     answer["HX-Trigger"] = "arrester:done"
     return answer
 
@@ -79,7 +89,7 @@ def _notice(done: list[actions.Resumed], application: str) -> Notice:
         named = "; ".join(reason for reason, _ in reasons.most_common(NAMED))
         more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
         text = f"{text} {len(refused):,} refused: {named}{more}."
-    url = f"{reverse('commands')}?application={application}"
+    url = f"{reverse('commands')}?application={application}" if application else reverse("commands")
     return Notice(text=text, url=url, link="The commands", bad=bool(refused))
 
 

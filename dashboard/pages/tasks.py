@@ -13,7 +13,7 @@ from controlplane.domain.states import TaskStatus, ThreadStatus
 from dashboard import buttons, listening, policies, record
 from dashboard.history import as_json
 from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, page
+from dashboard.shell import Notice, Place, page, shown_query
 from dashboard.strip import strip
 
 #: How much of the history its page shows, and how much of it the strip of states.
@@ -28,8 +28,15 @@ def tasks(request: HttpRequest, who: Person) -> HttpResponse:
 
     Those of the checkpoints that the task grid shows; with `history=1` of all.
     """
+    return show_all(request, who)
+
+
+def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
+    """Answer with the list, after an action with what it came to: filtered as it was."""
+    own = reverse("tasks")
+    query = shown_query(request, own)
     names = ("state", "application", "pipeline", "key", "cause", "history")
-    asked = {name: request.GET.get(name, "") for name in names}
+    asked = {name: query.get(name, "") for name in names}
     if asked["state"] and asked["state"] not in list(TaskStatus):
         raise InvalidValue("state", asked["state"], ", ".join(TaskStatus))
     wanted = queries.TaskFilter(
@@ -44,16 +51,16 @@ def tasks(request: HttpRequest, who: Person) -> HttpResponse:
         template="dashboard/tasks.html",
         section="tasks",
         title="Tasks",
-        url=request.get_full_path(),
+        url=f"{own}?{query.urlencode()}" if query else own,
         shows=asked["application"],
     )
     context = {
         "asked": asked,
         "names": sorted(queries.positions()),
         "statuses": [status.value for status in TaskStatus],
-        "tasks": queries.tasks(wanted, cursor=request.GET.get("after")),
+        "tasks": queries.tasks(wanted, cursor=query.get("after")),
     }
-    return page(request, who, place, context)
+    return page(request, who, place, context, notice=notice)
 
 
 @for_people

@@ -48,11 +48,12 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def web() -> Iterator[str]:
-    """Run uvicorn on a free port, on the servers of the environment; give its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def web(port: int | None = None) -> Iterator[str]:
+    """Run uvicorn on a free port or that one, on the servers of the environment; give its URL."""
+    if port is None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
     command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application"]
     options = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
     process = subprocess.Popen([*command, "--port", str(port), *options], cwd=REPOSITORY)

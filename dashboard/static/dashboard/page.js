@@ -118,7 +118,8 @@ function said(button, word) {
 // ── what a refresh must not undo ─────────────────────────────────────────────────────────────
 
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-  !(name === "open" && node.matches("details")) && !(name === "hidden" && node.matches("[data-form-of]"));
+  !(name === "open" && node.matches("details")) && !(name === "hidden" && node.matches("[data-form-of]"))
+  && !(name === "checked" && node.matches("[data-tick]"));
 // What somebody is typing: filters, and a note until it is sent.
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
   !(node.nodeType === Node.ELEMENT_NODE && (node.matches("form.filters") || isBeingWritten(node)));

@@ -72,3 +72,26 @@ document.addEventListener("mouseout", (event) => {
   if (!list || list.dataset.rows === "wait" || !pending.has(list.id) || list.contains(event.relatedTarget)) return;
   accept(list.id);
 });
+
+// Rows are ticked, and what is done with them says how many they are.
+function showTicks() {
+  for (const form of document.querySelectorAll("form[data-ticked]")) {
+    const boxes = [...document.querySelectorAll(`[data-tick][form="${form.id}"]:enabled`)];
+    const ticked = boxes.filter((box) => box.checked).length;
+    form.querySelector("button").disabled = ticked === 0;
+    form.querySelector("[data-word]").textContent = ticked ? `${ticked} ticked` : "ticked";
+    const all = document.querySelector(`[data-tick-all="${form.id}"]`);
+    all.checked = ticked > 0 && ticked === boxes.length;
+    all.indeterminate = ticked > 0 && ticked < boxes.length;
+  }
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.matches("[data-tick-all]")) {
+    const form = target.dataset.tickAll;
+    for (const box of document.querySelectorAll(`[data-tick][form="${form}"]:enabled`)) box.checked = target.checked;
+  }
+  if (target.matches("[data-tick], [data-tick-all]")) showTicks();
+});
+document.body.addEventListener("htmx:afterSwap", showTicks);
+showTicks();
