@@ -13,6 +13,7 @@ import psycopg
 from django.db import connection
 
 from benchmarks import seed
+from benchmarks.pages import backend_ms
 from benchmarks.table import Figure
 from benchmarks.week import DAYS
 from controlplane import embedded, queries
@@ -20,9 +21,8 @@ from controlplane.queries import FailureFilter, GroupFilter
 
 REQUESTS = 200
 _RAW_CHART = """
-SELECT date_trunc('minute', occurred_at, 'UTC'), sum(count) FROM event
-WHERE stream = (SELECT id FROM stream WHERE application = %s)
-    AND count IS NOT NULL AND occurred_at >= %s AND occurred_at < %s GROUP BY 1
+SELECT date_trunc('hour', occurred_at, 'UTC'), stream, sum(count) FROM event
+WHERE count IS NOT NULL AND occurred_at >= %s AND occurred_at < %s GROUP BY 1, 2
 """
 
 
@@ -38,17 +38,21 @@ def measured(urls: embedded.Urls, names: list[str]) -> list[Figure]:
     found: list[Figure] = []
     pages = _pages(names, random)
     for name, request in pages.items():
-        name = f"history page, {name}: p95 in SQL, ms"
+        name = f"history page, {name}: p95 of PostgreSQL's CPU, ms"
         found.append(Figure(name=name, value=_p95(request), goal="≤ 3"))
     searches = _p95(
         lambda: queries.groups(GroupFilter(text=f"left {random.randrange(900, 9999)} min"))
     )
-    chart = _chart(names, random)
+    chart = _chart(random)
     connection.close()
     return [
         *found,
-        Figure(name="search in messages: p95 in SQL, ms", value=searches, goal="≤ 50"),
-        Figure(name="24 h chart, counts per minute ÷ raw events", value=chart, goal="≤ 0.05"),
+        Figure(name="search in messages: p95 of PostgreSQL's CPU, ms", value=searches, goal="≤ 50"),
+        Figure(
+            name="24 h chart of all applications, totals by hour ÷ raw events",
+            value=chart,
+            goal="≤ 0.05",
+        ),
         Figure(name="a day dropped ÷ DELETE and VACUUM", value=_dropped(urls), goal="≤ 0.1"),
     ]
 
@@ -89,15 +93,15 @@ def _pages(names: list[str], random: Random) -> dict[str, Callable[[], object]]:
 
 
 def _p95(request: Callable[[], object]) -> float:
-    """Return the 95th percentile of the milliseconds that requests spend in SQL."""
+    """Return the 95th percentile of the milliseconds that PostgreSQL computes for requests."""
     spent: list[float] = []
 
     def timed(execute: Callable[..., object], *arguments: object) -> object:
-        begin = time.perf_counter()
+        begin = backend_ms()
         try:
             return execute(*arguments)
         finally:
-            spent[-1] += (time.perf_counter() - begin) * 1000
+            spent[-1] += backend_ms() - begin
 
     with connection.execute_wrapper(timed):
         for _ in range(REQUESTS):
@@ -106,16 +110,17 @@ def _p95(request: Callable[[], object]) -> float:
     return quantiles(spent[REQUESTS // 10 :], n=20)[-1]
 
 
-def _chart(names: list[str], random: Random) -> float:
-    """Return the time of an application's chart of a day from counts, ÷ from its events."""
+def _chart(random: Random) -> float:
+    """Return the time of the overview's chart of a day from totals by hour, ÷ from all events."""
     counted, raw = [], []
-    for _ in range(20):
-        name = random.choice(names)
+    for _ in range(10):
         until = datetime.now(UTC) - timedelta(days=random.uniform(1, DAYS - 1))
-        since = until - timedelta(days=1)
-        counted.append(_seconds(partial(queries.minutes, name, since=since, until=until)))
+        until = until.replace(minute=0, second=0, microsecond=0)
+        since, step = until - timedelta(days=1), timedelta(hours=1)
+        chart = partial(queries.failed_by_application, since=since, until=until, step=step)
+        counted.append(_seconds(chart))
         with connection.cursor() as cursor:
-            raw.append(_seconds(partial(cursor.execute, _RAW_CHART, [name, since, until])))
+            raw.append(_seconds(partial(cursor.execute, _RAW_CHART, [since, until])))
     return median(counted) / median(raw)
 
 

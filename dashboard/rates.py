@@ -184,7 +184,11 @@ def levels(asked: Span, *, now: datetime, application: str | None = None) -> Lev
     if asked.step < HOUR:
         asked = span({}, now=now, default=LAST_DAY)
     counted = queries.held_over_time(
-        since=asked.start, until=asked.end, step=asked.step, application=application
+        since=asked.start,
+        until=asked.end,
+        step=asked.step,
+        application=application,
+        apart=chart.COLOURS,
     )
     rows = ((each.moment, each.application, each.count) for each in counted)
     drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)

@@ -84,11 +84,11 @@ def top_causes(
 def _candidates(since: datetime, until: datetime, *, limit: int) -> list[Key]:
     """Return all causes that can be among the greatest, and more than FEW where these are many.
 
-    Some that are great of late show how many failures it takes; who has as many in all of the
-    hours has at least their mean in one of them.
+    Some that were great in the last full hour show how many failures it takes; who has as many
+    in all of the hours has at least their mean in one of them.
     """
     hours = _hours(since, until)
-    asked = [until - 2 * HOUR, until, _QUIET, 3 * limit, hours, limit]
+    asked = [until - 2 * HOUR, until - HOUR, _QUIET, 3 * limit, hours, limit]
     likely = [int(number) for *_, number in _rows(_LIKELY, asked)]
     least = -(-likely[-1] // len(hours)) if len(likely) == limit else 0
     return [(name, mark) for name, mark in _rows(_ANY_HOUR, [since, until, least, FEW + 1])]

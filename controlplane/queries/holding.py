@@ -59,24 +59,42 @@ def held_in_all(application: str | None = None) -> tuple[int, int]:
 
 
 def held_over_time(
-    *, since: datetime, until: datetime, step: timedelta, application: str | None = None
+    *,
+    since: datetime,
+    until: datetime,
+    step: timedelta,
+    application: str | None = None,
+    apart: int | None = None,
 ) -> tuple[Tally, ...]:
     """Return how many records each application holds at the end of each step of [since, until).
 
-    Steps are whole hours. It is what is held now, without what has changed since then: so the last
-    step is what the other lists say, whatever is known of the time before.
+    Steps are whole hours. With `apart`, where more applications hold any, all but the `apart` - 1
+    that hold most are one without a name. It is what is held now, without what has changed since
+    then: so the last step is what the other lists say, whatever is known of the time before.
     """
     shown = _shown(application)
     with connection.cursor() as cursor:
         parameters: list[Any] = [*shown, step, since, since, *shown]
         cursor.execute(_LEVELS, parameters)
         found = cursor.fetchall()
-    now = Counter({name: int(held) for moment, name, held in found if moment is None})
+    now: Counter[str] = Counter()
     changes: dict[str, Counter[datetime]] = defaultdict(Counter)
-    for moment, name, change in found:
-        if moment is not None:
-            changes[name][moment] += int(change)
+    names = _names(found, apart)
+    for moment, name, number in found:
+        if moment is None:
+            now[names[name]] += int(number)
+        else:
+            changes[names[name]][moment] += int(number)
     return tuple(_levels(now, changes, since=since, until=until, step=step))
+
+
+def _names(found: Iterable[tuple[Any, ...]], apart: int | None) -> dict[str, str]:
+    """Return under which name each application counts."""
+    held = {name: number for moment, name, number in found if moment is None}
+    ranked = sorted({name for _, name, _ in found}, key=lambda name: (-held.get(name, 0), name))
+    if apart is None or len(ranked) <= apart:
+        return {name: name for name in ranked}
+    return {name: name if place < apart else "" for place, name in enumerate(ranked, 1)}
 
 
 def _levels(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import Count, QuerySet
+from django.db.models import Count, QuerySet, Sum
 
 from controlplane import models, rows
 from controlplane.domain.errors import NotFound
@@ -22,7 +22,7 @@ from controlplane.domain.states import (
     ThreadState,
     ThreadStatus,
 )
-from controlplane.queries import cursors, history, lines, operations, standing
+from controlplane.queries import cursors, lines, operations, standing
 from controlplane.queries.answers import (
     Brief,
     Lag,
@@ -84,7 +84,8 @@ _LAST = """(application, id) IN (
 def overview() -> Overview:
     """Return the first page: all applications and what needs somebody."""
     now = datetime.now(UTC)
-    last_hour = history.minutes(since=now - timedelta(hours=1), until=now + timedelta(minutes=1))
+    newest = models.MinuteTotal.objects.filter(minute__gte=now - timedelta(hours=1))
+    last_hour = newest.filter(minute__lt=now + timedelta(minutes=1)).aggregate(all=Sum("count"))
     known = rows.THREADS.load("true", [])
     stops, more = _stops(known)
     # First the applications: each of them has a lag by then.
@@ -108,7 +109,7 @@ def overview() -> Overview:
         twins=lines.twins(known),
         muted_stops=_muted_stops(known),
         open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
-        failed_last_hour=sum(each.count for each in last_hour),
+        failed_last_hour=int(last_hour["all"] or 0),
         health=operations.health(),
     )
 

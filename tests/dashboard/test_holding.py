@@ -41,6 +41,9 @@ def test_what_was_held_is_known_by_the_hour(flights: Story) -> None:
 
     assert held() == [0, 0, 5, 5, 5, 705, 705, 700]
     assert held(application="flights") == [0, 0, 5, 5, 5, 5, 5, 0]
+    end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
+    together = queries.held_over_time(since=end - HOUR, until=end, step=HOUR, apart=1)
+    assert [(each.application, each.count) for each in together] == [("", 700)]
     # By the day, and of a time that is over.
     until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - HOUR
     since = until - 24 * HOUR
