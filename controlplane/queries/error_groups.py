@@ -31,7 +31,8 @@ NEWEST = "-last_seen"
 LOOKED_AT = 5000
 #: Looked for in the JSON text: a quote in a message is escaped, so no message can look like a key.
 #: First in all of it, since to find the message there takes ten times as long.
-_CONTAINS = r"""(strpos(lower(exception_class), lower(%s)) > 0 OR strpos(lower(state), lower(%s)) > 0
+_CONTAINS = r"""(strpos(lower(exception_class), lower(%s)) > 0
+    OR strpos(lower(state), lower(%s)) > 0
     AND strpos(lower(substring(state from '"message":"((?:[^"\\]|\\.)*)"')), lower(%s)) > 0)"""
 _KEYS: dict[str, Any] = {
     "last_seen": tuple[str, datetime, str, str],
