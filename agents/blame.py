@@ -70,8 +70,10 @@ class Blame:
         rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
         # Rows that are put beside others have partitions behind theirs.
         partition = None if failed.partition is None else failed.partition % _partitions(rows)
+        # Python is fed ahead: what its task had read last says nothing.
+        read = 0 if self._suspect.crashes_only else failed.read
         try:
-            guilty = self._search.one(rows, replace(failed, partition=partition))
+            guilty = self._search.one(rows, replace(failed, partition=partition, read=read))
         except NotAlone as exc:
             problem = problem_of_job(spark, exc.raised)
             raise self._failed(

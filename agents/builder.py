@@ -20,6 +20,7 @@ from agents.guard import require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
 from agents.plans import named_in
+from agents.sharing import Ready
 from agents.sinks import Connect, Files, Producer, Send, Sink, SinkFunction
 from agents.steps import Columns, Deserialize, Process, Step, Transform, UserFunction
 from agents.tried import tried_column, tried_native, tried_transform
@@ -69,7 +70,8 @@ class PipelineBuilder:
         self._check_step(name, on_error)
         answers = self._checked_native_on(name, on)
         made = tried_native(self.shape, f"deserialize {name!r}", {name: expr})
-        step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers)
+        ready = Ready.of(self.shape, {name: expr})
+        step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers, ready=ready)
         return replace(self, steps=(*self.steps, step), shape=made)
 
     def columns(
@@ -93,7 +95,13 @@ class PipelineBuilder:
             raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
         check_columns(f"columns {name!r}", list(expressions))
         made = tried_native(self.shape, f"columns {name!r}", expressions)
-        step = Columns(name=name, expressions=dict(expressions), on_error=on_error, on=answers)
+        step = Columns(
+            name=name,
+            expressions=dict(expressions),
+            on_error=on_error,
+            on=answers,
+            ready=Ready.of(self.shape, expressions),
+        )
         return replace(self, steps=(*self.steps, step), shape=made)
 
     def process(

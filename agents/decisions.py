@@ -139,8 +139,8 @@ class Judge:
 
     def _asked(self, failed: DataFrame) -> _Asked:
         """Return what the handlers say of failed records, or their declarations."""
-        steps = [row[FATE] for row in failed.select(FATE).distinct().collect()]
-        if any(self.fates.stages[number].asks for number in steps):
+        asking = [number for number, stage in self.fates.stages.items() if stage.asks]
+        if asking and not failed.where(F.col(FATE).isin(asking)).isEmpty():
             return self._ask_each(failed)
         cuts, dead, fatal = Counting(failed=failed, fates=self.fates).decide()
         return _Asked(cuts=cuts, dead=dead, fatal=fatal)

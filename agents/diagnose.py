@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame
 
 from agents.guard import as_column, failfast
 from agents.inputs import Inputs, collected, inputs_of
 from agents.pipeline import Pipeline
-from agents.problem import Problem, problem_of_jvm
+from agents.problem import Describer, Problem
 from agents.steps import Columns, Deserialize, Step
 from agents.worker.columns import ROW, SOURCE
 
@@ -28,7 +26,7 @@ def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list
     """Return why each row of `examples` failed; `numbers` are their steps, in the same order.
 
     `examples` is a small local checkpoint itself, with the source row in its column ROW. Each
-    native step is bound once on the driver and applied to its rows: 2 to 7 ms a row, no job. Only
+    native step is bound once on the driver and applied to its rows: a few calls a row, no job. Only
     what comes before it and is not native runs again, as a job over these records.
     """
     found = {
@@ -83,21 +81,48 @@ class _Evaluator:
         while plan.getClass().getSimpleName() == "Project":
             projects.insert(0, plan)
             plan = plan.child()
-        expressions = jvm.org.apache.spark.sql.catalyst.expressions
-        self._projections = [
-            expressions.InterpretedMutableProjection(each.projectList(), each.child().output())
-            for each in projects
-        ]
-        for projection in self._projections:
-            projection.initialize(0)
+        self._tried = _trying(
+            jvm, [(each.projectList(), each.child().output()) for each in projects]
+        )
+        self._throwable = jvm.java.lang.Class.forName("java.lang.Throwable")
+        self._describer = Describer(self._spark)
 
     def problem(self, row: Any) -> Problem | None:
         """Return what the step raises on a row, None when it passes."""
-        try:
-            for projection in self._projections:
-                row = projection.apply(row).copy()
-        except Py4JJavaError as exc:
-            return problem_of_jvm(self._spark, exc.java_exception)
-        except CapturedException as exc:
-            return problem_of_jvm(self._spark, exc._origin)
-        return None
+        thrown = self._tried.apply(row)
+        return self._describer.problem(thrown) if self._throwable.isInstance(thrown) else None
+
+
+def _trying(jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
+    """Return a Java function that gives a row after projections, or what they raise.
+
+    Raised into Python, each exception would be asked for dozens of things before we see it.
+    """
+    handles = jvm.java.lang.invoke.MethodHandles
+    types = jvm.java.lang.invoke.MethodType
+    lookup = handles.publicLookup()
+    a_class = jvm.java.lang.Class.forName
+    anything = a_class("java.lang.Object")
+    row = a_class(
+        "org.apache.spark.sql.catalyst.InternalRow",
+        True,
+        jvm.java.lang.Thread.currentThread().getContextClassLoader(),
+    )
+    one_to_one = types.methodType(row, row)
+    made = handles.identity(row)
+    for projected, below in projections:
+        projection = jvm.org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection(
+            projected, below
+        )
+        projection.initialize(0)
+        apply = lookup.bind(projection, "apply", one_to_one)
+        # The next row would be put into the same object.
+        copy = lookup.findVirtual(row, "copy", types.methodType(row))
+        made = handles.filterReturnValue(made, handles.filterReturnValue(apply, copy))
+    raised = a_class("java.lang.Throwable")
+    same = handles.identity(anything).asType(types.methodType(anything, raised))
+    tried = handles.catchException(made.asType(types.methodType(anything, row)), raised, same)
+    function = a_class("java.util.function.Function")
+    return jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
+        function, tried.asType(types.methodType(anything, anything))
+    )

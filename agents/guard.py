@@ -80,15 +80,20 @@ def reusable(source: DataFrame, expression: Column) -> Column:
     To analyse it takes the driver many calls; a small micro-batch would be paying mostly for that.
     """
     spark = source.sparkSession
+    return as_column(spark, by_name(spark, failfast(source, expression)))
+
+
+def by_name(spark: SparkSession, expression: Any) -> Any:
+    """Return an analysed expression with columns by their names, for any frame that has them."""
     jvm: Any = spark._jvm
     unresolved = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
 
-    def by_name(node: Any) -> Any:
+    def named(node: Any) -> Any:
         if node.getClass().getSimpleName() != "AttributeReference":
             return node
         return unresolved.quoted(node.name())
 
-    return as_column(spark, _rebuilt(spark, failfast(source, expression), by_name))
+    return rebuilt(spark, expression, named)
 
 
 def as_column(spark: SparkSession, expression: Any) -> Column:
@@ -117,7 +122,7 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
         raise InvalidValue(
             named, str(expression), "no Python function inside; use .process(name, fn) for those"
         )
-    return _rebuilt(spark, made, _forced)
+    return rebuilt(spark, made, _forced)
 
 
 def analysed(frame: DataFrame) -> Any:
@@ -132,12 +137,12 @@ def contains(spark: SparkSession, node: Any, pattern: str) -> bool:
     return bool(node.containsPattern(getattr(patterns, pattern)()))
 
 
-def _rebuilt(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any:
+def rebuilt(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any:
     """Return the expression with `change` applied to each node, leaves first."""
     jvm: Any = spark._jvm
     below = node.children()
     before = [below.apply(index) for index in range(below.size())]
-    after = [_rebuilt(spark, child, change) for child in before]
+    after = [rebuilt(spark, child, change) for child in before]
     if any(new is not old for new, old in zip(after, before, strict=True)):
         sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq(after)
         node = node.withNewChildren(sequence)

@@ -21,6 +21,7 @@ from agents.guard import VALUE, attempted, reusable
 from agents.pipeline import Pipeline
 from agents.prepared import Plain, task_key
 from agents.segments import python_schema, python_steps, quoted, segments
+from agents.sharing import Ready
 from agents.shipping import shipped, shipped_rules
 from agents.steps import Columns, Deserialize, Native, Process, Step, Transform
 from agents.worker.columns import SOURCE
@@ -116,7 +117,12 @@ class _Making:
         names = self._shape.withColumns(dict(step.expressions)).columns
         named = self._named
         made = {named(name): name for name in step.expressions}
-        self.select([*self._theirs(), self._attempted(step.expressions).alias(_ATTEMPT)])
+        ready = step.ready
+        if ready is None:
+            values = {name: reusable(self._shape, each) for name, each in step.expressions.items()}
+            ready = Ready(expressions=values)
+        for layer in ready.layers(self._shape, _ATTEMPT):
+            self.select(layer)
         self._unasked.append(F.col(_ATTEMPT).isNull())
         self._ask()
         self.select(

@@ -147,21 +147,59 @@ def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
 
 def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
     """Describe a JVM exception: its class, and its message with those of its causes."""
-    jvm: Any = spark._jvm
-    chain = _chain(thrown)
-    names = [each.getClass().getName() for each in chain]
-    messages = [str(each.getMessage() or "").strip() for each in chain]
-    causes = [f"caused by {name}: {text}" for name, text in zip(names, messages, strict=True)]
-    stack = str(jvm.org.apache.spark.util.Utils.exceptionString(chain[0]))
-    return Problem(
-        exception_class=names[0],
-        message="\n".join([messages[0], *causes[1:]])[:_MESSAGE_CHARACTERS],
-        condition=_condition(jvm, chain[0]),
-        stack=stack[:_STACK_CHARACTERS],
-        cause=unwrapped(
-            [Cause(names=_names(each), condition=_condition(jvm, each)) for each in chain]
-        ),
-    )
+    return Describer(spark).problem(thrown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What is the same for all exceptions of a class."""
+
+    #: Of the class, and of those that it extends.
+    names: tuple[str, ...]
+    #: Spark's own have error conditions.
+    has_condition: bool
+
+
+class Describer:
+    """Describes JVM exceptions. Each question costs a call; of a class it asks only once."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm
+        self._utils = jvm.org.apache.spark.util.Utils
+        self._throwable = jvm.java.lang.Class.forName("org.apache.spark.SparkThrowable")
+        self._kinds: dict[str, _Kind] = {}
+
+    def problem(self, thrown: Any) -> Problem:
+        """Return an exception's class, and its message with those of its causes."""
+        chain = _chain(thrown)
+        kinds = [self._kind(each) for each in chain]
+        messages = [str(each.getMessage() or "").strip() for each in chain]
+        conditions = [
+            _condition(each) if kind.has_condition else None
+            for kind, each in zip(kinds, chain, strict=True)
+        ]
+        names = [kind.names[0] for kind in kinds]
+        causes = [f"caused by {name}: {text}" for name, text in zip(names, messages, strict=True)]
+        return Problem(
+            exception_class=names[0],
+            message="\n".join([messages[0], *causes[1:]])[:_MESSAGE_CHARACTERS],
+            condition=conditions[0],
+            stack=str(self._utils.exceptionString(chain[0]))[:_STACK_CHARACTERS],
+            cause=unwrapped(
+                [
+                    Cause(names=kind.names, condition=condition)
+                    for kind, condition in zip(kinds, conditions, strict=True)
+                ]
+            ),
+        )
+
+    def _kind(self, thrown: Any) -> _Kind:
+        cls = thrown.getClass()
+        name = str(cls.getName())
+        if name not in self._kinds:
+            has_condition = bool(self._throwable.isInstance(thrown))
+            self._kinds[name] = _Kind(_names(name, cls), has_condition)
+        return self._kinds[name]
 
 
 def _chain(thrown: Any) -> list[Any]:
@@ -172,18 +210,14 @@ def _chain(thrown: Any) -> list[Any]:
     return chain
 
 
-def _names(thrown: Any) -> tuple[str, ...]:
+def _names(name: str, cls: Any) -> tuple[str, ...]:
     """Return the names of an exception's class and of those that it extends."""
-    names, cls = [], thrown.getClass()
-    while cls is not None and cls.getName() != "java.lang.Throwable":
+    names = [name]
+    while (cls := cls.getSuperclass()) is not None and cls.getName() != "java.lang.Throwable":
         names.append(str(cls.getName()))
-        cls = cls.getSuperclass()
     return tuple(names)
 
 
-def _condition(jvm: Any, thrown: Any) -> str | None:
-    throwable = jvm.java.lang.Class.forName("org.apache.spark.SparkThrowable")
-    if not throwable.isInstance(thrown):
-        return None
+def _condition(thrown: Any) -> str | None:
     condition = thrown.getCondition()
     return None if condition is None else str(condition)

@@ -41,7 +41,8 @@ log = logging.getLogger("arrester.agent")
 
 T = TypeVar("T", bound=Thread)
 
-WATCH_SECONDS = 0.2
+#: How often `await_termination` looks whether anything is left to do.
+WATCH_SECONDS = 0.05
 
 
 class Runtime:

@@ -1,6 +1,7 @@
 """Which records make an operation fail: it is run over ever fewer of them, until one is left.
 
-A failed Spark task names its partition, so one job narrows the search to a partition; that is
+A failed Spark task names its partition and how many rows it had read: the last of these is tried
+alone, and in the JVM it is the guilty one. To Python rows are fed ahead; there the partition is
 spread out and run again. Where the partition says nothing, eighths are tried side by side.
 """
 
@@ -24,7 +25,9 @@ from controlplane.domain.errors import ArresterError
 ID: Final = "__arrester_id"
 #: So many jobs may a search of one micro-batch and step take.
 JOBS: Final = 400
-_SPREAD = 64
+#: What `monotonically_increasing_id` numbers the rows of a partition with.
+_ROW_BITS = 33
+_SPREAD = 128
 _EIGHTHS = 8
 _AT_ONCE = 4
 #: How long the state of a failed job may take to be known.
@@ -58,6 +61,15 @@ class Failed:
 
     raised: Exception
     partition: int | None
+    #: How many rows of the local checkpoint that task had read; 0: that is not known.
+    read: int = 0
+
+    @property
+    def last_read(self) -> int | None:
+        """The ID of the row that the task had read last."""
+        if self.partition is None or not self.read:
+            return None
+        return (self.partition << _ROW_BITS) + self.read - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +89,8 @@ def attempted(spark: SparkSession, action: Callable[[], T]) -> T:
     except Exception as exc:  # whatever the author's code, or a crash of it, came to
         if isinstance(exc, StepFailed) or is_cancelled(exc):
             raise
-        failed = Failed(raised=exc, partition=_failed_partition(context, tag))
+        partition, read = _failed_task(context, tag)
+        failed = Failed(raised=exc, partition=partition, read=read)
         raise AttemptFailed(failed) from exc
     finally:
         context.removeJobTag(tag)
@@ -113,9 +126,14 @@ class Search:
             if without is not None:
                 why = "it fails without any record, too"
                 raise NotAlone(why, without.raised, recordless=True)
+        last = failed.last_read
+        alone = None if last is None else self._run(rows.where(F.col(ID) == last))
+        if last is not None and alone is not None:
+            return Guilty(id=last, raised=alone.raised)
         try:
             if failed.partition is not None:
                 hinted = rows.where(F.spark_partition_id() == failed.partition)
+                hinted = hinted if last is None else hinted.where(F.col(ID) <= last)
                 found = self._spread_and_run(hinted, into=_SPREAD)
                 if found is not None:
                     return self._within(*found)
@@ -195,10 +213,10 @@ def is_cancelled(exc: Exception) -> bool:
     return "SPARK_JOB_CANCELLED" in text or "java.lang.InterruptedException" in text
 
 
-def _failed_partition(context: Any, tag: str) -> int | None:
-    """Return the partition of the first failed task of a job, None where that is not known.
+def _failed_task(context: Any, tag: str) -> tuple[int | None, int]:
+    """Return the partition of a job's first failed task, and how many cached rows it had read.
 
-    Spark keeps this for its own pages, and names it in no exception.
+    Spark keeps this for its own pages, and names it in no exception. (None, 0): it is not known.
     """
     core = context._jsc.sc()
     deadline = time.monotonic() + _KNOWN_SECONDS
@@ -208,14 +226,17 @@ def _failed_partition(context: Any, tag: str) -> int | None:
             if known.isDefined() and str(known.get().status()) == "FAILED":
                 return _first_failed(core.statusStore(), known.get().stageIds())
         time.sleep(0.01)
-    return None
+    return None, 0
 
 
-def _first_failed(store: Any, stages: Sequence[int]) -> int | None:
+def _first_failed(store: Any, stages: Sequence[int]) -> tuple[int | None, int]:
     for stage in stages:
         tasks = store.taskList(stage, 0, 100_000)
         for index in range(tasks.size()):
             task = tasks.apply(index)
             if task.status() == "FAILED":
-                return int(task.index())
-    return None
+                metrics = task.taskMetrics()
+                known = metrics.isDefined()
+                read = int(metrics.get().inputMetrics().recordsRead()) if known else 0
+                return int(task.index()), read
+    return None, 0

@@ -95,11 +95,15 @@ def _with_kept(frame: DataFrame, step: Native, source: Sequence[str]) -> DataFra
 
 def _after_native(frame: DataFrame, number: int, step: Native) -> DataFrame:
     decided = F.col(FATE).isNotNull()
-    attempt = guarded_together(frame, step.expressions, unless=decided)
+    if step.ready is None:
+        attempt = guarded_together(frame, step.expressions, unless=decided)
+        frame = frame.withColumn(_ATTEMPT, attempt)
+    else:
+        frame = step.ready.attempt(frame, _ATTEMPT, unless=decided)
     failed = F.col(FATE).isNull() & F.col(_ATTEMPT).isNull()
     made = {name: F.col(_ATTEMPT).getField(name) for name in step.expressions}
     fate = F.when(failed, F.lit(number)).otherwise(F.col(FATE))
-    return frame.withColumn(_ATTEMPT, attempt).withColumns({FATE: fate, **made}).drop(_ATTEMPT)
+    return frame.withColumns({FATE: fate, **made}).drop(_ATTEMPT)
 
 
 def _after_python(

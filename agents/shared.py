@@ -56,7 +56,7 @@ def _shared(evaluated: Evaluated) -> DataFrame:
     records = evaluated.frame.where(
         (F.col(ORDINAL) == 0) & F.col(POSITION).isNotNull() & _is_evaluated()
     )
-    failed = records.where(F.col(FATE) > SOURCE).select(*_COORDINATES).distinct()
+    failed = records.where(F.col(FATE) > SOURCE).select(*_COORDINATES)
     if evaluated.failed <= BROADCAST_RECORDS:
         failed = F.broadcast(failed)
     suspects = _joined(records.select(*_COORDINATES), failed, "left_semi")

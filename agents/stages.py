@@ -35,7 +35,8 @@ def stages_of(pipeline: Pipeline) -> tuple[Stage, ...]:
 
 
 def _config(of: Step | Sink | Producer) -> dict[str, str]:
-    given = {each.name: getattr(of, each.name) for each in fields(of)}
+    # What is not shown of a step is not its author's.
+    given = {each.name: getattr(of, each.name) for each in fields(of) if each.repr}
     shown = {name: _shown(value) for name, value in given.items() if not _is_nothing(value)}
     return without_secrets(shown)
 

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from agents.handlers import Handler
+from agents.sharing import Ready
 from controlplane.domain.policy import Answer
 
 Row = dict[str, Any]
@@ -26,6 +27,8 @@ class Deserialize:
     on_error: Handler | None
     #: Answers by the name of a class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
+    #: The expressions, analysed once; None: they are for each micro-batch.
+    ready: Ready | None = field(default=None, repr=False, compare=False)
 
     @property
     def stage(self) -> str:
@@ -48,6 +51,8 @@ class Columns:
     on_error: Handler | None
     #: Answers by the name of a class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
+    #: The expressions, analysed once; None: they are for each micro-batch.
+    ready: Ready | None = field(default=None, repr=False, compare=False)
 
     @property
     def stage(self) -> str:

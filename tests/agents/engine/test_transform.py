@@ -14,6 +14,7 @@ from agents.handlers import LogAndContinue, LogAndPause
 from agents.microbatch import evaluate
 from agents.pipeline import PipelineInvalid
 from agents.problem import StepFailed
+from agents.search import ID, AttemptFailed, Search, attempted, numbered
 from agents.worker.columns import ERROR, FATE, POSITION
 from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
 from tests.agents.engine.bench import Bench, sink_to, wait_until
@@ -92,6 +93,22 @@ def test_guilty_records_are_found_and_no_others(spark: SparkSession, kind: str) 
     assert all(message in row[ERROR]["message"] for row in failed)
     wanted = "ValueError" if python else "SparkNumberFormatException"
     assert {row[ERROR]["exception_class"].rpartition(".")[2] for row in failed} == {wanted}
+
+
+def test_what_a_failed_task_had_read_last_is_tried_first(spark: SparkSession) -> None:
+    """So a native transform is searched by two jobs: one without rows, one with the guilty one."""
+    value = F.when(F.col("id") == 7_123, "x").otherwise(F.col("id").cast("string"))
+    base = spark.range(0, 10_000, 1, 2).withColumn("value", value).localCheckpoint(eager=True)
+
+    def operation(frame: DataFrame) -> DataFrame:
+        return frame.withColumn("n", F.col("value").cast("int"))
+
+    rows = numbered(base)
+    with pytest.raises(AttemptFailed) as raised:
+        attempted(spark, lambda: operation(rows).write.format("noop").mode("overwrite").save())
+    guilty = Search(operation, jobs=2).one(rows, raised.value.failed)
+
+    assert [row["id"] for row in rows.where(F.col(ID) == guilty.id).collect()] == [7_123]
 
 
 def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSession) -> None:

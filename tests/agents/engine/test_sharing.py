@@ -1,0 +1,50 @@
+"""Expressions of one step that have something in common: computed once, and guarded like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from agents.sharing import Ready
+from agents.steps import Columns
+from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
+
+pytestmark = pytest.mark.spark
+
+Conditional = Callable[[Column, Column], Column]
+#: What need not compute a number where the condition does not hold.
+CONDITIONAL: dict[str, Conditional] = {
+    "when": lambda condition, number: F.when(condition, number),
+    "and": lambda condition, number: condition & (number > 0),
+    "coalesce": lambda condition, number: F.coalesce("position", number),
+}
+
+
+def test_a_shared_part_that_raises_fails_its_record_alone(spark: SparkSession) -> None:
+    number = F.col("value").cast("int")
+    source = lines(spark, "1", "x", "3", "y")
+    builder = begun(source).columns("numbers", one=number + 1, other=number * 2, value=number)
+
+    step = builder.steps[0]
+    assert isinstance(step, Columns) and step.ready is not None and len(step.ready.shared) == 1
+    found = failures(source, builder.write(nothing))
+    assert sorted(found) == [1, 3]
+    assert {each.stage for each in found.values()} == {"process:numbers"}
+    assert "cannot be cast" in found[1].problem.message
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+def test_what_need_not_be_computed_raises_nothing(spark: SparkSession, kind: str) -> None:
+    """The second row's number is none; nobody asks for it."""
+    source = lines(spark, "1,2", "x,3")
+    made = CONDITIONAL[kind]
+    condition, number = F.col("position") == 0, F.split("value", ",")[0].cast("int")
+
+    ready = Ready.of(source, {"a": made(condition, number), "b": made(condition, number + 1)})
+
+    assert ready is not None
+    rows = ready.attempt(source, "made", unless=F.lit(False)).collect()
+    assert [row["made"] is not None for row in rows] == [True, True]
