@@ -155,4 +155,5 @@ def _error_row(problem: Problem, policy: Policy) -> dict[str, Any]:
         "condition": problem.condition,
         "kind": None if name is None else rulings[name].kind.value,
         "attempts": problem.attempts,
+        "took_ms": problem.took_ms,
     }

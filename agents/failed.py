@@ -151,6 +151,7 @@ def _problem(row: Row) -> Problem:
         condition=error["condition"],
         cause=Cause(names=tuple(error["names"]), condition=error["condition"]),
         attempts=error["attempts"],
+        took_ms=error["took_ms"],
     )
 
 

@@ -144,7 +144,7 @@ class Fates:
             position=failed.position,
             attempt=attempts.made,
             at=self.clock(),
-            took_ms=attempts.now_ms - attempts.started_ms if attempts.started_ms else None,
+            took_ms=_took_ms(problem, attempts),
             topic=from_kafka.get("topic"),
             partition=from_kafka.get("partition"),
             offset=from_kafka.get("offset"),
@@ -204,6 +204,13 @@ class Fates:
         if ruling.kind is Kind.SELF_HEALING:
             raise SelfHealing(each.problem, ruling.reason)
         return ruling.kind is Kind.FATAL
+
+
+def _took_ms(problem: Problem, attempts: Attempts) -> int | None:
+    """Return how long the operation took: where the driver has tried it again, all of that."""
+    if attempts.started_ms and attempts.now_ms > attempts.started_ms:
+        return attempts.now_ms - attempts.started_ms
+    return problem.took_ms
 
 
 def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:

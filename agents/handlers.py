@@ -79,7 +79,9 @@ class ErrorContext:
     attempt: int = 1
     #: When it is decided.
     at: datetime | None = None
-    #: From the first failure on, where the driver tried it again; executors do not tell.
+    #: How long the operation took, waits between its attempts included: of a Python step, of
+    #: `.produce` and of `.write`. Of a native step from the first failure on, where it was tried
+    #: again; else None.
     took_ms: int | None = None
     topic: str | None = None
     partition: int | None = None

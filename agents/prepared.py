@@ -175,6 +175,7 @@ def _raised(what: str) -> Column:
         "condition": F.lit(None),
         "kind": F.lit(None),
         "attempts": F.lit(1),
+        "took_ms": F.lit(None),
     }
     return F.struct(*[value.alias(name) for name, value in said.items()]).cast(ERROR_TYPE)
 

@@ -39,6 +39,8 @@ class Problem:
     #: What the tables know it by.
     cause: Cause = UNKNOWN
     attempts: int = 1
+    #: From the beginning of the first of them to the end of the last; None: nobody looked.
+    took_ms: int | None = None
 
 
 #: The class that is told where a Python worker ended without a word.

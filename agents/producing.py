@@ -153,8 +153,10 @@ class Production:
                 return None
             # An interrupted job after a stop request is the stop, not a failure of its own.
             self.check()
-            problem = problem_of(passed.sparkSession, raised, attempts=made)
             now_ms = self.fates.now_ms()
+            problem = replace(
+                problem_of(passed.sparkSession, raised, attempts=made), took_ms=now_ms - started_ms
+            )
             attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
             fate = self._fate(problem, attempts, raised)
             if isinstance(fate, Decided):
@@ -201,6 +203,7 @@ class Production:
             position=None,
             attempt=problem.attempts,
             at=self.fates.clock(),
+            took_ms=problem.took_ms,
             stages=self.fates.described,
             index=self.number,
             settings=self.fates.settings,
@@ -229,6 +232,7 @@ class Production:
             "condition": problem.condition,
             "kind": None,
             "attempts": problem.attempts,
+            "took_ms": problem.took_ms,
         }
         values = {n: v if isinstance(v, Column) else F.lit(v) for n, v in said.items()}
         error = F.struct(*[value.alias(name) for name, value in values.items()]).cast(ERROR_TYPE)

@@ -192,6 +192,7 @@ class Resumer:
             F.lit(failure.condition).alias("condition"),
             F.lit(None).cast("string").alias("kind"),
             F.lit(failure.attempts).alias("attempts"),
+            F.lit(None).cast("long").alias("took_ms"),
         )
         return rows.select(
             ROW,

@@ -164,6 +164,7 @@ class Sending:
             allowed=fresh,
             left=left,
             made={task: each.attempts.made for task, each in due.items()},
+            since_ms={task: now_ms - each.attempts.started_ms for task, each in due.items()},
             retries=stage.policy.retry.limit != 0,
         )
 

@@ -48,6 +48,8 @@ class Rules:
     kinds: Mapping[str, str]
     #: Whether a second attempt is possible at all.
     retries: bool
+    #: Whether it is told how long failed operations took: a look at the clock for each record.
+    timed: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class Tried(NamedTuple):
     attempts: int
     rows: list[Row]
     failed: Failed | None = None
+    #: From the beginning of the first attempt to the end of the last.
+    took_ms: int = 0
 
 
 def tried_again(
@@ -92,7 +96,7 @@ def tried_again(
                 made, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
             )
         if wait_ms is None:
-            return Tried(attempts=made, rows=[], failed=failed)
+            return Tried(made, [], failed, took_ms=now_ms() - started_ms)
         sleep(wait_ms)
         made += 1
         try:

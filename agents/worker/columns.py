@@ -37,7 +37,8 @@ DECIDED: Final = -2
 FILTERED: Final = -3
 
 #: `names` and `condition` are what the exception is known by, `kind` what that means; `attempts`
-#: are those of the operation that failed.
+#: are those of the operation that failed, and `took_ms` is from the first one's beginning to the
+#: last one's end, where somebody looked at a clock.
 ERROR_TYPE: Final = T.StructType(
     [
         T.StructField("exception_class", T.StringType()),
@@ -48,5 +49,6 @@ ERROR_TYPE: Final = T.StructType(
         T.StructField("condition", T.StringType()),
         T.StructField("kind", T.StringType()),
         T.StructField("attempts", T.IntegerType()),
+        T.StructField("took_ms", T.LongType()),
     ]
 )

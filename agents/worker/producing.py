@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .attempts import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from
+from .attempts import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms
 from .columns import ENTRY, ERROR, POSITION, PREFIX, RETRIES, TASK
 from .describing import described, text, unicode
 from .reading import Unreadable
@@ -63,6 +63,8 @@ class Producing:
     left: Mapping[str | None, int]
     #: Failed attempts at the first record of a task, which is tried again.
     made: Mapping[str | None, int] = field(default_factory=dict)
+    #: How long ago its first attempt was when this round began.
+    since_ms: Mapping[str | None, int] = field(default_factory=dict)
     #: Whether a retriable failure stops its task, since it is to be tried again.
     retries: bool = False
 
@@ -100,6 +102,8 @@ class _Lane:
     #: The row that was sent last and is awaited, with what it is awaited by.
     waiting: Record | None = None
     future: Any = None
+    #: When it was sent.
+    began_ms: int = 0
     failures: int = 0
     stopped: bool = False
 
@@ -128,8 +132,10 @@ class _Run:
         if not lane.well:  # another row of it has failed
             return
         if isinstance(record.row, Unreadable):
+            lane.began_ms = now_ms()
             self._fail(record, lane, record.row, immediate=False)
             return
+        lane.began_ms = now_ms()
         try:
             answer = self._send(record.row)
         except BaseException as exc:  # the author's code may raise anything, SystemExit too
@@ -187,7 +193,10 @@ class _Run:
         lane.well = False
         lane.failures += 1
         lane.stopped = not self._goes_on(record.task, lane, failed)
-        error = _error(failed, made + 1, full=full)
+        took_ms = now_ms() - lane.began_ms
+        if made:
+            took_ms += self._by.since_ms.get(record.task, 0)
+        error = _error(failed, made + 1, full=full) | {"took_ms": took_ms}
         self._tell(record.task, record.place, error=error, retries=made, stopped=lane.stopped)
 
     def _failed(self, exc: BaseException, *, immediate: bool) -> tuple[Failed, bool]:
@@ -219,7 +228,7 @@ class _Run:
 
 
 def _error(failed: Failed, attempts: int, *, full: bool) -> Row:
-    """Return what is kept of a failure, as ERROR_TYPE has it."""
+    """Return what is kept of a failure, as ERROR_TYPE has it; when it began the lane knows."""
     condition = failed.cause.condition
     names = [unicode(name) for name in failed.cause.names]
     if full:

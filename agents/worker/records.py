@@ -57,7 +57,8 @@ class WholeSteps(_Python):
     """
 
     def __init__(self, steps: list[Step], *, timezone: str, rules: Rules, mark: str) -> None:
-        super().__init__(steps, timezone=timezone, rules=replace(rules, kinds={}, retries=False))
+        rules = replace(rules, kinds={}, retries=False, timed=False)
+        super().__init__(steps, timezone=timezone, rules=rules)
         self._mark = mark
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -201,6 +202,7 @@ def _error_row(failure: Failure, step: Step) -> Row:
         "condition": None if cause.condition is None else unicode(cause.condition),
         "kind": failure.failed.kind,
         "attempts": failure.attempts,
+        "took_ms": failure.took_ms,
     }
 
 

@@ -29,6 +29,8 @@ class Failure(NamedTuple):
     step: int
     failed: Failed
     attempts: int
+    #: From the first attempt's beginning; None for a row that does not fit.
+    took_ms: int | None = None
 
 
 @dataclass
@@ -114,7 +116,7 @@ class Steps:
         function = self._functions[number]
         answers: list[Any] = []
         add = answers.append
-        if not self._rules[number].retries:
+        if not self._rules[number].timed:
             for row in rows:
                 try:
                     out = function(row)
@@ -170,7 +172,8 @@ class Steps:
         if result.attempts > 1:
             ran.retries[record] = ran.retries.get(record, 0) + result.attempts - 1
         if result.failed is not None:
-            ran.fail(record, Failure(number, result.failed, result.attempts))
+            failure = Failure(number, result.failed, result.attempts, result.took_ms)
+            ran.fail(record, failure)
         return result.rows
 
     def _check(self, number: int, ran: Ran, records: Records) -> None:

@@ -33,6 +33,7 @@ _ERROR = pa.struct(
         ("condition", pa.string()),
         ("kind", pa.string()),
         ("attempts", pa.int32()),
+        ("took_ms", pa.int64()),
     ]
 )
 

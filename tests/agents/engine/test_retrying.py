@@ -226,3 +226,33 @@ def test_a_stop_interrupts_a_wait_and_leaves_the_record_undecided(bench: Bench) 
     bench.stop()
     [told] = bench.outbox.of(RecordFailed)
     assert told.position == 0
+
+
+def slow(row: Row) -> Row:
+    import time
+
+    if row["value"].startswith("bad"):
+        time.sleep(0.05)
+        raise (TimeoutError if row["value"] == "bad later" else ValueError)("bad")
+    return row
+
+
+def test_a_handler_is_told_how_long_the_executors_took(bench: Bench) -> None:
+    asked = Asked(Response.CONTINUE)
+    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "bad later"))
+    bench.start(bench.checking(slow, asked), errors_retries_limit=1, errors_retries_delay_max_ms=50)
+    bench.wait_for_input()
+    once, twice = [(each.attempt, each.took_ms or 0) for each in asked.contexts]
+    assert (once[0], twice[0]) == (1, 2)
+    assert once[1] >= 49
+    assert twice[1] >= 98
+    bench.stop()
+
+    sent = Asked(Response.CONTINUE)
+    pipeline = bench.define().produce(slow, on_error=sent)
+    bench.checkpoint = str(bench.folder / "another")
+    bench.start(pipeline, errors_retries_limit=1, errors_retries_delay_max_ms=200)
+    bench.wait_for_input()
+    wait_until(lambda: len(sent.contexts) == 2)
+    assert [each.position for each in sent.contexts] == [1, 2]
+    assert [each.took_ms is not None and each.took_ms >= 49 for each in sent.contexts] == [True] * 2
