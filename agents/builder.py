@@ -174,7 +174,12 @@ class PipelineBuilder:
         return replace(self, steps=(*self.steps, step), shape=shape)
 
     def write(
-        self, fn: SinkFunction, *, atomic: bool = False, on_error: Handler | None = None
+        self,
+        fn: SinkFunction,
+        *,
+        atomic: bool = False,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
     ) -> Pipeline:
         """Finish with a sink that is called as `fn(df, number)` for what passed all steps.
 
@@ -187,12 +192,15 @@ class PipelineBuilder:
         write, and the micro-batch is done again with care.
 
         `on_error` answers, once, for a micro-batch that the sink failed with (KIP-210): CONTINUE
-        leaves all of its records out, PAUSE holds each of their tasks at its first one.
+        leaves all of its records out, PAUSE holds each of their tasks at its first one. `on`
+        answers by exception class, before `on_error` is asked; RETRY there makes a class retriable,
+        within the budget.
         """
         if not callable(fn):
             raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
         _check_handler("write", on_error)
-        return self._finished(Sink(function=fn, atomic=atomic, on_error=on_error))
+        answers = checked_on("write: on", on)
+        return self._finished(Sink(function=fn, atomic=atomic, on_error=on_error, on=answers))
 
     def write_files(
         self,
@@ -203,12 +211,13 @@ class PipelineBuilder:
         options: Mapping[str, Any] | None = None,
         number_column: str | None = None,
         on_error: Handler | None = None,
+        on: OnClass | None = None,
     ) -> Pipeline:
         """Finish with files below `path`, which are all or nothing by Spark's commit protocol.
 
         They are appended: at least once, since a replay writes again. With `number_column` each
         number has a folder `<number_column>=<number>` below `path`, which a replay replaces:
-        exactly once. `options` are those of the format, `on_error` is that of `write`.
+        exactly once. `options` are those of the format, `on_error` and `on` are those of `write`.
         """
         _check_handler("write_files", on_error)
         files = Files(
@@ -218,7 +227,8 @@ class PipelineBuilder:
             options=dict(options or {}),
             number_column=number_column,
         )
-        return self._finished(Sink(function=files, atomic=True, on_error=on_error))
+        answers = checked_on("write_files: on", on)
+        return self._finished(Sink(function=files, atomic=True, on_error=on_error, on=answers))
 
     def produce(
         self,
@@ -226,6 +236,7 @@ class PipelineBuilder:
         *,
         connect: Connect | None = None,
         on_error: Handler | None = None,
+        on: OnClass | None = None,
     ) -> Pipeline:
         """Finish by sending each row that passed all steps: strictly in order within its task.
 
@@ -239,8 +250,9 @@ class PipelineBuilder:
 
         Delivery is at least once: a replay of a micro-batch sends it again, in order. `on_error`
         answers for a record that could not be sent, after the retries: CONTINUE, PAUSE or FAIL;
-        after the last two, nothing of its task behind it has been sent. A `transform` before it is
-        refused: what it makes of a record has no order to be sent in.
+        after the last two, nothing of its task behind it has been sent. `on` answers by exception
+        class, before `on_error` is asked; RETRY there makes a class retriable. A `transform`
+        before it is refused: what it makes of a record has no order to be sent in.
         """
         if (send is None) == (connect is None) or not callable(send or connect):
             allowed = "a function of a row, or connect=, a function that opens one"
@@ -254,7 +266,9 @@ class PipelineBuilder:
             )
         _check_handler("produce", on_error)
         require_arrow("produce")
-        return self._finished(Producer(send=send, connect=connect, on_error=on_error))
+        answers = checked_on("produce: on", on)
+        producer = Producer(send=send, connect=connect, on_error=on_error, on=answers)
+        return self._finished(producer)
 
     def _finished(self, sink: Sink | Producer) -> Pipeline:
         return Pipeline(

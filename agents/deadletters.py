@@ -23,7 +23,7 @@ from agents.journal import Journal
 from agents.letter_files import LetterFiles
 from agents.letter_frames import KEPT, Said, Writing
 from agents.letter_places import Place, Refused, all_waiting
-from agents.policies import StagePolicy
+from agents.policies import StagePolicy, redaction_of
 from agents.problem import Problem
 from agents.raised import problem_of
 from agents.saying import say
@@ -314,6 +314,9 @@ def letter_box(
             application=config.application,
             checkpoint=journal.ledger.checkpoint,
             configs=config.errors.dead_letters.include_configs,
+            redaction=redaction_of(fates.pipeline, config)
+            if config.errors.dead_letters.redact
+            else None,
         ),
         journal=journal,
         teller=teller,

@@ -75,7 +75,7 @@ def _produce(pipeline: Pipeline, held: StagePolicy, config: AgentConfig) -> Stag
     # What cannot be repaired by trying again always fails here, unless a handler answers (KIP-210):
     # a limit alone tolerates the rest.
     limited = held.handler is None and config.errors.tolerance.configured
-    on = {_RETRIABLE: Answer.CONTINUE} if limited else _NOTHING
+    on = {**pipeline.sink.on, **({_RETRIABLE: Answer.CONTINUE} if limited else {})}
     said = _Said(pipeline.sink.on_error, held, limited=False)
     return said.stage("produce", kind=type(pipeline.sink).__name__, on=on)
 

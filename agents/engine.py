@@ -89,6 +89,7 @@ class Engine:
 
     def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
         """Finish what an earlier run left behind, and get ready for micro-batches."""
+        self._tidy()
         self.processor = Processor(
             self.pipeline,
             journal=self.journal,
@@ -117,6 +118,17 @@ class Engine:
         if self.processor.letters is not None:
             self.processor.letters.deliver()
         self.look_at_progress()
+
+    def _tidy(self) -> None:
+        try:
+            orphans = self.journal.drop_orphans()
+        except Superseded:
+            raise
+        except Exception:  # they only take room
+            _log.warning("what a killed run left at %s stays there", self.files.root, exc_info=True)
+        else:
+            if orphans:
+                _log.info("%s: %s folders of a killed run are gone", self.files.root, len(orphans))
 
     def look_at_progress(self) -> None:
         """Take up where the query stands, which is about to start."""

@@ -230,6 +230,21 @@ class Journal:
         """Delete a folder of rows that no entry names."""
         self._files.delete(f"{ASIDE_FOLDER}/{aside}")
 
+    def drop_orphans(self) -> list[str]:
+        """Delete folders of rows that no entry names, and return their names; raises Superseded.
+
+        A run that was killed just before its entry has left them. No older run can name them any
+        more: its next entry would have the number that ours has taken.
+        """
+        found = self._files.names(ASIDE_FOLDER)
+        # What a newer run puts aside is not among them, if there is none yet.
+        self.check_owned()
+        named = {aside.name for aside in self.ledger.asides}
+        orphans = [name for name in found if name not in named]
+        for name in orphans:
+            self.drop(name)
+        return orphans
+
     def _forget(self, settled: int) -> None:
         """Delete settled entries, but no `run`: it stands where an older run would write next."""
         for entry in self.kept:

@@ -14,7 +14,9 @@ from pyspark.sql import types as T
 from agents.config import dotted
 from agents.failed import FailedRecord, is_native, stage_of
 from agents.guard import VALUE, guarded
+from agents.payload import Redaction
 from agents.pipeline import Pipeline
+from agents.shipping import shipped
 from agents.stages import stages_of
 from agents.worker.columns import ERROR, FATE, POSITION, PREFIX, ROW, SOURCE, TASK
 
@@ -31,6 +33,8 @@ RAW = (
 )
 #: Before the columns that the driver adds; an author's own never begin so.
 _SAID = f"{PREFIX}said_"
+#: What is left of a letter's texts.
+_HIDDEN = f"{PREFIX}hidden"
 _KNOWN = T.StructType(
     [
         T.StructField(f"{_SAID}task", T.StringType()),
@@ -68,6 +72,8 @@ class Writing:
     checkpoint: str
     #: errors.dlq.include.configs
     configs: bool
+    #: errors.dlq.redact: what may not be in them; None: all of a record is.
+    redaction: Redaction | None = None
 
     def letters(
         self, frame: DataFrame, known: Sequence[FailedRecord], said: Said, *, raw: bool
@@ -76,10 +82,38 @@ class Writing:
         frame, found = self._with_known(frame, known)
         kept = self._kept(found, said)
         if not raw:
-            return frame.select(*kept)
+            return self._redacted(frame.select(*kept))
         names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
         frame = frame.select(ROW, *names, f"{ROW}.*")
-        return frame.select(*kept, *self._raw(frame))
+        return self._redacted(frame.select(*kept, *self._raw(frame)))
+
+    def _redacted(self, letters: DataFrame) -> DataFrame:
+        """Return the letters without what may not leave, where that is asked for.
+
+        Of a record's own bytes just the key is left, where its author shows it: what is in a value
+        or a header is not known by any name.
+        """
+        given = self.redaction
+        if given is None:
+            return letters
+        redacting = shipped("redacting")
+        function = redacting.Redacting(
+            rules=given.rules,
+            only=None if given.only is None else tuple(given.only),
+            fields=tuple(given.fields),
+            key=given.shown_key,
+        )
+        hidden = F.udf(function, redacting.RETURNS, useArrow=False)("row", "message", "stack")
+        letters = letters.withColumn(_HIDDEN, hidden)
+        made = {name: F.col(_HIDDEN)[name] for name in ("row", "message", "stack")}
+        if "value" in letters.columns:
+            nothing = {"value": "binary", "headers": _HEADERS}
+            made |= {name: F.lit(None).cast(kind) for name, kind in nothing.items()}
+            made["has_value"] = F.lit(False)
+            if given.shown_key is None:
+                made["key"] = F.lit(None).cast("binary")
+        names = [name for name in letters.columns if name != _HIDDEN]
+        return letters.select(*[made.get(name, F.col(name)).alias(name) for name in names])
 
     def _kept(self, found: dict[str, Column], said: Said) -> list[Column]:
         error = F.col(ERROR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from agents.redactor import Redactor
+from agents.worker.redactor import Redactor
 from controlplane.domain.events import Body
 
 #: A body's record above this size in bytes is cut, and says so.
@@ -31,6 +31,8 @@ class Redaction:
     leaves just when its name is in it, or its path, or that of what it is inside of. `usual` drops
     as `drop` does, but not `key`: the top-level column that the author declared as the record's
     key. `key_names` are the names in the expression that the author declared as such.
+    Names of maps and in JSON are data: above an allowed field they are not shown, but for
+    those in `fields`.
     """
 
     drop: Sequence[str] = ()
@@ -38,6 +40,8 @@ class Redaction:
     only: Sequence[str] | None = None
     key: str | None = None
     key_names: Sequence[str] = ()
+    #: The names of the source's fields at any depth: any other name below a column is data.
+    fields: Collection[str] = ()
 
     def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:
         """Return the body of a failed record; the values of dropped fields are not in its stack."""
@@ -60,6 +64,16 @@ class Redaction:
         return [None if text is None else redactor.hidden(text) for text in texts]
 
     @property
+    def rules(self) -> tuple[str, ...]:
+        """All that drops."""
+        return (*self.drop, *self.usual)
+
+    @property
+    def shown_key(self) -> str | None:
+        """The column that stays whatever its name, if one does."""
+        return self.key if self.key is not None and self.shows_key else None
+
+    @property
     def shows_key(self) -> bool:
         """Whether the record's key leaves beside it: `drop` names nothing that it is made of."""
         given = Redactor(self.drop, self.only)
@@ -68,9 +82,9 @@ class Redaction:
         return not any(given.forbids(name) for name in (self.key or "", *self.key_names))
 
     def _redacted(self, row: Mapping[str, Any]) -> tuple[Redactor, dict[str, Any]]:
-        redactor = Redactor((*self.drop, *self.usual), self.only)
-        free = self.key if self.key is not None and self.shows_key else None
-        return redactor, redactor.row({name: jsonable(row[name]) for name in row}, free)
+        redactor = Redactor(self.rules, self.only, self.fields)
+        kept = redactor.row({name: jsonable(row[name]) for name in row}, self.shown_key)
+        return redactor, kept
 
 
 def jsonable(value: Any) -> Any:

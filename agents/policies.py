@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import replace as evolved
 
 from msgspec.structs import replace
+from pyspark.sql import types as T
 
 from agents.config import AgentConfig
 from agents.failed import produce_number, stage_of
@@ -63,7 +64,22 @@ def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
         only=show,
         key=pipeline.key_name,
         key_names=pipeline.key_names,
+        fields=tuple(sorted(_fields(pipeline.source.schema))),
     )
+
+
+def _fields(kind: T.DataType) -> set[str]:
+    """Return the names of all fields of a type, at any depth."""
+    match kind:
+        case T.StructType():
+            inner = [_fields(each.dataType) for each in kind.fields]
+            return set(kind.names).union(*inner)
+        case T.ArrayType():
+            return _fields(kind.elementType)
+        case T.MapType():
+            return _fields(kind.keyType) | _fields(kind.valueType)
+        case _:
+            return set()
 
 
 def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:
@@ -81,7 +97,9 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
         if isinstance(step, Transform) and config.errors.retry.limit != 0:
             policy = replace(policies[number].policy, retry=config.errors.retry)
             policies[number] = evolved(policies[number], policy=policy, tries=True)
-    produce = _stage_policy(StageKind.PRODUCE, pipeline.sink.on_error, {}, config)
+    sink = pipeline.sink
+    _check_budget("produce", sink.on, config)
+    produce = _stage_policy(StageKind.PRODUCE, sink.on_error, sink.on, config)
     return policies | {produce_number(pipeline): produce}
 
 

@@ -19,6 +19,7 @@ from agents.entries import Cursor
 from agents.fatal import SinkFailed
 from agents.held import after, cut_of, place
 from agents.microbatch import Evaluated
+from agents.policies import StagePolicy
 from agents.saying import say
 from agents.shipping import shipped, shipped_rules
 from agents.sinks import Producer
@@ -145,11 +146,6 @@ class Sending:
             for task, tally in tallies.items()
         }
         fresh = count(tolerance, Tally(), now_ms=now_ms, records=_MANY).tolerated
-        kinds: frozenset[str | None] = frozenset()
-        if stage.answer is Answer.CONTINUE:
-            kinds = frozenset({None, Kind.RETRIABLE.value, Kind.OTHER.value})
-        elif stage.handler is None and tolerance.configured:
-            kinds = frozenset({Kind.RETRIABLE.value})
         rulings = stage.policy.table.rulings.items()
         return shipped("producing").Producing(
             send=self.producer.send,
@@ -160,7 +156,7 @@ class Sending:
                 for name, ruling in rulings
                 if ruling.immediate is not None
             },
-            goes_on=kinds,
+            goes_on=_gone_on_after(stage),
             allowed=fresh,
             left=left,
             made={task: each.attempts.made for task, each in due.items()},
@@ -230,3 +226,17 @@ def _matches(places: Mapping[str | None, Cursor], compare: Callable[[Column], Co
         F.lit(at.entry).alias("entry"), F.lit(at.position).cast("long").alias("position")
     )
     return F.when(F.col(TASK).isNull(), compare(whole)).otherwise(found)
+
+
+def _gone_on_after(stage: StagePolicy) -> frozenset[str | None]:
+    """Return the kinds of failures that the executors know to be left out.
+
+    What is answered to a class, the driver says: there a task stops at its failed record.
+    """
+    if stage.policy.by_class:
+        return frozenset()
+    if stage.answer is Answer.CONTINUE:
+        return frozenset({None, Kind.RETRIABLE.value, Kind.OTHER.value})
+    if stage.handler is None and stage.policy.tolerance.configured:
+        return frozenset({Kind.RETRIABLE.value})
+    return frozenset()

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from agents.handlers import Handler
 from controlplane.domain.errors import InvalidValue
+from controlplane.domain.policy import Answer
 
 SinkFunction = Callable[[DataFrame, int], object]
 #: Sends one row, a dict; returns a future where it does not wait itself.
@@ -36,6 +37,8 @@ class Sink:
     atomic: bool = False
     #: Who answers for failures of the sink; None: the configuration's production handler.
     on_error: Handler | None = None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
 
     def __call__(self, df: DataFrame, number: int) -> object:
         """Write `df` under its number; what the sink raises is the caller's to understand."""
@@ -59,6 +62,8 @@ class Producer:
     connect: Connect | None
     #: Who answers for failed records; None: the configuration's production handler.
     on_error: Handler | None = None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
     def function(self) -> object:

@@ -138,6 +138,7 @@ DLQ_HEADERS = _flag("errors.deadletterqueue.context.headers.enable", default=Tru
 DLQ_CONVERTER = _text("errors.dlq.converter", "a dotted path to a converter")
 DLQ_INCLUDE_CONFIGS = _flag("errors.dlq.include.configs")
 DLQ_INCLUDE_MESSAGES = _flag("errors.dlq.include.messages")
+DLQ_REDACT = _flag("errors.dlq.redact")
 REDACT: Key[tuple[str, ...]] = Key(
     name="errors.redact",
     default=REDACTED_NAMES,
@@ -180,6 +181,7 @@ _ALL = (
     *(LOG_ENABLE, LOG_INCLUDE_CONFIGS, LOG_INCLUDE_MESSAGES),
     *(DLQ_ENABLE, DLQ_FORMAT, DLQ_PATH, DLQ_TOPIC, DLQ_PARTITIONS, DLQ_REPLICATION),
     *(DLQ_HEADERS, DLQ_CONVERTER, DLQ_INCLUDE_CONFIGS, DLQ_INCLUDE_MESSAGES),
+    DLQ_REDACT,
     *(REDACT, REDACT_DEFAULT, REDACT_SHOW),
     *(
         EXAMPLES_LIMIT,

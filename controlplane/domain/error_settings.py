@@ -48,6 +48,8 @@ class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True):
     context_headers: bool
     include_configs: bool
     include_messages: bool
+    #: Whether what errors.redact.* keeps from leaving the driver is not in letters either.
+    redact: bool
 
 
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,6 +276,7 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
         context_headers=reader.key(keys.DLQ_HEADERS),
         include_configs=reader.key(keys.DLQ_INCLUDE_CONFIGS),
         include_messages=reader.key(keys.DLQ_INCLUDE_MESSAGES),
+        redact=reader.key(keys.DLQ_REDACT),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from agents import CONTINUE, FAIL, PAUSE, RETRY
@@ -152,3 +153,77 @@ def test_an_answer_by_class_that_says_the_same_as_the_handler_is_counted(bench: 
     bench.start(native(bench, on, LogAndContinue()), errors_tolerance_limit=2)
     wait_until(lambda: bool(bench.deaths))
     assert "position 3" in bench.deaths[0].reason
+
+
+def test_a_sink_answers_by_class(bench: Bench) -> None:
+    asked, write, calls = Asked(), sink_to(bench.folder / "out"), list[str]()
+
+    def sink(df: DataFrame, number: int) -> None:
+        [row] = df.collect()
+        calls.append(row["value"])
+        raising(row.asDict())
+        write(df, number)
+
+    for number, value in enumerate(("key", "late", "odd", "x", "index")):
+        bench.add(("a", number, value))
+    on: OnClass = {"KeyError": CONTINUE, IndexError: PAUSE, TimeoutError: RETRY}
+    pipeline = bench.define().write(sink, on_error=asked, on=on)
+    bench.start(pipeline, errors_retries_limit=1, errors_retries_delay_max_ms=1)
+    bench.wait_for_input()
+
+    assert calls == ["key", "late", "late", "odd", "x", "index"]
+    assert asked.classes == ["TimeoutError", "ArithmeticError"]
+    assert bench.positions("a") == [3]
+    wait_until(lambda: [each.position for each in bench.outbox.of(TaskPaused)] == [4])
+    with pytest.raises(InvalidValue, match="write: on"):
+        bench.define().write(sink, on={"no such": PAUSE})
+    with pytest.raises(InvalidValue, match="a budget to retry with"):
+        bench.start(bench.define().write(sink, on={TimeoutError: RETRY}))
+
+
+def test_what_is_sent_answers_by_class(bench: Bench) -> None:
+    asked, place = Asked(), str(bench.folder / "sent")
+    (bench.folder / "sent").mkdir()
+
+    def send(row: Row) -> None:
+        kinds = {"key": KeyError, "index": IndexError, "odd": ArithmeticError}
+        if row["value"] in kinds:
+            raise kinds[row["value"]](row["value"])
+        open(f"{place}/{row['task']}{row['position']}", "w").close()
+
+    bench.add(*[("a", n, value) for n, value in enumerate(("key", "x", "odd", "x", "index", "x"))])
+    bench.add(("b", 0, "key"), ("b", 1, "x"))
+    on: OnClass = {LookupError: CONTINUE, "builtins.IndexError": PAUSE}
+    pipeline = bench.define().produce(send, on_error=asked, on=on)
+    bench.start(pipeline)
+    bench.wait_for_input()
+
+    assert sorted(each.name for each in (bench.folder / "sent").iterdir()) == ["a1", "a3", "b1"]
+    assert asked.classes == ["ArithmeticError"]
+    wait_until(lambda: [each.position for each in bench.outbox.of(TaskPaused)] == [4])
+    # A handler that declares its answer does not answer for a class that has one of its own.
+    bench.add(("c", 0, "odd"), ("c", 1, "index"), ("c", 2, "x"))
+    bench.stop()
+    other = bench.define().produce(send, on_error=LogAndContinue(), on={IndexError: PAUSE})
+    bench.start(other)
+    wait_until(lambda: len({each.task for each in bench.outbox.of(TaskPaused)}) == 2)
+    assert not (bench.folder / "sent" / "c2").exists()
+
+
+def test_a_transform_answers_by_class(bench: Bench) -> None:
+    asked = Asked()
+
+    def through(df: DataFrame) -> DataFrame:
+        return df.withColumn(
+            "value", F.udf(lambda value: raising({"value": value})["value"])("value")
+        )
+
+    bench.add(*[("a", n, value) for n, value in enumerate(("key", "x", "odd", "index", "x"))])
+    on: OnClass = {LookupError: CONTINUE, "builtins.IndexError": PAUSE}
+    builder = bench.define().transform("through", through, on_error=asked, on=on)
+    bench.start(builder.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+
+    assert bench.positions("a") == [1]
+    assert asked.classes == ["ArithmeticError"]
+    wait_until(lambda: [each.position for each in bench.outbox.of(TaskPaused)] == [3])

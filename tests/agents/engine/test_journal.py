@@ -440,6 +440,22 @@ def test_folders_of_rows_go_when_nobody_needs_them(
     assert [aside.name for aside in opened(files).ledger.asides] == ["two"]
 
 
+def test_the_next_run_deletes_what_no_entry_names_and_nothing_else(files: LocalStorage) -> None:
+    folder = Path(files.root) / "arrester" / "held"
+    for name in ("named", "left behind"):
+        (folder / name).mkdir(parents=True)
+    first = claimed(files)
+    held = (Held(task="a", count=1),)
+    first.append(entry(Kind.BATCH, *paused("a", 7), aside="named", held=held))
+    second = claimed(files)
+    # The older run wakes: what it sees is not its to delete.
+    with pytest.raises(Superseded):
+        first.drop_orphans()
+    assert second.drop_orphans() == ["left behind"]
+    assert [each.name for each in folder.iterdir()] == ["named"]
+    assert second.drop_orphans() == []
+
+
 def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalStorage) -> None:
     journal = claimed(files)
     many = [RecordsHeld(task="JFK", held=n) for n in range(BATCH_MAX_EVENTS + 1)]

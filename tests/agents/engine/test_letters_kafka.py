@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,9 @@ from agents.kafka_source import KafkaSource, kafka_sources
 from agents.letter_files import FOLDER
 from agents.letter_frames import Said, Writing
 from agents.letter_places import DeadLettersUnusable
+from agents.payload import Redaction
 from agents.pipeline import Pipeline
+from agents.shipping import ship
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.engine.bench import Bench, sink_to, wait_until
@@ -257,6 +260,49 @@ def test_columns_with_names_of_kafka_may_be_of_any_type(
     [letter] = writing.letters(frame, [], said, raw=True).collect()
     assert {name: letter[name] for name in expected} == expected
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("flights", "2", "8")
+
+
+def test_a_redacted_letter_has_none_of_the_records_own_bytes(bench: Bench) -> None:
+    ship(bench.spark.sparkContext)
+    headers = "array<struct<key:string,value:binary>>"
+    source = bench.spark.sql(
+        "SELECT 'flights' AS topic, 2 AS partition, 8L AS offset, CAST('k1' AS BINARY) AS key,"
+        f' CAST(\'{{"card": "4711"}}\' AS BINARY) AS value,'
+        f" CAST(array(named_struct('key', 'card', 'value', CAST('4711' AS BINARY))) AS {headers})"
+        " AS headers"
+    )
+    error = "named_struct('exception_class', 'ValueError', 'message', 'card 4711', 'stack', 'x')"
+    frame = source.select(
+        F.struct(F.expr("string(value) AS value"), *(set(source.columns) - {"value"})).alias(ROW),
+        F.lit("2").alias(TASK),
+        F.lit(8).cast("long").alias(POSITION),
+        F.lit(1).alias(FATE),
+        F.from_json(F.to_json(F.expr(error)), ERROR_TYPE).alias(ERROR),
+    )
+    said = Said(name="one", at=datetime.now(UTC))
+
+    def letter(key: str | None) -> Row:
+        writing = Writing(
+            pipeline=parsing(bench, source),
+            application="tests",
+            checkpoint="0190",
+            configs=False,
+            redaction=Redaction(drop=("card", "headers"), key=key),
+        )
+        [made] = writing.letters(frame, [], said, raw=True).collect()
+        return made
+
+    made = letter(None)
+    assert (made["key"], made["value"], made["headers"], made["has_value"]) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    assert json.loads(json.loads(made["row"])["value"]) == {}
+    assert (made["message"], made["stack"]) == ("card …[redacted]", "x")
+    assert (made["topic"], made["partition"], made["offset"]) == ("flights", "2", "8")
+    assert letter("key")["key"] == b"k1"
 
 
 def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(

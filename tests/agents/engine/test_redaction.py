@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from agents.handlers import ErrorContext, Record, RecordError
+from agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from agents.payload import Redaction
-from agents.redactor import PATH_CHARACTERS, PATHS
 from agents.secrets import without_secrets
+from agents.worker.redactor import PATH_CHARACTERS, PATHS
 from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.events import RecordFailed, ThreadDied
 from controlplane.domain.policy import Answer
@@ -83,6 +83,32 @@ def test_denied_by_default_no_name_that_is_data_leaves(data: dict[str, int]) -> 
     row = {"flight": "LH 400", "map": data, "text": json.dumps(data), "many": [data]}
     told = Redaction(drop=("secret",), only=("flight",)).body(row, stack=None)
     assert (told.record, told.redacted) == ({"flight": "LH 400"}, ("map", "text", "many"))
+
+
+def test_denied_by_default_no_key_of_a_map_stands_above_an_allowed_field() -> None:
+    row = {
+        "by_person": {"ana 1977": {"flight": "LH 400"}, "ben 1980": {"flight": "LH 401"}},
+        "seats": {"nested": {"flight": "LH 402"}},
+        "text": json.dumps({"ana 1977": {"flight": "LH 403"}, "trip": {"at": 7, "who": "ana"}}),
+    }
+    redaction = Redaction(only=("flight", "$.text.trip.at"), fields=("nested", "flight"))
+    assert redaction.body(row, stack=None).record == {
+        "by_person": {"…[name 1]": {"flight": "LH 400"}, "…[name 2]": {"flight": "LH 401"}},
+        "seats": {"nested": {"flight": "LH 402"}},
+        "text": json.dumps(
+            {"…[name 1]": {"flight": "LH 403"}, "trip": {"at": 7}}, ensure_ascii=False
+        ),
+    }
+    # What the author has named is shown with all that is inside, whatever it is called.
+    whole = Redaction(only=("by_person",)).body(row, stack=None).record
+    assert whole == {"by_person": row["by_person"]}
+
+
+@given(st.dictionaries(st.text(min_size=9), st.fixed_dictionaries({"flight": st.integers()})))
+def test_denied_by_default_names_that_are_data_never_leave(data: dict[str, Any]) -> None:
+    row = {"map": data, "text": json.dumps(data), "many": [data]}
+    told = repr(Redaction(only=("flight",)).body(row, stack=None).record)
+    assert not any(repr(name)[1:-1] in told for name in data if "name" not in name)
 
 
 @pytest.mark.parametrize("only", [None, ("flight",)])
@@ -218,3 +244,25 @@ def test_what_may_leave_is_checked_when_it_is_given(tmp_path: Any) -> None:
         with pytest.raises(InvalidValue, match="show"):
             names_and_paths("show", rules)  # type: ignore[arg-type]  # the point
     assert names_and_paths("redact", ["$.items[0].pin", "pin"]) == ("$.items.pin", "pin")
+
+
+@pytest.mark.spark
+def test_dead_letters_are_redacted_where_that_is_asked_for(bench: Bench) -> None:
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError(f"cannot charge {row['value']}")
+
+    bench.add(("a", 0, SECRET))
+    pipeline = (
+        bench.define(redact=["value"])
+        .deserialize("twice", F.concat("value", "value"))
+        .process("charge", check, on_error=LogAndContinue())
+        .write(sink_to(bench.folder / "out"))
+    )
+    bench.start(pipeline, errors_dlq_redact=True)
+    bench.wait_for_input()
+    wait_until(lambda: bool(bench.dead_letters()))
+    [letter] = bench.dead_letters()
+    assert json.loads(letter["row"]) == {"task": "a", "position": 0}
+    assert letter["message"] == "cannot charge …[redacted]"
+    assert SECRET not in repr(letter)
+    assert (letter["task"], letter["position"], letter["stage"]) == ("a", 0, "process:charge")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -181,3 +183,37 @@ def test_each_kind_of_source_has_its_own_start_and_checkpoint(bench: Bench) -> N
         bench.start(static)
     bench.threads.pop()
     assert len(bench.outbox.of(ThreadStarted)) == 1
+
+
+def test_the_how_to_for_static_data_does_what_it_says(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    delays = {"JFK": ["3", "1301", "4", "5"], "EWR": ["7", "NA", "8"]}
+    (bench.folder / "flights").mkdir()
+    rows = [
+        {"origin": origin, "position": position, "delay": delay}
+        for origin, some in delays.items()
+        for position, delay in enumerate(some)
+    ]
+    (bench.folder / "flights" / "all.json").write_text("\n".join(map(json.dumps, rows)))
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "run-over-static-data.md"
+    [example] = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    # As in a script: what it defines travels to executors by value.
+    given = {"__name__": "__main__", "spark": bench.spark, "data": str(bench.folder)}
+
+    exec(compile(example, str(page), "exec"), given)
+
+    assert given["ending"] is Ending.FINISHED
+    assert given["waiting"] == [("JFK", 1, 3)]
+    written = bench.spark.read.parquet(str(bench.folder / "delays")).collect()
+    assert sorted((row["origin"], row["position"]) for row in written) == [
+        ("EWR", 0),
+        ("EWR", 2),
+        ("JFK", 0),
+        ("JFK", 2),
+        ("JFK", 3),
+    ]
+    letters = {(row["task"], row["position"], row["reason"]) for row in bench.dead_letters()}
+    assert letters == {("EWR", 1, None), ("JFK", 1, "a typing error")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 _NOT_SHOWN = "…[not shown: unreadable JSON that names a redacted field]"
@@ -27,16 +27,22 @@ class Redactor:
     """Drops what may not leave the driver from one record; remembers paths, and values for texts.
 
     Values are JSON already. `rules` drop; where `only` is given, what it does not name is dropped
-    too.
+    too; `fields` are then the names below columns that a schema has, and so are no data.
     """
 
-    def __init__(self, rules: Sequence[str], only: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        rules: Sequence[str],
+        only: Sequence[str] | None = None,
+        fields: Collection[str] = (),
+    ) -> None:
         self._paths = _paths(rules)
         self._names = [rule.lower() for rule in rules if "." not in rule]
         #: What a text may not contain that is JSON for others and unreadable for us.
         self._words = [*self._names, *(path.rpartition(".")[2] for path in self._paths)]
         self._only = only is not None
         self._only_paths = _paths(only or ())
+        self._fields = frozenset(fields)
         self._only_names = {rule.lower() for rule in only or () if "." not in rule}
         self._dropped: list[str] = []
         #: The columns of what was dropped, in order.
@@ -120,10 +126,22 @@ class Redactor:
             inner = f"{path}.{name}"
             if self._drops(name, inner, item):
                 continue
-            cleaned = self._clean(item, inner, allowed=allowed or self._allows(inner))
+            inside = allowed or self._allows(inner)
+            cleaned = self._clean(item, inner, allowed=inside)
             if cleaned is not _GONE:
-                kept[name] = cleaned
+                shown = inside or name in self._fields or self._leads(inner)
+                kept[name if shown else self._unnamed(inner, kept)] = cleaned
         return kept if kept or allowed else _GONE
+
+    def _unnamed(self, path: str, kept: dict[str, Any]) -> str:
+        """Return what stands for a name that is data: that of a map's entry, or in JSON."""
+        self._drop(path, None)
+        return f"…[name {len(kept) + 1}]"
+
+    def _leads(self, path: str) -> bool:
+        """Whether `only` names something below a path, and so the path itself."""
+        above = f"{path.lower()}."
+        return any(each.startswith(above) for each in self._only_paths)
 
     def _text(self, text: str, path: str, *, allowed: bool) -> Any:
         before, columns = len(self._dropped), dict(self._columns)
