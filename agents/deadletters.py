@@ -13,6 +13,7 @@ import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from agents.causes import failure
 from agents.checkpoint import Storage
 from agents.config import AgentConfig
 from agents.entries import DeadLetters, Entry, Kind
@@ -27,7 +28,7 @@ from agents.policies import StagePolicy, redaction_of
 from agents.problem import Problem
 from agents.raised import problem_of
 from agents.saying import say
-from agents.telling import Teller, failure
+from agents.telling import Teller
 from controlplane.domain.classify import Kind as Ruled
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from agents.bounds import HeldTooMuch
+from agents.causes import failure, failure_of
 from agents.deadletters import LettersFailed
 from agents.entries import Entry, Kind
 from agents.fatal import RecordFatal, SinkFailed
 from agents.journal import Superseded
 from agents.ledger import Ledger
 from agents.problem import Problem, StepFailed
-from agents.telling import Teller, failure, failure_of, first_line
+from agents.telling import Teller, first_line
 from controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -28,6 +28,8 @@ _PAGE = 200
 #: Of more paused tasks than this the expression that leaves them out costs more than it saves.
 _CUTS_IN_A_PAGE = 1_000
 _RANK = "__arrester_rank"
+#: What becomes of a failed record: it is described, its task halts at it, it is counted.
+_EXAMPLE, _HALTS, _REST = 0, 1, 2
 
 #: A task and a position in it.
 Coordinates = tuple[str | None, int | None]
@@ -49,6 +51,20 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Halted:
+    """A record that a task halts at, told without its row: of its cause enough are described."""
+
+    task: str
+    position: int | None
+    number: int
+    exception_class: str | None
+    frame: str | None
+    attempts: int
+    #: The task dies of it, alone.
+    dies: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What is decided about a micro-batch or chunk."""
 
@@ -61,6 +77,8 @@ class Decision:
     paused: Sequence[FailedRecord] = ()
     #: The records that tasks died of, alone (errors.failure.scope=task); also among the cuts.
     died: Sequence[FailedRecord] = ()
+    #: Further records that tasks halt at.
+    halted: Sequence[Halted] = ()
     examples: Sequence[FailedRecord] = ()
     rest: Sequence[Rest] = ()
     #: Records that failed, were tried again because a handler said so, and passed.
@@ -200,13 +218,13 @@ class Judge:
         attempts = F.coalesce(F.col(ERROR)["attempts"], F.lit(1))
         cause = [F.col(FATE), F.col(ERROR)["exception_class"], F.col(ERROR)["frame"], attempts]
         order = Window.partitionBy(*cause).orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-        always = _at([*blamed, *asked.attempts]) | F.coalesce(place() == cut, F.lit(False))
-        is_example = (F.col(_RANK) <= self.examples_limit) | always
+        is_example = (F.col(_RANK) <= self.examples_limit) | _at([*blamed, *asked.attempts])
+        halts = F.coalesce(place() == cut, F.lit(False))
         ranked = standing.withColumn(_RANK, F.row_number().over(order)).withColumn(
-            _RANK, F.when(is_example, 0).otherwise(1)
+            _RANK, F.when(is_example, _EXAMPLE).when(halts, _HALTS).otherwise(_REST)
         )
         ranked = ranked.localCheckpoint(eager=True)
-        brought = bring(self.fates.pipeline, ranked.where(F.col(_RANK) == 0).drop(_RANK))
+        brought = bring(self.fates.pipeline, ranked.where(F.col(_RANK) == _EXAMPLE).drop(_RANK))
         brought = [asked.with_attempts(each) for each in brought]
         brought.sort(key=lambda each: _order((each.task, each.position)))
         fatal = [
@@ -225,7 +243,8 @@ class Judge:
             paused=[each for each in halted if each.task not in asked.dead],
             died=[each for each in halted if each.task in asked.dead],
             examples=[each for each in brought if not _is_cut(each, cuts)],
-            rest=_counted(ranked.where(F.col(_RANK) == 1), cause),
+            halted=_halted(ranked.where(F.col(_RANK) == _HALTS), cause, asked.dead),
+            rest=_counted(ranked.where(F.col(_RANK) == _REST), cause),
             cured=asked.cured,
         )
 
@@ -234,6 +253,23 @@ def _before(failed: DataFrame, cuts: Mapping[str, Cursor]) -> DataFrame:
     """Return the failed records that are not held by these cuts."""
     cut = cut_of(cuts)
     return failed.where(cut.isNull() | (place() < cut))
+
+
+def _halted(failed: DataFrame, cause: Sequence[Column], dead: Set[str]) -> list[Halted]:
+    """Bring where tasks halt, and of what, in the order of tasks; no rows, no traces."""
+    causes = [each.alias(f"cause{n}") for n, each in enumerate(cause)]
+    return [
+        Halted(
+            task=row[TASK],
+            position=row[POSITION],
+            number=row["cause0"],
+            exception_class=row["cause1"],
+            frame=row["cause2"],
+            attempts=row["cause3"],
+            dies=row[TASK] in dead,
+        )
+        for row in failed.select(TASK, POSITION, *causes).orderBy(TASK).collect()
+    ]
 
 
 def _counted(failed: DataFrame, cause: Sequence[Column]) -> list[Rest]:
@@ -274,6 +310,9 @@ def _say(decision: Decision) -> None:
         say(Saying.TASK_PAUSED, described(each))
     for each in decision.died:
         say(Saying.TASK_KILLED, described(each))
+    for saying, dies in ((Saying.TASK_PAUSED, False), (Saying.TASK_KILLED, True)):
+        if more := sum(each.dies is dies for each in decision.halted):
+            say(saying, f"{more} more failed records, each of another task")
 
 
 def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:

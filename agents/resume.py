@@ -9,6 +9,7 @@ from uuid import UUID
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from agents.causes import failure
 from agents.deadletters import LetterBox
 from agents.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
 from agents.failed import stage_of
@@ -19,7 +20,7 @@ from agents.ledger import Blame, TaskLedger
 from agents.letter_frames import Said
 from agents.pipeline import Pipeline
 from agents.problem import Problem
-from agents.telling import Teller, failure
+from agents.telling import Teller
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
 from controlplane.domain.decide import pause_refusal, restart_refusal
 from controlplane.domain.errors import InvalidValue

@@ -10,15 +10,16 @@ from datetime import datetime
 
 from pyspark.errors.exceptions.captured import CapturedException
 
-from agents.fatal import RecordFatal
+from agents.fates import SelfHealing
 from agents.saying import say
 from controlplane.domain.causes import Cause
-from controlplane.domain.classify import describe
+from controlplane.domain.classify import Kind, describe
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.levels import Saying
 from controlplane.domain.policy import Policy, StageKind
 from controlplane.domain.respond import FailedAttempt, TaskRun, respond
 from controlplane.domain.retry import Attempts, RetryAfter
+from controlplane.domain.uncaught import ReplacementPolicy, backoff_ms
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _JAVA_CLASS = re.compile(r"((?:\w+\.)+\w+)(?::|$)")
@@ -28,11 +29,24 @@ _LINKS = 20
 
 
 class SourceRetries:
-    """The attempts at a run's source since a micro-batch, or held records, last went well."""
+    """The attempts at a run's source since a micro-batch, or held records, last went well.
 
-    def __init__(self, policy: Policy, pipeline: str) -> None:
+    What the platform repairs by itself (a killed task, a fenced producer) begins again too, as a
+    thread is replaced: with its waits, so often in an hour, whatever went well meanwhile (KIP-210).
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        pipeline: str,
+        *,
+        healing: ReplacementPolicy = ReplacementPolicy(),  # noqa: B008 (frozen)
+    ) -> None:
         self._policy = policy
         self._pipeline = pipeline
+        self._healing = healing
+        #: When it began again so.
+        self._healed_ms: list[int] = []
         self._made = 0
         self._started_ms = 0
 
@@ -42,9 +56,11 @@ class SourceRetries:
 
     def wait_ms(self, exc: BaseException, *, at: datetime) -> int | None:
         """Return the wait before the query is started again, None when the run ends by `exc`."""
-        if isinstance(exc, ArresterError | RecordFatal) or not isinstance(exc, Exception):
-            return None
         now_ms = int(at.timestamp() * 1_000)
+        if self._heals(exc):
+            return self._healing_ms(exc, now_ms)
+        if isinstance(exc, ArresterError) or not isinstance(exc, Exception):
+            return None
         if not self._made:
             self._started_ms = now_ms
         self._made += 1
@@ -59,6 +75,23 @@ class SourceRetries:
         what = f"the source of {self._pipeline} failed (attempt {self._made}): {first}"
         say(Saying.SOURCE_RETRYING, what)
         return fate.wait_ms
+
+    def _heals(self, exc: BaseException) -> bool:
+        if isinstance(exc, SelfHealing):
+            return True
+        if isinstance(exc, ArresterError) or not isinstance(exc, Exception):
+            return False
+        return self._policy.table.classify(cause_of(exc)).kind is Kind.SELF_HEALING
+
+    def _healing_ms(self, exc: BaseException, now_ms: int) -> int | None:
+        window = self._healing.window_ms
+        self._healed_ms = [each for each in self._healed_ms if now_ms - each < window]
+        if len(self._healed_ms) >= self._healing.limit:
+            return None
+        self._healed_ms.append(now_ms)
+        first = str(exc).partition("\n")[0]
+        say(Saying.SOURCE_RETRYING, f"{self._pipeline} was ended by what heals itself: {first}")
+        return backoff_ms(len(self._healed_ms), self._healing)
 
 
 def cause_of(exc: BaseException) -> Cause:

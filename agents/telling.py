@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from msgspec.structs import replace
 from pyspark.sql import Row
 
-from agents.decisions import Decision, Rest
-from agents.failed import FailedRecord, is_native, stage_of
+from agents.causes import Causes, failure_of
+from agents.decisions import Decision, Halted, Rest
+from agents.failed import FailedRecord, is_native
 from agents.ledger import Blame
 from agents.outage import Outage
 from agents.payload import Redaction
 from agents.pipeline import Pipeline
-from agents.problem import Problem
 from agents.saying import say
 from agents.stages import stages_of
 from controlplane.domain.events import (
     Body,
     Event,
     EventData,
-    Failure,
     FailuresCounted,
     OutageFound,
     RecordFailed,
@@ -33,7 +30,6 @@ from controlplane.domain.events import (
     TaskDied,
     TaskPaused,
 )
-from controlplane.domain.fingerprint import fingerprint
 from controlplane.domain.levels import Saying
 from controlplane.domain.names import bounded_key
 
@@ -81,7 +77,8 @@ class Teller:
             self.failed(each, Response.CONTINUE, at, blames.taken(each))
             for each in decision.examples
         ]
-        for counted in self._counted(decision):
+        causes = Causes(self.pipeline, [*decision.examples, *decision.paused, *decision.died])
+        for counted in self._counted(decision.rest, causes):
             more = f"{counted.count} more up to position {counted.last_position}"
             self._log(counted, more)
             told.append(self.event(counted, at))
@@ -102,7 +99,31 @@ class Teller:
                     task=each.task, position=each.position, failure=failure_of(each), alone=True
                 )
                 told.append(self.event(died, at))
+        for one in decision.halted:
+            told += self._halted(one, causes, at, blames, is_first=one.task not in halted)
+            halted.add(one.task)
         return told
+
+    def _halted(
+        self, each: Halted, causes: Causes, at: datetime, blames: _Blames, *, is_first: bool
+    ) -> list[Event]:
+        """Return what is told of a halt that is not described: the failure is its cause's first."""
+        why = causes.commonest(each)
+        response = Response.FAIL if each.dies else Response.PAUSE
+        failed = RecordFailed(
+            task=each.task,
+            position=each.position,
+            failure=why,
+            response=response,
+            recurrence=blames.taken(each) is not None,
+            logged=self.log,
+        )
+        self._log(failed, f"position {each.position}")
+        state: EventData = TaskPaused(task=each.task, position=each.position, failure=why)
+        if each.dies:
+            state = TaskDied(task=each.task, position=each.position, failure=why, alone=True)
+        told = [self.event(failed, at)]
+        return [*told, self.event(state, at)] if is_first else told
 
     def outage(self, outage: Outage, at: datetime) -> Event:
         """Return OutageFound."""
@@ -155,44 +176,26 @@ class Teller:
     def _body(self, each: FailedRecord) -> Body:
         return self.redaction.body(each.row.asDict(), stack=each.problem.stack)
 
-    def _counted(self, decision: Decision) -> list[FailuresCounted]:
+    def _counted(self, rest: Sequence[Rest], causes: Causes) -> list[FailuresCounted]:
         """Return exact counts for what is not told in full.
 
         A native step has no class before it is looked at: the rest of a task is split among the
         causes as the examples of its step are, and says that the split is an estimate.
         """
-        told = [*decision.examples, *decision.paused, *decision.died]
         return [
             FailuresCounted(
-                task=rest.task,
+                task=each.task,
                 failure=cause,
                 response=Response.CONTINUE,
                 count=count,
-                first_position=rest.first,
-                last_position=rest.last,
-                estimated=is_native(self.pipeline, rest.number),
+                first_position=each.first,
+                last_position=each.last,
+                estimated=is_native(self.pipeline, each.number),
                 logged=self.log,
             )
-            for rest in decision.rest
-            for cause, count in self._causes(rest, told)
+            for each in rest
+            for cause, count in causes.split(each)
         ]
-
-    def _causes(self, rest: Rest, told: Sequence[FailedRecord]) -> list[tuple[Failure, int]]:
-        """Split the rest among the causes that the examples of its step show."""
-        native = is_native(self.pipeline, rest.number)
-        examples = [
-            failure_of(each)
-            for each in told
-            if each.number == rest.number and (native or _is_alike(each.problem, rest))
-        ]
-        # What was tried more often is told with its own number of attempts.
-        examples = [replace(each, attempts=rest.attempts) for each in examples]
-        if not examples:
-            stage = stage_of(self.pipeline, rest.number)
-            return [(_unseen(stage, rest), rest.count)]
-        known = {each.fingerprint: each for each in examples}
-        split = shares(rest.count, Counter(each.fingerprint for each in examples))
-        return [(known[name], count) for name, count in split.items()]
 
 
 class _Blames:
@@ -202,7 +205,7 @@ class _Blames:
         self._blame_of = blame_of
         self._taken: set[str | None] = set()
 
-    def taken(self, each: FailedRecord) -> Blame | None:
+    def taken(self, each: FailedRecord | Halted) -> Blame | None:
         """Return the task's blame where `each` is its record; None for a second one."""
         blame = self._blame_of(each.task)
         if each.task in self._taken or not _is_same(blame, each):
@@ -211,58 +214,9 @@ class _Blames:
         return blame
 
 
-def _is_same(blame: Blame | None, each: FailedRecord) -> bool:
+def _is_same(blame: Blame | None, each: FailedRecord | Halted) -> bool:
     """Whether it is the blamed record; without a position it cannot be told from others."""
     return blame is not None and blame.position is not None and blame.position == each.position
-
-
-def failure_of(each: FailedRecord) -> Failure:
-    """Return the failure of a record, with the fingerprint of its cause."""
-    return failure(each.stage, each.problem)
-
-
-def failure(stage: str, problem: Problem) -> Failure:
-    """Return a problem of a stage as a failure."""
-    return Failure(
-        stage=stage,
-        exception_class=problem.exception_class,
-        condition=problem.condition,
-        message=problem.message,
-        frame=problem.frame,
-        attempts=problem.attempts,
-        fingerprint=fingerprint(
-            stage=stage,
-            exception_class=problem.exception_class,
-            condition=problem.condition,
-            frame=problem.frame,
-            message=problem.message,
-        ),
-    )
-
-
-def shares(count: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """Split `count` in proportion to `weights`, by largest remainder; the sum is exact."""
-    total = sum(weights.values())
-    split = {name: count * weight // total for name, weight in weights.items()}
-    left = count - sum(split.values())
-    by_remainder = sorted(weights, key=lambda name: count * weights[name] % total, reverse=True)
-    for name in by_remainder[:left]:
-        split[name] += 1
-    return {name: part for name, part in split.items() if part}
-
-
-def _is_alike(problem: Problem, rest: Rest) -> bool:
-    return (problem.exception_class, problem.frame) == (rest.exception_class, rest.frame)
-
-
-def _unseen(stage: str, rest: Rest) -> Failure:
-    problem = Problem(
-        exception_class=rest.exception_class or "NotEvaluated",
-        message="",
-        frame=rest.frame,
-        attempts=rest.attempts,
-    )
-    return failure(stage, problem)
 
 
 def kafka_coordinates(row: Row) -> str | None:

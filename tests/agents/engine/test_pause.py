@@ -254,3 +254,24 @@ def test_records_that_python_cannot_read_are_held_and_dead_lettered_as_they_are(
     bench.stop()
     assert [each["exception_class"] for each in bench.dead_letters()] == ["Unreadable"] * 2
     assert bench.deaths == []
+
+
+def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_described(
+    bench: Bench, repaired: Path
+) -> None:
+    """A service is down, and each customer is a task of its own."""
+    tasks = [f"t{n}" for n in range(7)]
+    bench.add(*[(task, n, "bad") for n, task in enumerate(tasks)], ("good", 0, "x"))
+    thread = bench.start(bench.checking(refusing_bad(repaired)), errors_examples_limit=2)
+    bench.wait_for_input()
+
+    assert [each.task for each in bench.outbox.of(RecordFailed)] == tasks
+    assert sum(each.body is not None for each in bench.outbox.events) == 2
+    assert [each.position for each in bench.outbox.of(TaskPaused)] == list(range(7))
+    assert thread.resume("t5", how=ResumeHow.SKIP, reason="one of them").applied
+    assert thread.resume("t6", how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 8)
+    assert bench.outbox.of(RecordFailed)[-1].recurrence
+    [letter] = bench.dead_letters()
+    assert (letter["task"], letter["exception_class"]) == ("t5", "ValueError")
+    assert bench.written() == [("good", 0)]

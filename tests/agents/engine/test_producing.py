@@ -353,7 +353,6 @@ def test_fatal_and_self_healing_failures_of_a_sink_ask_nobody(
     raised: list[tuple[BaseException, dict[str, Any]]] = [
         (PermissionError("not yours"), {}),
         (KeyError("theirs"), {"errors_fatal_classes": "builtins.KeyError"}),
-        (OSError("moved"), {"errors_self_healing_classes": "builtins.OSError"}),
     ]
     with caplog.at_level(logging.DEBUG, "arrester.failures"):
         for number, (exception, keys) in enumerate(raised, start=1):
@@ -364,12 +363,20 @@ def test_fatal_and_self_healing_failures_of_a_sink_ask_nobody(
     assert [type(death.exception).__name__ for death in bench.deaths] == [
         "PermissionError",
         "KeyError",
-        "SelfHealing",
     ]
     said = [each for each in caplog.records if "no handler is asked" in each.message]
     assert [each.levelname for each in said] == ["DEBUG"] * 2
 
+    # The query begins again: the replay calls the sink under the same number.
+    sink.raising = [OSError("moved")]
+    bench.start(writing(bench, sink, handler), errors_self_healing_classes="builtins.OSError")
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+    assert (handler.asked, len(bench.deaths)) == ([], 2)
+    assert len(set(sink.numbers)) == 1
+
     # Without a handler, the default always fails: no record is to blame.
+    bench.add(("a", 1, "x"))
     sink.raising = [ValueError("no such column")]
     bench.start(writing(bench, sink, None))
     wait_until(lambda: len(bench.deaths) == len(raised) + 1)

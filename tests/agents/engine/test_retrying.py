@@ -14,7 +14,13 @@ from pyspark.sql import functions as F
 
 from agents import Response
 from agents.handlers import ErrorContext, LogAndContinue, LogAndFail, Record, RecordError
-from controlplane.domain.events import FailuresCounted, RecordFailed, RetriesCounted, TaskDied
+from controlplane.domain.events import (
+    FailuresCounted,
+    RecordFailed,
+    RetriesCounted,
+    TaskDied,
+    ThreadStarted,
+)
 from controlplane.domain.states import Counters, ThreadStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
@@ -150,12 +156,15 @@ def test_a_fatal_class_fails_also_where_the_answer_is_declared(bench: Bench) -> 
 
 def test_self_healing_failures_are_sparks_and_blame_no_record(bench: Bench) -> None:
     asked = Asked(Response.CONTINUE)
-    bench.add(("a", 0, "never"))
+    bench.add(("a", 0, "1"))
     bench.start(
         bench.checking(flaky(bench.folder / "tries", error="InterruptedError"), asked),
         errors_self_healing_classes="builtins.InterruptedError",
     )
-    wait_until(lambda: bool(bench.deaths))
+    bench.wait_for_input()
+    # The query began again, in the same run.
+    assert (bench.deaths, bench.written()) == ([], [("a", 0)])
+    assert len(bench.outbox.of(ThreadStarted)) == 1
     assert asked.contexts == []
     assert bench.outbox.of(TaskDied) == []
     assert bench.outbox.of(RecordFailed) == []

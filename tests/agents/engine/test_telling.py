@@ -7,13 +7,13 @@ from uuid import uuid4
 from pyspark.sql import Row
 
 from agents.death import death_of
-from agents.decisions import Decision
+from agents.decisions import Decision, Halted
 from agents.failed import FailedRecord
 from agents.payload import Redaction
 from agents.problem import Problem, StepFailed
 from agents.telling import Teller
 from controlplane.domain import wire
-from controlplane.domain.events import Event, RecordFailed, Run
+from controlplane.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
 from controlplane.domain.names import KEY_MAX_BYTES
 from tests.agents.engine.test_fates import pipeline_of
 from tests.agents.facts import NOW
@@ -51,6 +51,34 @@ def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
     keys = [event.data.key for event in told if isinstance(event.data, RecordFailed)]
     assert all(key is not None and len(key.encode()) <= KEY_MAX_BYTES for key in keys)
     assert len(set(keys)) == 70
+
+
+def test_of_many_tasks_that_halt_alike_some_are_described_and_all_are_told() -> None:
+    described = [failed_record(0, task=f"t{n}") for n in range(3)]
+    halted = [
+        Halted(
+            task=f"t{n}",
+            position=n,
+            number=1,
+            exception_class="ValueError",
+            frame=None,
+            attempts=1,
+            dies=n == 9,
+        )
+        for n in range(3, 10)
+    ]
+    told = decided(Decision(paused=described, halted=halted))
+
+    failed = [event for event in told if isinstance(event.data, RecordFailed)]
+    assert [event.body is not None for event in failed] == [True] * 3 + [False] * 7
+    fingerprints = {event.data.failure.fingerprint for event in failed}  # type: ignore[union-attr]
+    assert len(fingerprints) == 1
+    paused = [event.data for event in told if isinstance(event.data, TaskPaused)]
+    assert [(each.task, each.position) for each in paused[3:]] == [
+        (f"t{n}", n) for n in range(3, 9)
+    ]
+    [died] = [event.data for event in told if isinstance(event.data, TaskDied)]
+    assert (died.task, died.alone) == ("t9", True)
 
 
 def test_a_step_that_failed_as_a_whole_quotes_no_record() -> None:
