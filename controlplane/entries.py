@@ -103,8 +103,7 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
         batch = fields.get(b"events", b"")
         if (found := wire.read_batch(batch)) is not None:
             heads, packed = found
-            types = {type(each.data) for each in heads}
-            if NOT_ALWAYS_BELIEVED.isdisjoint(types) or not any(map(_doubt, heads)):
+            if not any(_doubt(each) for each in heads if type(each.data) in NOT_ALWAYS_BELIEVED):
                 return replace(entry, events=tuple(heads), packed=packed)
         decoded = wire.decode_batch(batch)
     except MalformedBatch as exc:

@@ -129,7 +129,8 @@ def keeping_house() -> AbstractContextManager[bool]:
 def exclusively(application: str) -> AbstractContextManager[bool]:
     """Hold the advisory lock of a stream while the block runs; yield False when another does.
 
-    It only saves work: what is true is decided by the stream's row.
+    It only saves work: what is true is decided by the stream's row. But whoever is refused folds
+    nothing, so a holder that is gone without a word must be noticed soon: `settings.TCP`.
     """
     return _at_once(_LOCK_CLASS, _key(application))
 
