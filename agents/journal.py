@@ -218,8 +218,11 @@ class Journal:
             if not is_settled(entry):
                 break
             settled = entry.number
-        gone = [aside for aside in self.ledger.asides if not is_needed(aside)]
-        self.ledger.asides = [aside for aside in self.ledger.asides if aside not in gone]
+        needed: list[Aside] = []
+        gone: list[Aside] = []
+        for aside in self.ledger.asides:
+            (needed if is_needed(aside) else gone).append(aside)
+        self.ledger.asides = needed
         self.ledger.settled = settled
         self._make_snapshot()
         for aside in gone:
