@@ -14,7 +14,7 @@ from agents.microbatch import evaluate
 from agents.pipeline import PipelineInvalid
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import RecordFailed
-from tests.agents.engine.bench import Bench, sink_to
+from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
 
 pytestmark = pytest.mark.spark
@@ -182,3 +182,34 @@ def test_a_record_whose_rows_part_behind_a_python_step_fails_as_a_whole(bench: B
     }
     assert failed[1].condition == "CAST_INVALID_INPUT"
     assert bench.dead_letters() == []
+
+
+def test_a_deserializer_of_bytes_without_a_mode_is_guarded_as_any_expression(bench: Bench) -> None:
+    """Bytes in, a struct out, an exception for a bad record: what from_avro looks like."""
+    made = "named_struct('id', cast(cast(unhex(value) as string) as int))"
+    bench.add(("a", 0, "37"), ("a", 1, "78"), ("a", 2, "38"))
+    builder = bench.define().deserialize("made", F.expr(made), on_error=LogAndContinue())
+    bench.start(builder.columns("id", id=F.col("made.id")).write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 2]
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 1)
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.failure.stage, failed.failure.condition) == (
+        "deserialize",
+        "CAST_INVALID_INPUT",
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("""from_avro(unbase64(value), '"string"', map())""", "AVRO_NOT_LOADED"),
+        ("from_protobuf(unbase64(value), 'M', '/no/such.desc')", "PROTOBUF_"),
+    ],
+    ids=["avro", "protobuf"],
+)
+def test_a_deserializer_that_spark_has_not_loaded_is_refused_with_its_reason(
+    bench: Bench, expression: str, why: str
+) -> None:
+    with pytest.raises(PipelineInvalid, match=rf"deserialize 'made': \[{why}"):
+        bench.define().deserialize("made", F.expr(expression))
