@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +23,7 @@ from controlplane.domain.events import RecordFailed, Response, TaskPaused
 from controlplane.domain.groups import GroupAct, GroupWish
 from dashboard import attention
 from dashboard.grid import DENSE_FROM
+from dashboard.pages import applications
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
 
@@ -149,6 +151,21 @@ def test_a_page_claims_no_newer_position_than_it_shows(
     page = text(operator, reverse("applications"))
     assert f'data-position="{before}"' in page and f"flights @ {before}<" in page
     assert queries.positions()["flights"] > before
+
+
+def test_the_list_of_applications_has_pages(
+    flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applications, "SHOWN", 2)
+    for name in ("orders", "rates"):
+        Story(application=name, checkpoint=str(uuid4())).starts()
+    first = text(operator, reverse("applications"))
+    assert 'id="application-orders"' in first and 'id="application-rates"' not in first
+    found = re.search(r'href="([^"]*)">More</a>', first)
+    assert found is not None
+    second = text(operator, reverse("applications") + html.unescape(found[1]))
+    assert 'id="application-rates"' in second and 'id="application-orders"' not in second
+    assert "From the first" in second and 'rel="next"' not in second
 
 
 def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -> None:
