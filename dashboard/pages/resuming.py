@@ -35,11 +35,9 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
         if ticked
         else queries.paused(application, fingerprint=cause, limit=actions.MOST_AT_ONCE)
     )
-    alive = [
-        each
-        for name in sorted({task.id.application for task in found.tasks})
-        for each in queries.instances(name)
-    ]
+    # Ticked rows may be of several applications, each with instances of its own.
+    names = [application] if application else {task.id.application for task in found.tasks}
+    alive = [each for name in sorted(names) for each in queries.instances(name)]
     now = timezone.now()
     context = {
         "application": application,
