@@ -15,7 +15,13 @@ from agents.checkpoint import FileTaken, Storage
 from agents.entries import Entry, Kind
 from agents.ledger import TASK_EVENTS, Aside, Ledger
 from controlplane.domain.errors import ArresterError
-from controlplane.domain.events import Event
+from controlplane.domain.events import (
+    FAILED,
+    DeadLettersFailed,
+    Event,
+    RecordsDeadLettered,
+    RetriesCounted,
+)
 from controlplane.domain.ids import commit_id
 from controlplane.domain.wire import BATCH_MAX_EVENTS
 
@@ -32,6 +38,9 @@ SNAPSHOT_EVERY = 100
 SNAPSHOT_AFTER = timedelta(days=1)
 #: How often a load begins again because another run compacts under it.
 _LOADS = 20
+
+#: What is counted whichever run says it, and moves no task.
+_COUNTED = (*FAILED, RecordsDeadLettered, DeadLettersFailed, RetriesCounted)
 
 T = TypeVar("T")
 
@@ -183,13 +192,13 @@ class Journal:
             for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
         ]
 
-    def tasks_told(self, number: int) -> set[str | None]:
-        """Return the tasks that the events of an entry speak of."""
+    def moves_tasks(self, number: int) -> bool:
+        """Whether the events of an entry say how tasks stand, and not only what has failed."""
         if number not in self._fresh and self._is_forgotten(number):
-            return set()
+            return False
         entry = self._fresh.get(number) or self._decoded(_file_name(number), _entry)
-        told = (event.data for event in entry.events)
-        return {data.task for data in told if isinstance(data, TASK_EVENTS)}
+        told = [event.data for event in entry.events if not isinstance(event.data, _COUNTED)]
+        return any(isinstance(data, TASK_EVENTS) for data in told)
 
     def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
         """Whether so many entries were made, or the oldest is so old, that a snapshot is worth it.

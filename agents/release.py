@@ -114,17 +114,17 @@ class Release:
         """Put what says that a run has begun or is over ahead of the entry that waits.
 
         Its sink may be tried for hours, and the server would see the run before as the last one.
-        Of tasks that what waits speaks of, nothing may be said out of order.
+        Where what waits says how tasks stand, nothing goes ahead: from an older run than the server
+        knows of, it would not believe that.
         """
         if self._looked_at == self._journal.next_number:
             return
         self._looked_at = self._journal.next_number
-        spoken: set[str | None] = set()
         for entry in self._next():
-            tasks = self._journal.tasks_told(entry.number)
-            if entry.number in self._ahead or entry.kind not in _OF_RUNS or tasks & spoken:
-                spoken |= tasks
-            elif self._put(entry.number):
+            if entry.kind not in _OF_RUNS:
+                if self._journal.moves_tasks(entry.number):
+                    return
+            elif entry.number not in self._ahead and self._put(entry.number):
                 self._ahead.add(entry.number)
 
     def _is_settled(self, entry: Entry) -> bool:

@@ -16,14 +16,15 @@ from agents.release import SLICE, Release
 from agents.spool import Spool
 from controlplane.domain.events import (
     Event,
+    RecordFailed,
     RecordsHeld,
-    TaskPaused,
-    TaskResumed,
+    Response,
     ThreadDied,
     ThreadStarted,
 )
-from tests.agents.engine.bench import MemoryOutbox
-from tests.agents.engine.test_journal import NOW, claimed, entry, paused
+from controlplane.domain.states import TaskStatus
+from tests.agents.engine.bench import MemoryOutbox, server_state
+from tests.agents.engine.test_journal import FAILURE, NOW, claimed, entry, paused
 
 GIB = 2**30
 
@@ -78,36 +79,42 @@ def test_without_a_server_what_the_spool_keeps_is_forgotten(files: LocalStorage)
     assert left == [SNAPSHOT_EVERY + 1, 1]
 
 
+def skipped(position: int) -> RecordFailed:
+    return RecordFailed(task="JFK", position=position, failure=FAILURE, response=Response.CONTINUE)
+
+
 def test_the_next_run_is_told_of_while_the_batch_before_it_waits(files: LocalStorage) -> None:
     """Its sink may be tried for hours: the server would see a dead thread all that time."""
-    instance = uuid4()
-    dead = claimed(files, instance)
-    dead.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+    dead = claimed(files)
+    dead.append(entry(Kind.BATCH, skipped(7), batch=0))
     dead.append(entry(Kind.DIED, ThreadDied(reason="its sink")))
-    same, outbox = claimed(files, instance), MemoryOutbox()
-    release = Release(same, outbox, progress=files)
-    assert release.put_ready()
+    outbox = MemoryOutbox()
+    release = Release(claimed(files), outbox, progress=files)
+    for _ in range(2):
+        assert release.put_ready()
     kinds = [type(event.data) for event in outbox.events]
-    assert kinds.count(ThreadStarted) == 2
-    assert TaskPaused not in kinds
-    assert kinds.index(ThreadDied) > kinds.index(ThreadStarted)
+    assert (kinds.count(ThreadStarted), kinds.count(ThreadDied)) == (2, 1)
+    assert RecordFailed not in kinds
     before = len(outbox.batches)
-    assert release.put_ready()
     commit(files, 0)
     assert not release.put_ready()
     assert len(outbox.batches) == before + 1
 
-    # A new instance takes the task up: it may not be resumed before it is paused.
-    files.delete("commits/0")
+
+def test_what_waits_and_says_how_tasks_stand_is_not_overtaken(files: LocalStorage) -> None:
+    """The server would take it for the late word of an older run, and leave the task RUNNING."""
+    instance = uuid4()
+    dead = claimed(files, instance)
+    dead.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+    dead.append(entry(Kind.DIED, ThreadDied(reason="its sink")))
     outbox = MemoryOutbox()
-    release = Release(claimed(files), outbox, progress=files)
+    release = Release(claimed(files, instance), outbox, progress=files)
     assert release.put_ready()
-    assert not outbox.of(TaskResumed)
-    assert len(outbox.of(ThreadStarted)) == 2
+    assert len(outbox.of(ThreadStarted)) == 1
     commit(files, 0)
     assert not release.put_ready()
-    kinds = [type(event.data) for event in outbox.events]
-    assert kinds.index(TaskPaused) < kinds.index(TaskResumed)
+    [state] = server_state(outbox.events).tasks.values()
+    assert (state.status, state.position) == (TaskStatus.PAUSED, 7)
 
 
 class Refusing(MemoryOutbox):
