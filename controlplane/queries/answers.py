@@ -334,8 +334,9 @@ class Storage(Answer, frozen=True, kw_only=True):
 
     #: Since the beginning, also those that are no longer kept.
     events: int
+    #: Of events with their records and traces, and of the rows that they are found by.
     event_bytes: int
-    body_bytes: int
+    finding_bytes: int
     view_bytes: int
     #: The first day of the log.
     oldest: datetime | None

@@ -138,11 +138,11 @@ def storage() -> Storage:
             [tables],
         )
         (views,) = cursor.fetchone()
-    event_bytes, oldest = logs.get("event", (0, None))
+    event_bytes, oldest = logs.get("batch", (0, None))
     return Storage(
         events=sum(stream.sequence for stream in store.known()),
         event_bytes=int(event_bytes),
-        body_bytes=int(logs.get("batch", (0, None))[0]),
+        finding_bytes=int(logs.get("event", (0, None))[0]),
         view_bytes=int(views or 0),
         oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
         retention_days=settings.ENVIRONMENT.retention_days,
