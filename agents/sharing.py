@@ -5,15 +5,19 @@ Spark takes common parts out by itself, but not out of a guard, outside of which
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from agents.guard import as_column, attempted, by_name, failfast, rebuilt
+
+_log = logging.getLogger("arrester.thread")
 
 #: The column that what is shared stands in, a struct; NULL: it raised.
 SHARED: Final = "__arrester_shared"
@@ -51,7 +55,8 @@ class Ready:
                 shared={name: as_column(spark, by_name(spark, p)) for name, p in shared.items()},
             )
             ready.attempt(shape, _ATTEMPT, unless=F.lit(False))
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
+            _log.debug("expressions are analysed for each micro-batch", exc_info=True)
             return None
         return ready
 
@@ -105,6 +110,9 @@ def _without(spark: SparkSession, expression: Any, shared: Mapping[str, Any]) ->
     jvm: Any = spark._jvm
 
     def from_shared(node: Any) -> Any:
+        # What has a shared part in it is not it; and of such a node Spark knows no type to compare.
+        if not node.resolved():
+            return node
         for name, part in shared.items():
             if node.semanticEquals(part):
                 kept = F.col(SHARED).getField(name)

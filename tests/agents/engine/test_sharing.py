@@ -36,6 +36,17 @@ def test_a_shared_part_that_raises_fails_its_record_alone(spark: SparkSession) -
     assert "cannot be cast" in found[1].problem.message
 
 
+def test_fields_of_one_line_are_split_once(spark: SparkSession) -> None:
+    fields = F.split("value", ",")
+    source = lines(spark, "1,2", "3,x", "5,6")
+
+    ready = Ready.of(source, {"a": fields[0].cast("int"), "b": fields[1].cast("int") + 1})
+
+    assert ready is not None and len(ready.shared) == 1
+    made = ready.attempt(source, "made", unless=F.lit(False)).orderBy("position").collect()
+    assert [row["made"] and tuple(row["made"]) for row in made] == [(1, 3), None, (5, 7)]
+
+
 @pytest.mark.parametrize("kind", CONDITIONAL)
 def test_what_need_not_be_computed_raises_nothing(spark: SparkSession, kind: str) -> None:
     """The second row's number is none; nobody asks for it."""
