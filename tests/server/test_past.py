@@ -106,7 +106,7 @@ def test_as_of_now_is_what_the_views_say(redis: Redis, few_events_per_snapshot: 
 
 
 def test_a_time_is_what_had_been_received_by_then() -> None:
-    noon = datetime.now(UTC) + timedelta(days=1)
+    noon = datetime.now(UTC) - timedelta(days=40)
     days = [noon + timedelta(days=number) for number in range(3)]
     for number, day in enumerate(days):
         streams.append([histories.failed(number)], received_at=day)
