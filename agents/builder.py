@@ -19,6 +19,7 @@ from agents.defined import (
 from agents.guard import require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
+from agents.plain import Plain
 from agents.plans import named_in
 from agents.sharing import Ready
 from agents.sinks import Connect, Files, Producer, Send, Sink, SinkFunction
@@ -287,6 +288,7 @@ class PipelineBuilder:
             runner=self.runner,
             redact=self.redact,
             show=self.show,
+            plain=Plain.of(self.source, task=self.task, position=self.position),
         )
 
     def _check_step(self, name: Any, on_error: Handler | None) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from agents.pipeline import Pipeline
-from agents.prepared import Plain, prepared, with_all
+from agents.prepared import prepared, with_all
 from agents.problem import StepFailed
 from agents.search import is_cancelled, release
-from agents.segments import quoted
+from agents.segments import in_quotes
 from agents.steps import Process, Step, Transform
 from agents.stretches import Way, after_tail, in_one_go, one_by_one
 from agents.transforms import transformed
@@ -22,12 +22,19 @@ from agents.worker.columns import ENTRY, FATE, FILTERED, HELD, ORDINAL, RETRIES,
 from controlplane.domain.policy import Policy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def as_it_is(rows: DataFrame) -> DataFrame:
+    """Return rows that have all columns of ours already."""
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluated:
     """A micro-batch (or chunk) after its steps, in a local checkpoint, and what is in it."""
 
-    #: All columns of ours beside the author's.
-    frame: DataFrame
+    #: Its rows as they were evaluated: their fates and the author's columns, and some of ours.
+    rows: DataFrame
+    #: Gives them the rest of ours: hundreds of calls to the JVM, of no use while nothing fails.
+    shown: Callable[[DataFrame], DataFrame] = as_it_is
     #: The local checkpoints that it is made of, to be given back.
     blocks: tuple[DataFrame, ...]
     records: int
@@ -40,6 +47,11 @@ class Evaluated:
     #: What the pipeline's tail made of all that passed; None: there is none, or rows have changed.
     made: DataFrame | None = None
 
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows with all columns of ours beside the author's."""
+        return self.shown(self.rows)
+
     @property
     def clean(self) -> bool:
         """Whether nothing failed and nothing is to be held."""
@@ -47,13 +59,16 @@ class Evaluated:
 
     def passed(self, pipeline: Pipeline, held: Column | None = None) -> DataFrame:
         """Return the rows for the sink: what passed all steps, without what is `held`."""
-        rows = self.frame.where(F.col(FATE).isNull())
+        tail = pipeline.tail
+        if tail is not None and held is None and self.made is not None:
+            return self.made
+        all_of_ours = held is not None or tail is not None
+        rows = (self.frame if all_of_ours else self.rows).where(F.col(FATE).isNull())
         rows = rows if held is None else rows.where(~held)
-        if pipeline.tail is not None:
-            if held is None and self.made is not None:
-                return self.made
-            return transformed(rows, pipeline.tail)
-        return rows.select(*[quoted(name) for name in pipeline.columns])
+        if tail is not None:
+            return transformed(rows, tail)
+        # As texts: a Column of each name would be several calls to the JVM.
+        return rows.selectExpr(*[in_quotes(name) for name in pipeline.columns])
 
     def release(self) -> None:
         """Give the blocks of the local checkpoints back."""
@@ -74,10 +89,9 @@ def evaluate(
     Tasks in `blocked` are not evaluated: their records are to be held. `marks` gives fates that
     are known already, by task, entry and position.
     """
-    plain = Plain.of(source, pipeline)
     names = [name for name in source.columns if name != ENTRY]
-    begun = prepared(source, pipeline, plain, blocked, marks)
-    shown = partial(with_all, names=names, plain=plain)
+    begun = prepared(source, pipeline, blocked, marks)
+    shown = partial(with_all, names=names, plain=pipeline.plain)
     evaluated = _evaluated(begun, Way(source=names, shown=shown, policy=policy), pipeline.guarded)
     if pipeline.tail is None:
         return evaluated
@@ -105,7 +119,7 @@ def _may_be_searched(exc: Exception, steps: Sequence[Step]) -> bool:
 
 
 def _whole(evaluated: Evaluated) -> Evaluated:
-    whole = _checkpointed(made_whole(evaluated.frame), lambda frame: frame)
+    whole = _checkpointed(made_whole(evaluated.frame), as_it_is)
     evaluated.release()
     return whole
 
@@ -116,7 +130,7 @@ def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Polic
     made: DataFrame | None
     frame, made = after_tail(evaluated.frame, step, number=number, policy=policy, kept=kept)
     if frame is not evaluated.frame:
-        evaluated = _checkpointed(frame, lambda frame: frame)
+        evaluated = _checkpointed(frame, as_it_is)
         if evaluated.parted:
             evaluated = _whole(evaluated)
             made = None
@@ -138,7 +152,8 @@ def _checkpointed(frame: DataFrame, shown: Callable[[DataFrame], DataFrame]) -> 
     block = observed.localCheckpoint(eager=True)
     counts = seen.get
     evaluated = Evaluated(
-        frame=shown(block),
+        rows=block,
+        shown=shown,
         blocks=(block,),
         records=int(counts["records"]),
         retries=int(counts.get("retries") or 0),
@@ -157,6 +172,8 @@ def _counted(evaluated: Evaluated) -> Evaluated:
     ).collect()[0]
     return replace(
         evaluated,
+        rows=evaluated.frame,
+        shown=as_it_is,
         failed=counts["failed"],
         held=counts["held"],
         parted=bool(counts["more"] and counts["failed_rows"]),

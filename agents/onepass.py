@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from agents.defined import rowless
 from agents.guard import VALUE, attempted, reusable
 from agents.pipeline import Pipeline
-from agents.prepared import Plain, task_key
+from agents.prepared import task_key
 from agents.segments import python_schema, python_steps, quoted, segments
 from agents.sharing import Ready
 from agents.shipping import shipped, shipped_rules
@@ -99,7 +99,7 @@ class _Making:
 
     def source(self, pipeline: Pipeline) -> None:
         """A record needs a task and a position."""
-        plain = Plain.of(self._shape, pipeline)
+        plain = pipeline.plain
         if plain is not None:
             self._unasked.append(quoted(plain.position).isNull())
             return

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame
 
 from agents.handlers import Handler
+from agents.plain import Plain
 from agents.sinks import Producer, Sink
 from agents.steps import Step, Transform
 from controlplane.domain.errors import ArresterError
@@ -61,6 +62,8 @@ class Pipeline:
     redact: Sequence[str] = ()
     #: Only these do, where they are given.
     show: Sequence[str] | None = None
+    #: Where task and position are columns of the source and nothing else.
+    plain: Plain | None = None
 
     @property
     def tail(self) -> Transform | None:

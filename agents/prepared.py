@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.guard import VALUE, failfast, guarded
+from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
+from agents.plain import Plain
 from agents.segments import is_ours, quoted, where_kept
 from agents.whole import broadcast_if_small
 from agents.worker.columns import (
@@ -36,24 +36,6 @@ _TASK_ATTEMPT = "__arrester_task_attempt"
 _POSITION_ATTEMPT = "__arrester_position_attempt"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plain:
-    """Task and position that are columns of the source and nothing else: they never raise."""
-
-    #: None: the global task.
-    task: str | None
-    position: str
-
-    @classmethod
-    def of(cls, source: DataFrame, pipeline: Pipeline) -> Plain | None:
-        """Return them, None when one is an expression that has to be guarded."""
-        task = None if pipeline.task is None else _column_name(source, pipeline.task)
-        position = _column_name(source, pipeline.position)
-        if position is None or (task is None and pipeline.task is not None):
-            return None
-        return cls(task=task, position=position)
-
-
 def task_key(raw: Column | None) -> Column:
     """Return the task's key as text; a long one as `names.bounded_key` makes it.
 
@@ -71,7 +53,6 @@ def task_key(raw: Column | None) -> Column:
 def prepared(
     source: DataFrame,
     pipeline: Pipeline,
-    plain: Plain | None,
     blocked: Collection[str | None],
     marks: DataFrame | None,
 ) -> DataFrame:
@@ -79,15 +60,17 @@ def prepared(
 
     A record whose task is unknown has no place either: it is in no task, not in the global one.
     """
-    theirs = [quoted(name) for name in source.columns if name != ENTRY]
+    plain = pipeline.plain
     if plain is None or marks is not None:
+        theirs = [quoted(name) for name in source.columns if name != ENTRY]
         return _with_all(source, pipeline, theirs, blocked, marks)
-    task = task_key(None if plain.task is None else quoted(plain.task))
-    fate = F.when(_is_one_of(task, blocked), F.lit(HELD)).when(
-        quoted(plain.position).isNull(), F.lit(SOURCE)
-    )
-    entry = [F.col(ENTRY)] if ENTRY in source.columns else []
-    return source.select(fate.alias(FATE), *entry, *theirs)
+    nowhere, fate = quoted(plain.position).isNull(), F.lit(SOURCE)
+    if blocked:
+        task = task_key(None if plain.task is None else quoted(plain.task))
+        made = F.when(_is_one_of(task, blocked), F.lit(HELD)).when(nowhere, fate)
+    else:
+        made = F.when(nowhere, fate)
+    return source.select(made.alias(FATE), F.col("*"))
 
 
 def with_all(frame: DataFrame, names: Sequence[str], plain: Plain | None) -> DataFrame:
@@ -152,13 +135,6 @@ def _with_all(
         F.when(fate == SOURCE, F.col(ERROR)).alias(ERROR),
         *theirs,
     )
-
-
-def _column_name(source: DataFrame, column: Column) -> str | None:
-    expression = failfast(source, column)
-    if expression.getClass().getSimpleName() != "AttributeReference":
-        return None
-    return str(expression.name())
 
 
 def _raised(what: str) -> Column:

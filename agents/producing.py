@@ -265,7 +265,7 @@ def evaluated_again(frame: DataFrame, number: int) -> Evaluated:
         F.sum(F.when(first, F.col(RETRIES))).alias("retries"),
     ).collect()[0]
     return Evaluated(
-        frame=kept,
+        rows=kept,
         records=counts["records"],
         failed=counts["failed"],
         held=0,

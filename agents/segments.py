@@ -160,4 +160,9 @@ def is_ours(name: str) -> bool:
 
 def quoted(name: str) -> Column:
     """Return the column of that very name, dots and all."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(in_quotes(name))
+
+
+def in_quotes(name: str) -> str:
+    """Return a column's name as SQL has it."""
+    return "`" + name.replace("`", "``") + "`"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.microbatch import Evaluated
+from agents.microbatch import Evaluated, as_it_is
 from agents.whole import BROADCAST_RECORDS
 from agents.worker.columns import (
     ENTRY,
@@ -48,7 +48,7 @@ def blaming_shared(evaluated: Evaluated) -> Evaluated:
     ).select(*evaluated.frame.columns)
     failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE)).count()
     blocks = (*evaluated.blocks, block)
-    return replace(evaluated, frame=frame, failed=failed, blocks=blocks, made=None)
+    return replace(evaluated, rows=frame, shown=as_it_is, failed=failed, blocks=blocks, made=None)
 
 
 def _shared(evaluated: Evaluated) -> DataFrame:

@@ -69,15 +69,15 @@ class Ready:
         Rows where `unless` holds are not evaluated, and NULL too.
         """
         spark = frame.sparkSession
-        theirs = [F.col("`" + each.replace("`", "``") + "`") for each in frame.columns]
+        theirs = F.col("*")
         layers: list[list[Column]] = []
         if self.shared:
-            layers.append([*theirs, attempted(spark, self.shared, unless=unless).alias(SHARED)])
+            layers.append([theirs, attempted(spark, self.shared, unless=unless).alias(SHARED)])
             raised = F.col(SHARED).isNull()
             unless = raised if unless is None else unless | raised
         return [
             *layers,
-            [*theirs, attempted(spark, self.expressions, unless=unless).alias(name)],
+            [theirs, attempted(spark, self.expressions, unless=unless).alias(name)],
         ]
 
     def attempt(self, frame: DataFrame, name: str, *, unless: Column) -> DataFrame:
