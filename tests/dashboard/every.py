@@ -131,7 +131,7 @@ def dialogs(told: Told) -> dict[str, tuple[str, str]]:
         "dialog-resume-many": (application, "#resume-many"),
         "dialog-shut-down": (application, "#shut-down"),
         "dialog-policy": (f"{application}?tab=policy", ".policy tbody button >> nth=2"),
-        "dialog-dismiss": (reverse("quarantine"), "button:has-text('Dismiss')"),
+        "dialog-dismiss": (reverse("quarantine"), "button:has-text('Dismiss…')"),
         "dialog-mute": (error, "#mute"),
         "dialog-keys": ("/", ""),
     }

@@ -5,7 +5,7 @@ const GO_MS = 1500;
 let going = 0;
 
 const on = () => localStorage.getItem(SWITCH) !== "off";
-const busy = (target) => target.closest?.("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
+const busy = (target) => target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
 const links = () => [...document.querySelectorAll("[data-rows] > [id] a.row-link, [data-rows] > [id] > a.cell")]
   .filter((link) => link.offsetParent);
 

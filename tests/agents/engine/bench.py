@@ -118,10 +118,10 @@ class Bench:
         self._files = 0
 
     def config(self, **keys: object) -> AgentConfig:
-        errors: dict[str, object] = {
-            "errors.dlq.enable": True,
-            "errors.dlq.path": str(self.folder / "dlq"),
-        }
+        errors: dict[str, object] = {"errors.dlq.enable": True}
+        # Dead letters have one place.
+        if "errors_dlq_topic_name" not in keys:
+            errors["errors.dlq.path"] = str(self.folder / "dlq")
         return AgentConfig.read(
             APPLICATION,
             errors | {name.replace("_", "."): value for name, value in keys.items()},

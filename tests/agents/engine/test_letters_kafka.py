@@ -52,7 +52,7 @@ def cluster() -> Iterator[KafkaCluster]:
 def keys(cluster: KafkaCluster | None = None, **more: Any) -> dict[str, Any]:
     servers = {} if cluster is None else {"errors_dlq_producer_bootstrap_servers": cluster.servers}
     timeout = {"errors_dlq_producer_message_timeout_ms": 2_000}
-    return {"errors_dlq_topic_name": TOPIC, "errors_dlq_path": "", **servers, **timeout, **more}
+    return {"errors_dlq_topic_name": TOPIC, **servers, **timeout, **more}
 
 
 def parsing(bench: Bench, source: Any = None) -> Pipeline:

@@ -263,7 +263,8 @@ def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_described(
     tasks = [f"t{n}" for n in range(7)]
     bench.add(*[(task, n, "bad") for n, task in enumerate(tasks)], ("good", 0, "x"))
     thread = bench.start(bench.checking(refusing_bad(repaired)), errors_examples_limit=2)
-    bench.wait_for_input()
+    # Decided is not yet told: the events wait for Spark's commit.
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 7)
 
     assert [each.task for each in bench.outbox.of(RecordFailed)] == tasks
     assert sum(each.body is not None for each in bench.outbox.events) == 2

@@ -37,7 +37,8 @@ def test_a_chunk_is_of_so_many_folders_and_the_rest_comes_next(
         row = {TASK: "a", POSITION: number, "__arrester_hold": True, ROW: {"value": "x"}}
         place = tmp_path / ASIDE_FOLDER / name
         place.mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist([row | {ENTRY: number}]), place / "part-0.parquet")
+        table = pa.Table.from_pylist([row]).append_column(ENTRY, pa.array([number], pa.int32()))
+        pq.write_table(table, place / "part-0.parquet")
         held = (Held(task="a", count=1),)
         ledger.apply(Entry(kind=Kind.BATCH, at=NOW, epoch=1, number=number, aside=name, held=held))
     # A new run: it has read none of them.
