@@ -184,6 +184,7 @@ def test_a_session_that_ends_leads_to_the_login(
 
 
 def test_the_theme_switch_is_remembered(page: Page) -> None:
+    open_live(page, "/")
     switch = page.locator("[data-theme-switch]")
     for theme in ("light", "dark"):
         switch.click()
