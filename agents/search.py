@@ -134,7 +134,7 @@ class Search:
             if failed.partition is not None:
                 hinted = rows.where(F.spark_partition_id() == failed.partition)
                 hinted = hinted if last is None else hinted.where(F.col(ID) <= last)
-                found = self._spread_and_run(hinted, into=_SPREAD)
+                found = self._spread_and_run(hinted)
                 if found is not None:
                     return self._within(*found)
             return self._within(_Rows(frame=rows, count=rows.count()), failed)
@@ -148,15 +148,15 @@ class Search:
             return Guilty(id=int(rows.frame.select(ID).collect()[0][0]), raised=failed.raised)
         if failed.partition is not None:
             hinted = rows.frame.where(F.spark_partition_id() == failed.partition)
-            found = self._spread_and_run(hinted, into=_SPREAD)
+            found = self._spread_and_run(hinted)
             # Once they are spread, each hint leaves less of them.
             if found is not None and (found[0].count < rows.count or not rows.spread):
                 return self._within(*found)
         return self._eighths(rows, failed)
 
-    def _spread_and_run(self, rows: DataFrame, *, into: int) -> tuple[_Rows, Failed] | None:
+    def _spread_and_run(self, rows: DataFrame) -> tuple[_Rows, Failed] | None:
         """Return the rows in many partitions with how they fail, None when they pass."""
-        spread = self._spread(rows, into=into)
+        spread = self._spread(rows, into=_SPREAD)
         again = self._run(spread.frame) if spread.count else None
         return None if again is None else (spread, again)
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from agents.defined import differs
 from agents.plans import carrying
 from agents.problem import StepFailed, problem_of_job
+from agents.segments import in_quotes, is_ours
 from agents.steps import Transform
 from agents.worker.columns import (
     ENTRY,
@@ -18,7 +19,6 @@ from agents.worker.columns import (
     INTERNAL,
     ORDINAL,
     POSITION,
-    PREFIX,
     RETRIES,
     ROW,
     TASK,
@@ -85,8 +85,8 @@ def _called(step: Transform, given: DataFrame) -> DataFrame:
 
 
 def _theirs(frame: DataFrame) -> list[str]:
-    return _quoted([name for name in frame.columns if not name.startswith(PREFIX)])
+    return _quoted([name for name in frame.columns if not is_ours(name)])
 
 
 def _quoted(names: list[str]) -> list[str]:
-    return ["`" + name.replace("`", "``") + "`" for name in names]
+    return [in_quotes(name) for name in names]

@@ -146,7 +146,7 @@ def read_batch(application: str, id: UUID) -> list[StoredEvent]:
         )
         found = cursor.fetchone()
     row = None if found is None else batches.holding(application, found[0])
-    return [] if row is None else list(row.events())
+    return [] if row is None else row.events()
 
 
 def read_about(

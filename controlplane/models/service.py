@@ -1,0 +1,51 @@
+"""What the server itself keeps beside the log: who was seen at work, accounts, refusals."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Sighting(models.Model):
+    """When a part of the system (redis, wake, worker) was last seen at work."""
+
+    name = models.TextField(primary_key=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "sighting"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.at}"
+
+
+class AccountChange(models.Model):
+    """Who changed whose account: it belongs to no application, and so to no log of one."""
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField()
+    actor = models.TextField()
+    account = models.TextField()
+    #: One of `actions.AccountAct`.
+    act = models.TextField()
+    detail = models.TextField()
+
+    class Meta:
+        db_table = "account_change"
+        indexes = [models.Index("at", "id", name="account_change_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.act} {self.account}"
+
+
+class RetentionRefusal(models.Model):
+    """An application whose log gives other states than were shown: nothing is dropped meanwhile."""
+
+    application = models.TextField(primary_key=True)
+    since = models.DateTimeField()
+    reason = models.TextField()
+
+    class Meta:
+        db_table = "retention_refusal"
+
+    def __str__(self) -> str:
+        return f"{self.application} since {self.since}: {self.reason}"

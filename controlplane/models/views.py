@@ -1,0 +1,178 @@
+"""The views: one row for each thing that the log tells of, as it stands.
+
+Written by `projections`, and by nobody else.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class View(models.Model):
+    """Base of the views: the domain's state as JSON beside the columns that are searched by."""
+
+    state = models.TextField()
+    #: The position in the log that the row is true for.
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class Application(View):
+    """See `ApplicationState`."""
+
+    name = models.TextField(primary_key=True)
+    status = models.TextField()
+
+    class Meta:
+        db_table = "application"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Instance(View):
+    """See `InstanceState`."""
+
+    pk = models.CompositePrimaryKey("application", "id")
+    application = models.TextField()
+    id = models.UUIDField()
+    status = models.TextField()
+    lost = models.BooleanField()
+    started_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "instance"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.id}"
+
+
+class Thread(View):
+    """See `ThreadState`."""
+
+    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint")
+    application = models.TextField()
+    pipeline = models.TextField()
+    checkpoint = models.TextField()
+    epoch = models.BigIntegerField()
+    status = models.TextField()
+    since = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "thread"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.pipeline} {self.checkpoint}"
+
+
+class Task(View):
+    """See `TaskState`."""
+
+    digest = models.UUIDField(primary_key=True)
+    application = models.TextField()
+    pipeline = models.TextField()
+    checkpoint = models.TextField()
+    #: NULL is the global task, '' is a key.
+    key = models.TextField(null=True)
+    status = models.TextField()
+    since = models.DateTimeField(null=True)
+    failed = models.BigIntegerField()
+    held = models.BigIntegerField()
+    #: The error group of the failure that it stood at last; NULL where no record is to blame.
+    fingerprint = models.TextField(null=True)
+
+    class Meta:
+        db_table = "task"
+        indexes = [
+            models.Index("application", "pipeline", "checkpoint", "status", name="task_of_line"),
+            models.Index(
+                "application",
+                "fingerprint",
+                name="task_stopped",
+                condition=~models.Q(status="RUNNING"),
+            ),
+            models.Index("held", "digest", name="task_holds", condition=models.Q(held__gt=0)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.pipeline} {self.key}"
+
+
+class Command(View):
+    """See `CommandState`."""
+
+    pk = models.CompositePrimaryKey("application", "id")
+    application = models.TextField()
+    id = models.UUIDField()
+    kind = models.TextField()
+    actor = models.TextField()
+    #: The digest of the task that it is about.
+    task = models.UUIDField(null=True)
+    status = models.TextField()
+    #: Whether anything can follow.
+    open = models.BooleanField()
+    issued_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "command"
+        indexes = [
+            models.Index("id", name="command_by_id"),
+            models.Index("issued_at", "id", name="command_newest"),
+            models.Index("task", "issued_at", name="command_of_task"),
+            models.Index("application", "issued_at", "id", name="command_of_application"),
+            models.Index("application", name="command_open", condition=models.Q(open=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.kind} {self.id}"
+
+
+class ErrorGroup(View):
+    """See `GroupState`."""
+
+    pk = models.CompositePrimaryKey("application", "fingerprint")
+    application = models.TextField()
+    fingerprint = models.TextField()
+    stage = models.TextField()
+    exception_class = models.TextField()
+    pipeline = models.TextField(null=True)
+    status = models.TextField(default="UNRESOLVED")
+    count = models.BigIntegerField()
+    first_seen = models.DateTimeField(null=True)
+    last_seen = models.DateTimeField()
+
+    class Meta:
+        db_table = "error_group"
+        indexes = [
+            models.Index("application", name="group_muted", condition=models.Q(status="MUTED")),
+            models.Index("last_seen", "application", "fingerprint", name="group_newest"),
+            models.Index(
+                "status",
+                "application",
+                "stage",
+                name="group_kinds",
+                condition=models.Q(first_seen__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.fingerprint}"
+
+
+class ShadowRow(models.Model):
+    """A row of a view that is made beside the live one, until a rebuild swaps them."""
+
+    pk = models.CompositePrimaryKey("application", "view", "key")
+    application = models.TextField()
+    #: The name of the view's table, the row's key as a list, and the row, both as JSON.
+    view = models.TextField()
+    key = models.TextField()
+    row = models.TextField()
+
+    class Meta:
+        db_table = "shadow_row"
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.view} {self.key}"
