@@ -32,14 +32,37 @@ class ActOnGroup(View):
         409 with `state` and `position` when its state forbids it.
         """
         given = asked(serializer_acts.NewGroupAct, request.data)
-        id, act = command_id(request, given), GroupAct(given.pop("act"))
-        given.pop("id", None)
-        if act is not GroupAct.MUTE and given.keys() - {"reason"}:
-            name = sorted(given.keys() - {"reason"})[0]
-            raise InvalidValue(name, given[name], "nothing, unless it is a MUTE")
-        actor = request.user.get_username()
-        wish = GroupWish(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
-        return Response(serializers.ErrorGroup(actions.act_on_group(application, wish)).data)
+        group = actions.act_on_group(application, _wish(request, given, fingerprint))
+        return Response(serializers.ErrorGroup(group).data)
+
+
+class ActOnGroups(View):
+    """Resolve, reopen, mute or unmute many error groups."""
+
+    @extend_schema(
+        request=serializer_acts.NewGroupsAct,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={200: serializer_acts.ActedOn(many=True)} | PROBLEMS,
+    )
+    def post(self, request: Request) -> Response:
+        """Do something with 1 to 100 error groups, each by itself; answer what became of each.
+
+        What the state of one forbids stops no other: its `group` is null, and `refused` says why.
+        """
+        given = asked(serializer_acts.NewGroupsAct, request.data)
+        keys = [(each["application"], each["fingerprint"]) for each in given.pop("groups")]
+        done = actions.act_on_groups(keys, _wish(request, given, fingerprint=""))
+        return Response(serializer_acts.ActedOn(done, many=True).data)
+
+
+def _wish(request: Request, given: dict[str, Any], fingerprint: str) -> GroupWish:
+    id, act = command_id(request, given), GroupAct(given.pop("act"))
+    given.pop("id", None)
+    if act is not GroupAct.MUTE and given.keys() - {"reason"}:
+        name = sorted(given.keys() - {"reason"})[0]
+        raise InvalidValue(name, given[name], "nothing, unless it is a MUTE")
+    actor = request.user.get_username()
+    return GroupWish(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
 
 
 class GroupHistory(View):

@@ -21,6 +21,7 @@ urlpatterns = [
     path("tasks/<str:digest>", api.Task.as_view(), name="api-task"),
     path("failures", api.Failures.as_view(), name="api-failures"),
     path("errors", api.ErrorGroups.as_view(), name="api-errors"),
+    path("errors/acts", api_groups.ActOnGroups.as_view(), name="api-act-on-groups"),
     path(
         "errors/<str:application>/<path:fingerprint>/acts",
         api_groups.ActOnGroup.as_view(),

@@ -8,11 +8,12 @@ from uuid import UUID
 from rest_framework import serializers
 
 from controlplane import queries
+from controlplane.actions import MOST_GROUPS
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.groups import PERIODS, GroupAct
 from controlplane.domain.states import InstanceStatus
 from dashboard import acts
-from dashboard.serializers import Command, PageQuery, choices
+from dashboard.serializers import Command, ErrorGroup, PageQuery, choices
 
 _ID = "Said again, it is the same act. Or an Idempotency-Key."
 
@@ -125,6 +126,28 @@ class NewGroupAct(serializers.Serializer[Any]):
     period_seconds = serializers.ChoiceField(
         list(PERIODS.items()), required=False, help_text="Aligned to the epoch."
     )
+
+
+class GroupKey(serializers.Serializer[Any]):
+    """Which error group is meant."""
+
+    application = serializers.CharField()
+    fingerprint = serializers.CharField()
+
+
+class NewGroupsAct(NewGroupAct):
+    """What to do with each of some error groups."""
+
+    groups = serializers.ListField(child=GroupKey(), min_length=1, max_length=MOST_GROUPS)
+
+
+class ActedOn(serializers.Serializer[Any]):
+    """What became of one error group of many."""
+
+    application = serializers.CharField()
+    fingerprint = serializers.CharField()
+    group = ErrorGroup(allow_null=True)
+    refused = serializers.CharField(help_text="Why it was refused; empty where it was not.")
 
 
 class NewNote(serializers.Serializer[Any]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -106,12 +106,11 @@ def page(
     return render(request, template, shell | context, status=status)
 
 
-def shown_query(request: HttpRequest, own: str) -> QueryDict:
-    """Return what the page at `own` is asked for; an action answers as it was asked before."""
+def ask_as_before(request: HttpRequest, own: str) -> None:
+    """Let an action answer with the page at `own` as it was asked for before, links and all."""
     shown = urlsplit(request.headers.get("HX-Current-URL", ""))
-    if request.method == "GET" or unquote(shown.path) != unquote(own):
-        return request.GET
-    return QueryDict(shown.query)
+    if request.method != "GET" and unquote(shown.path) == unquote(own):
+        request.GET = cast(Any, QueryDict(shown.query))
 
 
 def _behind(lags: Sequence[queries.Lag]) -> queries.Lag | None:

@@ -17,6 +17,7 @@ from dashboard.pages import (
     groups,
     held,
     instances,
+    many_groups,
     notes,
     overview,
     quarantine,
@@ -81,6 +82,8 @@ urlpatterns = [
     path("tasks/<digest:digest>/restart", confirm.restart, name="restart"),
     path("errors", errors.errors, name="errors"),
     path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
+    path("error-groups", many_groups.act, name="act-on-groups"),
+    path("error-groups/ask", many_groups.dialog, name="groups-dialog"),
     path(
         "error-groups/<str:application>/mute/ask/<text:fingerprint>",
         groups.mute_dialog,

@@ -37,12 +37,14 @@ from controlplane.actions.groups import (
     note_on_group,
     note_on_task,
 )
+from controlplane.actions.many_groups import MOST_GROUPS, ActedOn, act_on_groups
 from controlplane.actions.resuming import MOST_AT_ONCE, Resumed, resume_tasks
 from controlplane.actions.testing import send_test_error
 from controlplane.actions.watching import sighted, watch
 
 __all__ = [
-    "MOST_AT_ONCE", "AccountAct", "Requeued", "Resumed", "act_on_group", "activate_account",
+    "MOST_AT_ONCE", "MOST_GROUPS", "AccountAct", "ActedOn", "Requeued", "Resumed", "act_on_group",
+    "act_on_groups", "activate_account",
     "cancel_command", "change_role", "create_account", "deactivate_account", "dismiss",
     "dismiss_one", "issue_command", "note_on_command", "note_on_group", "note_on_task",
     "open_application", "pause_task", "requeue", "requeue_one", "reset_password",

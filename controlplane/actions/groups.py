@@ -27,7 +27,7 @@ def act_on_group(application: str, wish: GroupWish) -> GroupState:
 
     def rule(state: StreamState) -> list[Event]:
         group = _group(state, wish.fingerprint)
-        forbidden = groups.refusal(wish.act, group)
+        forbidden = groups.refusal(wish.act, group.status)
         if forbidden is not None:
             raise GroupRefused(forbidden, state=group.status, sequence=group.status_sequence)
         now = datetime.now(UTC)

@@ -50,8 +50,9 @@ class GroupWish(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     actor: str
     reason: str | None = None
-    #: Of MUTE: until then, or until so many records fail within one period; or both.
+    #: Of MUTE: until then, or for so long, or until so many records fail within one period.
     until: datetime | None = None
+    length: timedelta | None = None
     failures: int | None = None
     period_seconds: int | None = None
 
@@ -154,6 +155,8 @@ def decide(wish: GroupWish, *, now: datetime) -> GroupEvent:
                 fingerprint=wish.fingerprint, actor=wish.actor, reason=wish.reason
             )
         case GroupAct.MUTE:
+            if wish.length is not None:
+                wish = replace(wish, until=now + wish.length, length=None)
             _check_mute(wish, now=now)
             return ErrorGroupMuted(
                 fingerprint=wish.fingerprint,
@@ -183,17 +186,17 @@ def _check_mute(wish: GroupWish, *, now: datetime) -> None:
         raise InvalidValue("period_seconds", wish.period_seconds, allowed)
 
 
-def refusal(act: GroupAct, state: GroupState) -> str | None:
+def refusal(act: GroupAct, status: GroupStatus) -> str | None:
     """Return why the state forbids the act, or None; pages ask it before the click."""
-    match act, state.status:
+    match act, status:
         case GroupAct.RESOLVE, GroupStatus.RESOLVED:
             return "this group is RESOLVED already"
         case GroupAct.REOPEN, GroupStatus.UNRESOLVED | GroupStatus.MUTED:
-            return f"only a RESOLVED group can be reopened; this one is {state.status}"
+            return f"only a RESOLVED group can be reopened; this one is {status}"
         case GroupAct.MUTE, GroupStatus.RESOLVED:
             return "a RESOLVED group is silent already; it speaks when it fails again"
         case GroupAct.UNMUTE, GroupStatus.UNRESOLVED | GroupStatus.RESOLVED:
-            return f"only a MUTED group can be unmuted; this one is {state.status}"
+            return f"only a MUTED group can be unmuted; this one is {status}"
     return None
 
 

@@ -30,9 +30,9 @@ def commit_id(
     return _compose(at, version=8, rest=rest)
 
 
-def part_of(act: UUID, digest: str) -> UUID:
-    """Return the id of the command that one act on many tasks is for one of them."""
-    return uuid5(act, digest)
+def part_of(act: UUID, name: str) -> UUID:
+    """Return the id that one act on many things has for the one of that name."""
+    return uuid5(act, name)
 
 
 def milliseconds(value: UUID) -> int:

@@ -20,14 +20,10 @@ from controlplane.queries.answers import (
     Account,
     Act,
     Affected,
-    AuditFilter,
     Brief,
     Cause,
-    DeadLetterFilter,
-    FailureFilter,
     Gauge,
     GroupDetail,
-    GroupFilter,
     Health,
     Lag,
     MinuteCount,
@@ -44,7 +40,6 @@ from controlplane.queries.answers import (
     Summary,
     Tally,
     TaskDetail,
-    TaskFilter,
 )
 from controlplane.queries.causes import failed_by_group, top_causes
 from controlplane.queries.error_groups import (
@@ -54,6 +49,7 @@ from controlplane.queries.error_groups import (
     group_counts,
     group_history,
     groups,
+    groups_by_key,
     groups_of,
     paused,
     paused_of,
@@ -62,6 +58,13 @@ from controlplane.queries.error_groups import (
     stages,
 )
 from controlplane.queries.feed import Feed, feed
+from controlplane.queries.filters import (
+    AuditFilter,
+    DeadLetterFilter,
+    FailureFilter,
+    GroupFilter,
+    TaskFilter,
+)
 from controlplane.queries.history import (
     event,
     failures,
@@ -115,7 +118,8 @@ __all__ = [
     "application_page", "applications", "as_of", "audit", "check_known", "command", "commands",
     "dead_letters", "event", "examples", "failed_by_application", "failed_by_group", "failures",
     "feed",
-    "group", "group_counts", "group_history", "group_occurrences", "groups", "groups_of",
+    "group", "group_counts", "group_history", "group_occurrences", "groups",
+    "groups_by_key", "groups_of",
     "health", "heard", "held", "held_in_all", "held_over_time", "instance", "instances", "lag",
     "lags", "metrics", "minutes", "neighbours", "notes_on_command", "open_commands", "overview",
     "past", "paused", "paused_of", "people", "pipelines", "policies", "position", "positions",

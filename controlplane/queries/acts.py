@@ -14,7 +14,8 @@ from controlplane.columns import fit
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
 from controlplane.queries import cursors
-from controlplane.queries.answers import Account, Act, AuditFilter, Change, DeadLetterFilter, Page
+from controlplane.queries.answers import Account, Act, Change, Page
+from controlplane.queries.filters import AuditFilter, DeadLetterFilter
 
 #: What the audit is filtered by, and the events that it stands for.
 ACT_KINDS = {

@@ -34,51 +34,6 @@ class Page(Answer, Generic[T], frozen=True, kw_only=True):
     next: str | None = None
 
 
-class FailureFilter(Answer, frozen=True, kw_only=True):
-    """Which failures are meant; what is None does not matter. Times are of occurrence."""
-
-    application: str | None = None
-    pipeline: str | None = None
-    #: The digest of a task.
-    task: str | None = None
-    stage: str | None = None
-    exception_class: str | None = None
-    fingerprint: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-class GroupFilter(Answer, frozen=True, kw_only=True):
-    """Which error groups are meant; what is None does not matter."""
-
-    application: str | None = None
-    #: A group's status.
-    state: str | None = None
-    stage: str | None = None
-    #: With or without its package.
-    exception_class: str | None = None
-    #: In the class or the message.
-    text: str | None = None
-    #: Whose records failed in that time, as far as first and last seen say.
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-class TaskFilter(Answer, frozen=True, kw_only=True):
-    """Which tasks are meant; what is None does not matter."""
-
-    application: str | None = None
-    pipeline: str | None = None
-    #: A task's status.
-    state: str | None = None
-    #: The fingerprint of the error group that a task stands for, or stood for last.
-    cause: str | None = None
-    #: The beginning of a task's key.
-    key: str | None = None
-    #: Only tasks of the checkpoints that the task grid shows.
-    live: bool = False
-
-
 class Lag(Answer, frozen=True, kw_only=True):
     """How far the fold of an application is, and what still waits in Redis."""
 
@@ -190,17 +145,6 @@ class Paused(Answer, frozen=True, kw_only=True):
     left: int
 
 
-class AuditFilter(Answer, frozen=True, kw_only=True):
-    """Which acts of people are meant; what is None does not matter."""
-
-    actor: str | None = None
-    #: One of `queries.ACT_KINDS`.
-    kind: str | None = None
-    application: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
 class Change(Answer, frozen=True, kw_only=True):
     """What was done with an account."""
 
@@ -217,17 +161,6 @@ class Act(Answer, frozen=True, kw_only=True):
     actor: str
     event: StoredEvent | None = None
     change: Change | None = None
-
-
-class DeadLetterFilter(Answer, frozen=True, kw_only=True):
-    """Which dead letters are meant; what is None does not matter."""
-
-    application: str | None = None
-    pipeline: str | None = None
-    #: The digest of a task.
-    task: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
 
 
 class Account(Answer, frozen=True, kw_only=True):

@@ -8,10 +8,11 @@ from typing import Any
 
 from django.db import connection
 
-from controlplane import rows
 from controlplane.domain.states import GroupState, GroupStatus
+from controlplane.models.counts import MANY_IN_AN_HOUR
 from controlplane.queries import cursors
 from controlplane.queries.answers import Cause, Tally
+from controlplane.queries.error_groups import groups_by_key
 from controlplane.queries.trends import HOUR, tallies
 
 Key = tuple[str, str]
@@ -26,10 +27,11 @@ _ONE_BY_ONE = """LATERAL (SELECT sum(count) AS number FROM hour_count
     WHERE hour_count.application = cause.application
     AND hour_count.fingerprint = cause.fingerprint
     AND hour_count.hour = ANY(%s::timestamptz[])) AS summed"""
+# What is many is found by an index that has nothing else.
 _LIKELY = f"""
 WITH cause AS MATERIALIZED (
     SELECT application, fingerprint FROM hour_count AS cause WHERE hour >= %s AND hour < %s
-    AND {_NOT_QUIET} ORDER BY count DESC LIMIT %s
+    AND count >= %s AND {_NOT_QUIET} ORDER BY count DESC LIMIT %s
 )
 SELECT DISTINCT application, fingerprint, number FROM cause CROSS JOIN {_ONE_BY_ONE}
 ORDER BY number DESC LIMIT %s
@@ -75,7 +77,7 @@ def top_causes(
             found = _all(since, until, limit=bounded)
         else:
             found = _of_these(candidates, since, until, limit=bounded)
-    known = _groups(found)
+    known = groups_by_key(found)
     return tuple(
         Cause(group=known[key], count=count) for key, count in found.items() if key in known
     )
@@ -88,8 +90,11 @@ def _candidates(since: datetime, until: datetime, *, limit: int) -> list[Key]:
     in all of the hours has at least their mean in one of them.
     """
     hours = _hours(since, until)
-    asked = [until - 2 * HOUR, until - HOUR, _QUIET, 3 * limit, hours, limit]
-    likely = [int(number) for *_, number in _rows(_LIKELY, asked)]
+    for many in (MANY_IN_AN_HOUR, 1):
+        asked = [until - 2 * HOUR, until - HOUR, many, _QUIET, 3 * limit, hours, limit]
+        likely = [int(number) for *_, number in _rows(_LIKELY, asked)]
+        if len(likely) == limit:
+            break
     least = -(-likely[-1] // len(hours)) if len(likely) == limit else 0
     return [(name, mark) for name, mark in _rows(_ANY_HOUR, [since, until, least, FEW + 1])]
 
@@ -113,13 +118,6 @@ def _all(
     )
     found = _rows(statement, [since, until, *parameters, _QUIET, limit])
     return {(name, mark): int(number) for name, mark, number in found}
-
-
-def _groups(keys: Iterable[Key]) -> dict[Key, GroupState]:
-    wanted = list(keys)
-    columns = [[name for name, _ in wanted], [mark for _, mark in wanted]]
-    where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
-    return {(each.application, each.fingerprint): each for each in rows.GROUPS.load(where, columns)}
 
 
 def _hours(since: datetime, until: datetime) -> list[datetime]:

@@ -6,7 +6,7 @@ Each is a fixed number of statements, however many groups are asked about.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,8 @@ from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import CommandKind, StoredEvent
 from controlplane.domain.states import GroupState, GroupStatus, TaskState
 from controlplane.queries import cursors, lines
-from controlplane.queries.answers import Affected, GroupFilter, Page, Paused
+from controlplane.queries.answers import Affected, Page, Paused
+from controlplane.queries.filters import GroupFilter
 
 #: The columns that a list is sorted by; with `-` before the name the greatest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")
@@ -168,9 +169,14 @@ def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], Gro
         for each in events
         if each is not None and (mark := getattr(each.event.data, "fingerprint", None))
     }
+    return groups_by_key(marks)
+
+
+def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], GroupState]:
+    """Return those of some error groups that there are, by application and fingerprint."""
     where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
-    keys = [[key[0] for key in marks], [key[1] for key in marks]]
-    return {(each.application, each.fingerprint): each for each in rows.GROUPS.load(where, keys)}
+    columns = [[name for name, _ in keys], [mark for _, mark in keys]]
+    return {(each.application, each.fingerprint): each for each in rows.GROUPS.load(where, columns)}
 
 
 def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:

@@ -12,7 +12,8 @@ from controlplane.columns import MOST, fit, fit_or_none
 from controlplane.domain.errors import BeforeHistory, InvalidValue, NotFound
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import cursors
-from controlplane.queries.answers import FailureFilter, MinuteCount, Page
+from controlplane.queries.answers import MinuteCount, Page
+from controlplane.queries.filters import FailureFilter
 
 #: So many short index scans are quicker than a long one.
 FEW_GROUPS = 50

@@ -14,7 +14,8 @@ from controlplane.domain import keys
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.states import CommandState, GroupState, InstanceState, TaskState
 from controlplane.queries import cursors, lines
-from controlplane.queries.answers import Neighbours, Page, TaskFilter
+from controlplane.queries.answers import Neighbours, Page
+from controlplane.queries.filters import TaskFilter
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 #: A task that never changed its status sorts last.

@@ -28,15 +28,8 @@ from controlplane.domain.states import (
 )
 from controlplane.domain.stream import StreamState
 from controlplane.queries import cursors, history, lines
-from controlplane.queries.answers import (
-    GroupDetail,
-    Lag,
-    Page,
-    Pipeline,
-    Summary,
-    TaskDetail,
-    TaskFilter,
-)
+from controlplane.queries.answers import GroupDetail, Lag, Page, Pipeline, Summary, TaskDetail
+from controlplane.queries.filters import TaskFilter
 from controlplane.queries.moments import AsOf, position
 
 S = TypeVar("S", bound=AnyState)

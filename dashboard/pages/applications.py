@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane import queries
 from dashboard import buttons, grid, listening, policies, rates
 from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, page, shown_query
+from dashboard.shell import Notice, Place, ask_as_before, page
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
 
@@ -134,7 +134,8 @@ def show(
     summary = queries.application(name, lags)
     open_commands = queries.open_commands(name)
     own = reverse("application", args=[name])
-    query = shown_query(request, own)
+    ask_as_before(request, own)
+    query = request.GET
     tab = TABS.get(query.get("tab", ""), TABS["tasks"])
     now = timezone.now()
     place = Place(

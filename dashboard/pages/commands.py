@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID, uuid5
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from controlplane import actions, queries
 from controlplane.domain.decide import why_not_cancelled
-from controlplane.domain.errors import CommandRefused, InvalidValue
+from controlplane.domain.errors import CommandRefused
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import CommandStatus
 from dashboard import filters, listening, steps
-from dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people, note_positions
+from dashboard.forms import act_id, after_act
+from dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people
 from dashboard.shell import Notice, Place, page
 
 
@@ -87,15 +88,11 @@ def cancel(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
     notice, status = None, 200
     try:
         reason = request.POST.get("reason", "").strip() or None
-        actions.cancel_command(id, actor=who.name, reason=reason, id=_act(request))
+        actions.cancel_command(id, actor=who.name, reason=reason, id=act_id(request))
     except CommandRefused as refused:
         notice, status = Notice(text=f"Refused: {refused}.", bad=True), 409
-    if "HX-Request" not in request.headers:
-        return redirect("command", id)
-    note_positions(request)
-    answer = show(request, who, id, notice=notice, status=status)
-    answer["HX-Trigger"] = "arrester:done"
-    return answer
+    page = partial(show, request, who, id, notice=notice, status=status)
+    return after_act(request, page, plainly=reverse("command", args=[id]))
 
 
 @require_POST
@@ -103,16 +100,6 @@ def cancel(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
 def note(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
     """Write something down about a command."""
     text = request.POST.get("text", "").strip()
-    actions.note_on_command(id, actor=who.name, text=text, id=_act(request))
-    if "HX-Request" not in request.headers:
-        return redirect("command", id)
-    note_positions(request)
-    return show(request, who, id)
-
-
-def _act(request: HttpRequest) -> UUID:
-    text = request.POST.get("id", "")
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidValue("id", text, "a UUID, made once per form") from None
+    actions.note_on_command(id, actor=who.name, text=text, id=act_id(request))
+    page = partial(show, request, who, id)
+    return after_act(request, page, plainly=reverse("command", args=[id]))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast, get_args
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane import actions, queries
-from controlplane.domain.errors import CommandRefused, InvalidValue
+from controlplane.domain.errors import CommandRefused
 from controlplane.domain.events import StageAnswer
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import CommandState
 from dashboard import listening, policies, record
+from dashboard.forms import act_id, after_act
 from dashboard.pages import applications, tasks
-from dashboard.people import Person, for_operators, note_positions
+from dashboard.people import Person, for_operators
 from dashboard.shell import Notice
 
 Show = Callable[..., HttpResponse]
@@ -261,7 +263,7 @@ def start(request: HttpRequest, who: Person, name: str) -> HttpResponse:
 
 def _done(request: HttpRequest, issue: Issue, show: Show) -> HttpResponse:
     """Issue the command under the form's id; answer with the page as it is then."""
-    command = _command_id(request)
+    command = act_id(request, "command")
     try:
         issue(command)
         notice, status = None, 200
@@ -269,17 +271,5 @@ def _done(request: HttpRequest, issue: Issue, show: Show) -> HttpResponse:
         url = reverse("command", args=[command])
         text = f"Refused: {refused}."
         notice, status = Notice(text=text, url=url, link="The command", bad=True), 409
-    if "HX-Request" not in request.headers:
-        return redirect("command", command)
-    note_positions(request)
-    answer = show(notice=notice, status=status)
-    answer["HX-Trigger"] = "arrester:done"
-    return answer
-
-
-def _command_id(request: HttpRequest) -> UUID:
-    text = request.POST.get("command", "")
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidValue("command", text, "a UUID, made once per form") from None
+    page = partial(show, notice=notice, status=status)
+    return after_act(request, page, plainly=reverse("command", args=[command]))

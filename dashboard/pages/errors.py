@@ -18,7 +18,7 @@ from controlplane.domain.states import GroupState, GroupStatus
 from controlplane.queries import GroupDetail
 from dashboard import copying, filters, group_buttons, ranges, rates, record
 from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, page
+from dashboard.shell import Notice, Place, ask_as_before, page
 
 RECENT = 20
 DIGITS = len(str(MOST))
@@ -43,6 +43,13 @@ class Choice(NamedTuple):
 @for_people
 def errors(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the error groups, filtered by the URL."""
+    return show_all(request, who)
+
+
+def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
+    """Answer with the list, after an action with what it came to: filtered as it was."""
+    own = reverse("errors")
+    ask_as_before(request, own)
     now = timezone.now()
     wanted = filters.of_groups(request.GET, now=now)
     sort = filters.sort_of_groups(request.GET)
@@ -50,7 +57,7 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
         template="dashboard/errors.html",
         section="errors",
         title="Errors",
-        url=request.get_full_path(),
+        url=f"{own}?{request.GET.urlencode()}" if request.GET else own,
         shows=wanted.application or "",
     )
     groups = queries.groups(wanted, sort=sort, cursor=request.GET.get("after"))
@@ -58,6 +65,7 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
     counts = queries.group_counts(wanted)
     total = counts[wanted.state] if wanted.state else counts.total()
     context = filters.form(request.GET, filters.GROUP_FIELDS) | {
+        "acts": group_buttons.on_many(wanted.state),
         "states": _choices(wanted, counts),
         "shown_state": wanted.state or "there",
         "total": total,
@@ -71,7 +79,7 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
         "sparks": rates.sparks_of_groups(groups.rows, now=now),
         "next": groups.next,
     }
-    return page(request, who, place, context)
+    return page(request, who, place, context, notice=notice)
 
 
 def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice]:

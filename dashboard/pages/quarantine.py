@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID, uuid5
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane import actions, queries
-from controlplane.domain.errors import InvalidValue
 from controlplane.domain.ids import uuid7
 from dashboard import record
-from dashboard.people import Person, for_operators, for_people, note_positions
+from dashboard.forms import act_id, after_act
+from dashboard.people import Person, for_operators, for_people
 from dashboard.shell import Notice, Place, page
 
 _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e24")
@@ -80,7 +81,7 @@ def dismiss(request: HttpRequest, who: Person, number: int) -> HttpResponse:
     reason = request.POST.get("reason", "").strip()
     if not reason:
         return _dismiss_dialog(request, number, wrong="A reason is required.")
-    actions.dismiss_one(number, actor=who.name, reason=reason, id=_id(request))
+    actions.dismiss_one(number, actor=who.name, reason=reason, id=act_id(request))
     return _done(request, who, None)
 
 
@@ -88,27 +89,15 @@ def dismiss(request: HttpRequest, who: Person, number: int) -> HttpResponse:
 @for_operators
 def put_back(request: HttpRequest, who: Person, number: int) -> HttpResponse:
     """Have something read again, and put into the log what is understood of it."""
-    understood = actions.requeue_one(number, actor=who.name, id=_id(request))
+    understood = actions.requeue_one(number, actor=who.name, id=act_id(request))
     return _done(request, who, None if understood else Notice(text=STILL, bad=True))
 
 
 def _done(request: HttpRequest, who: Person, notice: Notice | None) -> HttpResponse:
-    if "HX-Request" not in request.headers:
-        return redirect("quarantine")
-    note_positions(request)
-    answer = _show(request, who, "", notice=notice)
-    answer["HX-Trigger"] = "arrester:done"
-    return answer
+    show = partial(_show, request, who, "", notice=notice)
+    return after_act(request, show, plainly=reverse("quarantine"))
 
 
 def _once(who: Person, number: int) -> UUID:
     """Return the id that pressing a button twice is one act by."""
     return uuid5(_FORMS, f"{who.name}\0{number}")
-
-
-def _id(request: HttpRequest) -> UUID:
-    text = request.POST.get("id", "")
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidValue("id", text, "a UUID, made once per form") from None

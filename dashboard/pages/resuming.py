@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane import actions, queries
-from controlplane.domain.errors import InvalidValue
 from controlplane.domain.ids import uuid7
 from dashboard import listening
+from dashboard.forms import act_id, after_act
 from dashboard.pages import applications, errors, tasks
-from dashboard.people import Person, for_operators, note_positions
+from dashboard.people import Person, for_operators
 from dashboard.shell import Notice
 
 #: How many refusals a notice names.
@@ -61,21 +60,19 @@ def resume(request: HttpRequest, who: Person) -> HttpResponse:
         request.POST.getlist("task"),
         actor=who.name,
         reason=request.POST.get("reason", "").strip() or None,
-        id=_id(request.POST.get("id", "")),
+        id=act_id(request),
     )
     application, cause = request.POST.get("application", ""), request.POST.get("fingerprint", "")
-    if "HX-Request" not in request.headers:
-        return redirect(f"{reverse('commands')}?application={application}")
-    note_positions(request)
     said = _notice(done, application)
-    if cause:
-        answer = errors.show(request, who, application, cause, notice=said)
-    elif application:
-        answer = applications.show(request, who, application, notice=said)
-    else:
-        answer = tasks.show_all(request, who, notice=said)
-    answer["HX-Trigger"] = "arrester:done"
-    return answer
+
+    def show() -> HttpResponse:
+        if cause:
+            return errors.show(request, who, application, cause, notice=said)
+        if application:
+            return applications.show(request, who, application, notice=said)
+        return tasks.show_all(request, who, notice=said)
+
+    return after_act(request, show, plainly=f"{reverse('commands')}?application={application}")
 
 
 def _notice(done: list[actions.Resumed], application: str) -> Notice:
@@ -89,10 +86,3 @@ def _notice(done: list[actions.Resumed], application: str) -> Notice:
         text = f"{text} {len(refused):,} refused: {named}{more}."
     url = f"{reverse('commands')}?application={application}" if application else reverse("commands")
     return Notice(text=text, url=url, link="The commands", bad=bool(refused))
-
-
-def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidValue("id", text, "a UUID, made once per form") from None

@@ -13,7 +13,7 @@ from controlplane.domain.states import TaskStatus, ThreadStatus
 from dashboard import buttons, listening, policies, record
 from dashboard.history import as_json
 from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, page, shown_query
+from dashboard.shell import Notice, Place, ask_as_before, page
 from dashboard.strip import strip
 
 #: How much of the history its page shows, and how much of it the strip of states.
@@ -34,7 +34,8 @@ def tasks(request: HttpRequest, who: Person) -> HttpResponse:
 def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
     """Answer with the list, after an action with what it came to: filtered as it was."""
     own = reverse("tasks")
-    query = shown_query(request, own)
+    ask_as_before(request, own)
+    query = request.GET
     names = ("state", "application", "pipeline", "key", "cause", "history")
     asked = {name: query.get(name, "") for name in names}
     if asked["state"] and asked["state"] not in list(TaskStatus):

@@ -24,6 +24,7 @@ from tests.dashboard.story import NA, TYPO, Story, failure
 FULL = failure("produce", "app.Full", "no room")
 BROKEN = failure("process:b", "app.Broken", "broken")
 LATE = failure("process:l", "app.Late", "too late")
+EMPTY = failure("process:e", "app.Empty", "nothing in it")
 
 #: A step of whoever presses: what is clicked, or what is typed into a field of the dialog.
 Step = tuple[str, str] | tuple[str, str, str]
@@ -188,7 +189,7 @@ def _of_applications() -> list[Deed]:
 
 
 def _of_groups(story: Story) -> list[Deed]:
-    for cause in (FULL, BROKEN, LATE):
+    for cause in (FULL, BROKEN, LATE, EMPTY):
         story.pauses(cause.exception_class, cause=cause)
     wishes = ((BROKEN, GroupAct.RESOLVE, None), (LATE, GroupAct.MUTE, 10**6))
     for cause, act, failures in wishes:
@@ -207,6 +208,25 @@ def _of_groups(story: Story) -> list[Deed]:
         _group("reopen", BROKEN, [("click", "#reopen")], {"act": "REOPEN"}),
         _group("unmute", LATE, [("click", "#unmute")], {"act": "UNMUTE"}),
         _group("mute", NA, [("click", "#mute"), ("click", "dialog .primary")], muted),
+        Deed(
+            name="act-on-groups",
+            page=f"{reverse('errors')}?text={EMPTY.exception_class}",
+            offered=reverse("groups-dialog"),
+            url=reverse("act-on-groups"),
+            form={"id": str(uuid4()), "act": "RESOLVE", "group": f"flights/{EMPTY.fingerprint}"},
+            steps=[
+                ("click", "[data-tick][name=group]"),
+                ("click", "#many-resolve"),
+                ("click", "dialog .primary"),
+            ],
+            rest=(
+                "/api/errors/acts",
+                {
+                    "act": "RESOLVE",
+                    "groups": [{"application": "flights", "fingerprint": EMPTY.fingerprint}],
+                },
+            ),
+        ),
         _note(
             "note-on-group",
             f"{_error(TYPO)}?tab=notes",
@@ -348,6 +368,7 @@ class Offered(HTMLParser):
         super().__init__()
         self.urls: set[str] = set()
         self._form = ""
+        self._ticked: dict[str | None, str] = {}
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -356,6 +377,11 @@ class Offered(HTMLParser):
             self._form = given.get("action") or ""
         elif tag == "button" and "disabled" not in given:
             self.urls |= {url for url in (given.get("hx-get"), self._form) if url}
+        elif tag == "form" and "data-ticked" in given:
+            # Its buttons wait until a row is ticked.
+            self._ticked[given["id"]] = given.get("hx-get") or ""
+        elif tag == "input" and "data-tick" in given and "disabled" not in given:
+            self.urls.add(self._ticked.get(given.get("form"), ""))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":

@@ -422,6 +422,29 @@ def test_a_fingerprint_may_have_any_character(flights: Story, operator: Client) 
     assert act["kind"] == "ErrorGroupResolved"
 
 
+def test_many_error_groups_are_acted_on_at_once(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", cause=TYPO)
+    flights.pauses("LGA", cause=NA)
+    keys = [
+        {"application": "flights", "fingerprint": mark}
+        for mark in (TYPO.fingerprint, "unknown", NA.fingerprint)
+    ]
+    body = {"id": str(uuid4()), "act": "RESOLVE", "reason": "repaired", "groups": keys}
+    for _ in range(2):
+        answer = operator.post("/api/errors/acts", body, content_type=JSON)
+        assert answer.status_code == 200
+        first, unknown, last = answer.json()
+        assert first["group"]["status"] == last["group"]["status"] == "RESOLVED"
+        assert (unknown["group"], "no error group" in unknown["refused"]) == (None, True)
+    again = operator.post("/api/errors/acts", body | {"id": str(uuid4())}, content_type=JSON)
+    assert [bool(each["refused"]) for each in again.json()] == [True] * 3
+    (act,) = read(operator, f"errors/flights/{NA.fingerprint}/history")["results"]
+    assert (act["kind"], act["actor"]) == ("ErrorGroupResolved", "ana")
+    for groups in ([], keys * 50, [{"application": "flights"}]):
+        wrong = operator.post("/api/errors/acts", body | {"groups": groups}, content_type=JSON)
+        assert wrong.status_code == 400
+
+
 def test_the_feed_is_followed_by_its_cursor(flights: Story, viewer: Client) -> None:
     first = read(viewer, "feed", limit=2)
     rest = read(viewer, "feed", cursor=first["cursor"])

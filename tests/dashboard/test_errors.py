@@ -172,6 +172,28 @@ def test_resolve_reopen_mute_and_note_as_an_operator(flights: Story, operator: C
         assert word in page
 
 
+def test_many_groups_are_acted_on_each_by_itself(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", cause=TYPO)
+    flights.pauses("LGA", cause=NA)
+    groups = [f"flights/{each.fingerprint}" for each in (TYPO, NA)]
+    ask, act = reverse("groups-dialog"), reverse("act-on-groups")
+    dialog = operator.get(ask, {"act": "MUTE", "group": groups}).content.decode()
+    assert "Mute 2 groups" in dialog and dialog.count('name="group"') == 2
+    status, page = press(operator, act, act="MUTE", group=groups, end="failures", failures="0")
+    assert status == 400 and "is not allowed" in page and "Mute 2 groups" in page
+    status, page = press(operator, act, act="MUTE", group=groups[:1], end="24h")
+    assert status == 200 and "1 group muted." in page
+    wish = {"act": "MUTE", "end": "24h", "id": str(uuid4())}
+    assert press(operator, verb("resolve"))[0] == 200
+    for _ in range(2):
+        status, page = press(operator, act, group=groups, **wish)
+        assert status == 200 and "1 group muted. 1 refused: a RESOLVED group is silent" in page
+    assert press(operator, act, act="RESOLVE", group=["flights/unknown"])[0] == 200
+    for wrong in ({"act": "DELETE", "group": groups}, {"act": "RESOLVE"}):
+        assert operator.get(ask, wrong).status_code == 400
+        assert press(operator, act, **wrong)[0] == 400
+
+
 def test_pressing_twice_is_one_act(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     id = str(uuid4())

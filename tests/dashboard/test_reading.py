@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from django.urls import reverse
@@ -225,6 +226,34 @@ def test_all_that_stand_are_ticked_at_once(page: Page, story: Story) -> None:
     expect(page.get_by_role("button", name="Resume 2 ticked")).to_be_enabled()
     page.get_by_label("Tick all that are PAUSED").uncheck()
     expect(page.get_by_role("button", name="Resume ticked")).to_be_disabled()
+
+
+def test_error_groups_are_ticked_and_muted_or_resolved_together(page: Page, story: Story) -> None:
+    for name in ("Empty", "Full", "Late"):
+        story.pauses(name, cause=failure("process:x", f"app.{name}", "so it is"))
+    open_live(page, "/errors?application=flights")
+    expect(page.get_by_role("button", name="Resolve ticked")).to_be_disabled()
+    page.get_by_label("Tick Empty").check()
+    page.get_by_label("Tick Full").check()
+    # Focused by its key, and what it asks is asked in a dialog.
+    page.keyboard.press("m")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="Mute 2 groups")).to_be_visible()
+    dialog.get_by_label("for 7 days").check()
+    dialog.get_by_role("button", name="Mute 2 groups").click()
+    expect(page.get_by_text("2 groups muted.")).to_be_visible()
+    # The list is filtered as it was, and so are its links.
+    expect(page.locator("#groups > tr")).to_have_count(1)
+    page.get_by_role("link", name="Muted").click()
+    expect(page).to_have_url(re.compile("application=flights"))
+    page.get_by_label("Tick all").check()
+    page.get_by_role("button", name="Resolve 2 ticked").click()
+    dialog.get_by_label("Reason").fill("the feed is repaired")
+    dialog.get_by_role("button", name="Resolve 2 groups").click()
+    expect(page.get_by_text("2 groups resolved.")).to_be_visible()
+    resolved = queries.groups(queries.GroupFilter(state="RESOLVED")).rows
+    assert {each.exception_class for each in resolved} == {"app.Empty", "app.Full"}
+    assert {each.reason for each in resolved} == {"the feed is repaired"}
 
 
 def test_a_page_outlives_its_server_and_catches_up(browser: Browser, story: Story) -> None:

@@ -148,7 +148,7 @@ def test_each_act_in_each_state_is_allowed_or_refused_with_a_reason() -> None:
         ),
     }
     allowed = {
-        name: [act.value for act in GroupAct if groups.refusal(act, state) is None]
+        name: [act.value for act in GroupAct if groups.refusal(act, state.status) is None]
         for name, state in states.items()
     }
     assert allowed == {

@@ -22,7 +22,7 @@ function reach(key) {
   const target = document.querySelector(`[data-key="${key}"]:not(:disabled)`);
   if (!target) return false;
   target.focus();
-  if (target.getAttribute("hx-target") === "#dialog" || target.matches("a")) target.click();
+  if (target.closest("[hx-target]")?.getAttribute("hx-target") === "#dialog" || target.matches("a")) target.click();
   return true;
 }
 

@@ -78,8 +78,8 @@ function showTicks() {
   for (const form of document.querySelectorAll("form[data-ticked]")) {
     const boxes = [...document.querySelectorAll(`[data-tick][form="${form.id}"]:enabled`)];
     const ticked = boxes.filter((box) => box.checked).length;
-    form.querySelector("button").disabled = ticked === 0;
-    form.querySelector("[data-word]").textContent = ticked ? `${ticked} ticked` : "ticked";
+    for (const button of form.querySelectorAll("button")) button.disabled = ticked === 0;
+    for (const word of form.querySelectorAll("[data-word]")) word.textContent = ticked ? `${ticked} ticked` : "ticked";
     const all = document.querySelector(`[data-tick-all="${form.id}"]`);
     all.checked = ticked > 0 && ticked === boxes.length;
     all.indeterminate = ticked > 0 && ticked < boxes.length;

@@ -1,0 +1,51 @@
+"""One act on many error groups: each by itself, so what one of them forbids stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from controlplane.actions.groups import act_on_group
+from controlplane.domain import ids
+from controlplane.domain.errors import GroupRefused, InvalidValue, NotFound
+from controlplane.domain.groups import GroupWish
+from controlplane.domain.states import GroupState
+
+#: How many error groups one click may be about.
+MOST_GROUPS = 100
+
+
+class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one error group of many."""
+
+    application: str
+    fingerprint: str
+    #: None when its state forbids it or it does not exist; then `refused` says why.
+    group: GroupState | None
+    refused: str = ""
+
+
+def act_on_groups(groups: Sequence[tuple[str, str]], wish: GroupWish) -> list[ActedOn]:
+    """Resolve, reopen, mute or unmute error groups, each named by application and fingerprint.
+
+    Each gets a wish like this one, for its own fingerprint, whose id is made of `wish.id` and the
+    group: the same id again changes nothing. Raises InvalidValue for no group, too many, or a mute
+    without an end.
+    """
+    each = list(dict.fromkeys(groups))
+    if not 1 <= len(each) <= MOST_GROUPS:
+        raise InvalidValue("groups", len(each), f"1 to {MOST_GROUPS} error groups at once")
+    return [_act(application, fingerprint, wish) for application, fingerprint in each]
+
+
+def _act(application: str, fingerprint: str, wish: GroupWish) -> ActedOn:
+    id = ids.part_of(wish.id, f"{application}/{fingerprint}")
+    try:
+        group = act_on_group(application, replace(wish, id=id, fingerprint=fingerprint))
+    except (GroupRefused, NotFound) as refused:
+        return ActedOn(
+            application=application, fingerprint=fingerprint, group=None, refused=str(refused)
+        )
+    return ActedOn(application=application, fingerprint=fingerprint, group=group)

@@ -1,0 +1,74 @@
+"""What a list is asked for: filters, frozen, of which None means that it does not matter."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which failures are meant; what is None does not matter. Times are of occurrence."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: The digest of a task.
+    task: str | None = None
+    stage: str | None = None
+    exception_class: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which error groups are meant; what is None does not matter."""
+
+    application: str | None = None
+    #: A group's status.
+    state: str | None = None
+    stage: str | None = None
+    #: With or without its package.
+    exception_class: str | None = None
+    #: In the class or the message.
+    text: str | None = None
+    #: Whose records failed in that time, as far as first and last seen say.
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks are meant; what is None does not matter."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: A task's status.
+    state: str | None = None
+    #: The fingerprint of the error group that a task stands for, or stood for last.
+    cause: str | None = None
+    #: The beginning of a task's key.
+    key: str | None = None
+    #: Only tasks of the checkpoints that the task grid shows.
+    live: bool = False
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which acts of people are meant; what is None does not matter."""
+
+    actor: str | None = None
+    #: One of `queries.ACT_KINDS`.
+    kind: str | None = None
+    application: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant; what is None does not matter."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: The digest of a task.
+    task: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
