@@ -7,7 +7,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from celery import Celery
+from celery.signals import task_prerun, worker_process_init
 from django.conf import settings
+from django.db import close_old_connections, connections
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
@@ -44,6 +46,9 @@ app.conf.update(
     task_acks_late=True,
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
+    # So many tasks share a connection: to open one costs as much as a small fold. What its process
+    # in PostgreSQL remembers of our tables is given up then.
+    CELERY_DB_REUSE_MAX=1000,
     enable_utc=True,
     timezone="UTC",
     # All that beat does; what cannot wait an hour is asked for by `wake`.
@@ -56,4 +61,19 @@ app.conf.update(
         }
     },
 )
+
+
+@worker_process_init.connect
+def keep_connections(**_: object) -> None:
+    """Let a worker's process keep its connection from one task to the next: web processes open one
+    for each request."""
+    connections["default"].settings_dict.update(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
+
+
+@task_prerun.connect
+def look_at_connections(**_: object) -> None:
+    """Have the connection that was kept tried before a task uses it."""
+    close_old_connections()
+
+
 app.autodiscover_tasks(["controlplane"])

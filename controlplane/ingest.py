@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 from uuid import UUID, uuid5
@@ -30,6 +30,10 @@ CONFIRMED_SECONDS = 7 * 24 * 3600
 #: A transaction is long enough to be cheap and short enough to be seen at once.
 EVENTS_PER_READ = 20_000
 FIRST_ENTRIES, MOST_ENTRIES = 32, 512
+#: How often, and how long each time, a drain waits for more before it gives the stream back: who
+#: sends all the time is not asked for anew each time, and who else needs the process waits for no
+#: longer than one of them.
+LINGER_LOOKS, LINGER_MILLISECONDS = 5, 10
 #: What is answered by a relay at once: who starts has to hear soon if the application is LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
 
@@ -48,8 +52,17 @@ class _Moved(Exception):
     """Somebody else moved the stream on since it was read."""
 
 
-def drain(application: str, *, budget_seconds: float = 5.0) -> Drained:
-    """Fold what waits in the application's stream, for at most about `budget_seconds`."""
+def drain(
+    application: str,
+    *,
+    budget_seconds: float = 5.0,
+    may_linger: Callable[[], bool] = lambda: False,
+) -> Drained:
+    """Fold what waits in the application's stream, for at most about `budget_seconds`.
+
+    When all is folded and `may_linger` says so, it waits a moment for what comes next. While it
+    works nobody has to ask for it: the stream's mark, `keys.woken`, stays.
+    """
     check_name("application", application)
     deadline = time.monotonic() + budget_seconds
     store.open_stream(application)
@@ -58,16 +71,23 @@ def drain(application: str, *, budget_seconds: float = 5.0) -> Drained:
         with store.exclusively(application) as mine, not_collecting():
             if not mine:
                 return Drained(events=events, busy=True)
-            folded, more = _drain_until(deadline, application)
+            folded, more = _drain_until(deadline, application, may_linger)
             events += folded
-        # Whoever was refused the lock while we held it has gone: look again what came meanwhile.
-        if more or not broker.client().xlen(keys.events(application)):
-            return Drained(events=events, more=more)
+        if more:
+            return Drained(events=events, more=True)
+        # Whoever was refused the lock while we held it, or did not ask since the mark was there,
+        # has gone: take the mark away, then look again what came meanwhile.
+        broker.client().delete(keys.woken(application))
+        if not broker.client().xlen(keys.events(application)):
+            return Drained(events=events)
 
 
-def _drain_until(deadline: float, application: str) -> tuple[int, bool]:
+def _drain_until(
+    deadline: float, application: str, may_linger: Callable[[], bool]
+) -> tuple[int, bool]:
     """Fold until nothing waits or the time is over; return events folded, and whether more wait."""
     redis, events, count = broker.client(), 0, FIRST_ENTRIES
+    redis.set(keys.woken(application), 1, ex=keys.WOKEN_SECONDS)
     _begin_again_after_loss(redis, application)
     # From the very beginning, not from the cursor: entries below it are leftovers of a crash
     # between commit and confirmation, or of a Redis whose clock went back. Both are told apart by
@@ -77,6 +97,8 @@ def _drain_until(deadline: float, application: str) -> tuple[int, bool]:
         seen = store.look(application)
         found = broker.entries(redis, keys.events(application), begin=begin, count=count)
         if not found:
+            if begin != "-" and _something_came(redis, application, begin[1:], may_linger):
+                continue
             return events, False
         entries = [read_entry(application, id, fields) for id, fields in found]
         try:
@@ -92,6 +114,19 @@ def _drain_until(deadline: float, application: str) -> tuple[int, bool]:
         packed = sum(len(entry.events) for entry in entries)
         count = max(1, min(count * 2 if packed < EVENTS_PER_READ else count // 2, MOST_ENTRIES))
     return events, True
+
+
+def _something_came(
+    redis: broker.Redis, application: str, last: str, may_linger: Callable[[], bool]
+) -> bool:
+    """Wait a moment for entries after `last`, if we may; return whether there are any."""
+    positions = {keys.events(application): last}
+    for _ in range(LINGER_LOOKS):
+        if not may_linger():
+            return False
+        if broker.changed(redis, positions, milliseconds=LINGER_MILLISECONDS):
+            return True
+    return False
 
 
 def _begin_again_after_loss(redis: broker.Redis, application: str) -> None:
@@ -211,6 +246,7 @@ def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) ->
             pipeline.sadd(key, *batches)
             pipeline.expire(key, CONFIRMED_SECONDS)
         pipeline.xdel(keys.events(application), *[entry.id for entry in entries])
+        pipeline.set(keys.woken(application), 1, ex=keys.WOKEN_SECONDS)
         pipeline.execute()
 
 

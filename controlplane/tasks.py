@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
-from celery import shared_task
+from celery import current_app, shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
 from controlplane import actions, broker, ingest, retention, store
 from controlplane import relay as outbox
-from controlplane.domain import keys
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
@@ -20,10 +19,13 @@ DAYS_AHEAD = 8
 @shared_task(name="arrester.drain")
 def drain(application: str) -> None:
     """Fold what waits; come back while there is more, so that others get their turn."""
-    # Taken away before reading: whatever comes after this is asked for again.
-    broker.client().delete(keys.woken(application))
-    if ingest.drain(application).more:
+    if ingest.drain(application, may_linger=_nobody_waits).more:
         drain.delay(application)
+
+
+def _nobody_waits() -> bool:
+    """Whether no message waits for a process."""
+    return not broker.client().llen(current_app.conf.task_default_queue)
 
 
 @shared_task(name="arrester.relay")

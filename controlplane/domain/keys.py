@@ -12,6 +12,8 @@ LOST_AFTER_SECONDS = 30
 OVERLOAD_SECONDS = 30
 #: How long an instance may take to answer a request for a report.
 REPORT_SECONDS = 60
+#: How long a fold that was asked for, or is at work, is waited for before it is asked for again.
+WOKEN_SECONDS = 5
 EVENT_STREAMS = "arrester:*:events"
 #: Since when the server has watched this Redis without a gap, and when it last looked.
 WATCH = "arrester:watch"
@@ -57,7 +59,7 @@ def state(application: str) -> str:
 
 
 def woken(application: str) -> str:
-    """A short-lived mark that a fold of the stream is on its way: it need not be asked for."""
+    """A short-lived mark that a fold of the stream is on its way or at work: nobody has to ask."""
     return f"arrester:{application}:woken"
 
 

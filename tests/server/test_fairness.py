@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from controlplane import embedded, queries
+from controlplane import embedded, ingest, queries, tasks
 from controlplane.celery import app
 from controlplane.domain import ids, keys, wire
 from controlplane.management.commands.wake import LOOK_SECONDS, SWEEP_SECONDS, Waker
 from tests import histories
-from tests.histories import NOON
+from tests.histories import APPLICATION, NOON
 from tests.server import streams
 from tests.server.test_wake import WAKE, process, wait_until
 
@@ -47,6 +47,52 @@ def test_a_quiet_application_has_its_turn_beside_a_noisy_one(
     assert streams.log("quiet")[-1].received_at < streams.log("noisy")[-1].received_at
 
 
+def messages(redis: Redis) -> int:
+    """Return how many drains are asked for."""
+    queued = redis.lrange(app.conf.task_default_queue, 0, -1)
+    return len([message for message in queued if b"arrester.drain" in message])
+
+
+def test_nobody_asks_for_a_fold_that_is_at_work(redis: Redis) -> None:
+    waker, looks = Waker(), []
+
+    def something_comes() -> bool:
+        """All is folded, the stream is still ours; twice, one more batch comes."""
+        looks.append(redis.exists(keys.woken(APPLICATION)))
+        if len(looks) < 3:
+            streams.send(redis, [histories.failed(1 + len(looks))])
+            waker.turn()
+        return len(looks) == 1
+
+    streams.send(redis, [histories.failed(1)])
+    waker.turn()
+    assert messages(redis) == 1
+    assert ingest.drain(APPLICATION, may_linger=something_comes).events == 3
+    # It was said once, before; and what came as the drain gave the stream back is not lost.
+    assert looks == [1, 1, 1] and messages(redis) == 1
+    # From here on it has to be said again.
+    streams.send(redis, [histories.failed(4)])
+    waker.turn()
+    assert messages(redis) == 2
+    streams.assert_exact()
+
+
+def test_a_drain_lingers_only_while_no_message_waits(redis: Redis) -> None:
+    def reads() -> int:
+        found: dict[str, dict[str, int]] = redis.info("commandstats")
+        return found.get("cmdstat_xread", {"calls": 0})["calls"]
+
+    streams.send(redis, [histories.failed(1)])
+    before = reads()
+    tasks.drain(APPLICATION)
+    assert reads() - before == ingest.LINGER_LOOKS
+    redis.lpush(app.conf.task_default_queue, "of another application")
+    streams.send(redis, [histories.failed(2)])
+    before = reads()
+    tasks.drain(APPLICATION)
+    assert reads() == before and length(APPLICATION) == 2
+
+
 def test_an_idle_wake_waits_in_one_blocking_read(redis: Redis) -> None:
     def commands() -> dict[str, int]:
         found = redis.info("commandstats")
@@ -76,6 +122,5 @@ def test_streams_are_folded_side_by_side(redis: Redis) -> None:
     waker = Waker()
     waker.turn()
     waker.turn()
-    asked = redis.lrange(app.conf.task_default_queue, 0, -1)
     # One message for each, however often there is something to see.
-    assert len([message for message in asked if b"arrester.drain" in message]) == 2
+    assert messages(redis) == 2

@@ -105,6 +105,26 @@ def test_a_batch_becomes_a_row_and_a_command_is_answered(
     streams.assert_exact()
 
 
+def test_a_worker_keeps_its_connection(redis: Redis, server: subprocess.Popen[bytes]) -> None:
+    def opened() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")
+            cursor.execute(
+                "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
+            )
+            return int(cursor.fetchone()[0])
+
+    streams.send(redis, [histories.failed(0)])
+    wait_until(folded(1))
+    before = opened()
+    for position in range(1, 20):
+        wait_until(lambda: not redis.exists(keys.woken(APPLICATION)))
+        streams.send(redis, [histories.failed(position)])
+        wait_until(folded(position + 1))
+    # Each of its processes has one; sweeps are folded beside.
+    assert opened() - before < 10
+
+
 def test_the_sweep_repairs_a_lost_wake(redis: Redis, server: subprocess.Popen[bytes]) -> None:
     streams.send(redis, [histories.failed(1)])
     wait_until(folded(1))

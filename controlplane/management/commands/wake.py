@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 #: How often new streams are looked for, and how soon a signal is seen.
 LOOK_SECONDS = 1.0
 SWEEP_SECONDS = 5
-#: How long a drain that was asked for is waited for before it is asked for again.
-WOKEN_SECONDS = 5
 EXPIRE_SECONDS = 60
 #: Above this nobody takes messages; more of them would only fill Redis.
 MOST_MESSAGES = 1000
@@ -119,8 +117,8 @@ class Waker:
             self._wake(application)
 
     def _wake(self, application: str) -> None:
-        """Have the application's stream folded, unless that is on its way."""
-        if self.redis.set(keys.woken(application), 1, nx=True, ex=WOKEN_SECONDS):
+        """Have the application's stream folded, unless it is being, or that is on its way."""
+        if self.redis.set(keys.woken(application), 1, nx=True, ex=keys.WOKEN_SECONDS):
             self._send(tasks.drain, application)
 
     def _send(self, task: Task[Any, Any], *args: str) -> None:
