@@ -151,7 +151,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "dashboard.api_errors.handle",
+    "EXCEPTION_HANDLER": "dashboard.rest.errors.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
@@ -159,7 +159,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "The error control plane for PySpark.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["dashboard.api.HasRole"],
+    "SERVE_PERMISSIONS": ["dashboard.rest.base.HasRole"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
@@ -167,6 +167,7 @@ SPECTACULAR_SETTINGS = {
         "ApplicationStatus": "controlplane.domain.states.ApplicationStatus",
         "CommandKind": "controlplane.domain.events.CommandKind",
         "CommandStatus": "controlplane.domain.states.CommandStatus",
+        "GroupAct": "controlplane.domain.groups.GroupAct",
         "GroupStatus": "controlplane.domain.states.GroupStatus",
         "InstanceStatus": "controlplane.domain.states.InstanceStatus",
         "TaskStatus": "controlplane.domain.states.TaskStatus",

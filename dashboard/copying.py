@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.states import GroupState
-from dashboard import serializers, words
+from dashboard import words
+from dashboard.rest import serializers
 
 #: A trace that is longer says nothing more in an issue.
 TRACE_LINES = 60

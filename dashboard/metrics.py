@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from rest_framework.request import Request
 
 from controlplane import queries
-from dashboard.api import View
+from dashboard.rest.base import View
 
 Sample = tuple[Sequence[str], float | None]
 

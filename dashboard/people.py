@@ -19,7 +19,7 @@ from django.views.decorators.cache import never_cache
 from controlplane import queries
 from controlplane.domain.errors import ArresterError
 from controlplane.roles import Role
-from dashboard.api_errors import AWAY, NOT_A_VALUE, status_code
+from dashboard.rest.errors import AWAY, NOT_A_VALUE, status_code
 
 #: Where a request keeps how long each application's log was.
 POSITIONS = "arrester.positions"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path, register_converter
 
-from dashboard import api_urls, live, metrics, probes
+from dashboard import live, metrics, probes
 from dashboard.pages import (
     applications,
     audit,
@@ -27,6 +27,7 @@ from dashboard.pages import (
     testing,
 )
 from dashboard.people import for_anybody
+from dashboard.rest import urls as rest_urls
 
 
 class Digest:
@@ -136,5 +137,5 @@ urlpatterns = [
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),
     path("metrics", metrics.Metrics.as_view(), name="metrics"),
-    path("api/", include(api_urls)),
+    path("api/", include(rest_urls)),
 ]

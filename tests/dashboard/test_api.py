@@ -20,7 +20,7 @@ from rest_framework.authtoken.models import Token
 
 from controlplane import actions, queries
 from controlplane.domain.errors import ArresterError
-from dashboard.api_errors import STATUS_CODES, status_code
+from dashboard.rest.errors import STATUS_CODES, status_code
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story
 

@@ -7,8 +7,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane import queries
-from dashboard import serializer_acts, serializers
-from dashboard.api import PROBLEMS, View, asked, page_of, paged
+from dashboard.rest import parameters, serializer_acts, serializers
+from dashboard.rest.base import PROBLEMS, View, asked, page_of, paged
 
 
 class Audit(View):
@@ -45,12 +45,12 @@ class Held(View):
     """Tasks that hold records."""
 
     @extend_schema(
-        parameters=[serializers.ApplicationQuery],
+        parameters=[parameters.ApplicationQuery],
         responses={200: page_of(serializers.Task)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List the tasks that hold records, most records first."""
-        wanted = asked(serializers.ApplicationQuery, request.query_params)
+        wanted = asked(parameters.ApplicationQuery, request.query_params)
         page = queries.held(wanted.pop("application", None), **wanted)
         return paged(page, serializers.Task)
 

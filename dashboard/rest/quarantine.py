@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane import actions, queries
-from dashboard import serializers
-from dashboard.api import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
+from dashboard.rest import parameters
+from dashboard.rest.base import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
 
 
 class KeptAside(fields.Serializer[Any]):
@@ -48,12 +48,12 @@ class Quarantine(View):
 
     @extend_schema(
         operation_id="quarantine_list",
-        parameters=[serializers.ApplicationQuery],
+        parameters=[parameters.ApplicationQuery],
         responses={200: page_of(KeptAside)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List what was kept aside, newest first."""
-        wanted = asked(serializers.ApplicationQuery, request.query_params)
+        wanted = asked(parameters.ApplicationQuery, request.query_params)
         page = queries.quarantine(wanted.pop("application", None), **wanted)
         return paged(page, KeptAside)
 

@@ -13,7 +13,8 @@ from controlplane.domain.policy import Scope
 from controlplane.domain.spending import moment
 from controlplane.domain.states import InstanceStatus, MostSpent, ThreadStatus
 from controlplane.domain.tolerance import Window
-from dashboard.serializers import AsOfQuery, FailureField, choices
+from dashboard.rest.parameters import AsOfQuery
+from dashboard.rest.serializers import FailureField, choices
 
 
 class Instance(serializers.Serializer[Any]):

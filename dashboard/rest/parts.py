@@ -9,8 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane import queries
-from dashboard import serializer_parts, serializers
-from dashboard.api import PAST, View, asked, when_asked
+from dashboard.rest import parameters, serializer_parts, serializers
+from dashboard.rest.base import PAST, View, asked, when_asked
 
 
 class Instances(View):
@@ -38,11 +38,11 @@ class Instance(View):
     """One driver process."""
 
     @extend_schema(
-        parameters=[serializers.AsOfQuery], responses={200: serializer_parts.Instance} | PAST
+        parameters=[parameters.AsOfQuery], responses={200: serializer_parts.Instance} | PAST
     )
     def get(self, request: Request, name: str, id: UUID) -> Response:
         """Return one instance of an application, also one that has ended."""
-        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        when = when_asked(asked(parameters.AsOfQuery, request.query_params))
         found = queries.past.instance(name, id, when) if when else queries.instance(name, id)
         return Response(serializer_parts.Instance(found).data)
 
@@ -52,12 +52,12 @@ class Threads(View):
 
     @extend_schema(
         operation_id="threads_list",
-        parameters=[serializers.AsOfQuery],
+        parameters=[parameters.AsOfQuery],
         responses={200: serializer_parts.Thread(many=True)} | PAST,
     )
     def get(self, request: Request, name: str) -> Response:
         """List the newest run of each pipeline at each checkpoint of an application."""
-        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        when = when_asked(asked(parameters.AsOfQuery, request.query_params))
         queries.check_known(name)
         found = queries.past.threads(name, when) if when else queries.threads(name)
         return Response(serializer_parts.Thread(found, many=True).data)
@@ -67,11 +67,11 @@ class ErrorGroup(View):
     """One cause."""
 
     @extend_schema(
-        parameters=[serializers.AsOfQuery], responses={200: serializers.ErrorGroup} | PAST
+        parameters=[parameters.AsOfQuery], responses={200: serializers.ErrorGroup} | PAST
     )
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """Return one error group."""
-        when = when_asked(asked(serializers.AsOfQuery, request.query_params))
+        when = when_asked(asked(parameters.AsOfQuery, request.query_params))
         found = (
             queries.past.group(application, fingerprint, when)
             if when

@@ -13,7 +13,8 @@ from controlplane.domain.events import StoredEvent
 from controlplane.domain.groups import PERIODS, GroupAct
 from controlplane.domain.states import InstanceStatus
 from dashboard import acts
-from dashboard.serializers import Command, ErrorGroup, PageQuery, choices
+from dashboard.rest.parameters import PageQuery
+from dashboard.rest.serializers import Command, ErrorGroup, choices
 
 _ID = "Said again, it is the same act. Or an Idempotency-Key."
 

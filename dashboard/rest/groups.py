@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from controlplane import actions, queries
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.groups import GroupAct, GroupWish
-from dashboard import serializer_acts, serializers
-from dashboard.api import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
+from dashboard.rest import parameters, serializer_acts, serializers
+from dashboard.rest.base import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
 
 REFUSED = PROBLEMS | {409: serializers.Problem}
 
@@ -40,6 +40,7 @@ class ActOnGroups(View):
     """Resolve, reopen, mute or unmute many error groups."""
 
     @extend_schema(
+        operation_id="errors_acts_many",
         request=serializer_acts.NewGroupsAct,
         parameters=[IDEMPOTENCY_KEY],
         responses={200: serializer_acts.ActedOn(many=True)} | PROBLEMS,
@@ -69,12 +70,12 @@ class GroupHistory(View):
     """Who did what with an error group."""
 
     @extend_schema(
-        parameters=[serializers.PageQuery],
+        parameters=[parameters.PageQuery],
         responses={200: page_of(serializer_acts.Act)} | PROBLEMS,
     )
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """List what people and the clock did with an error group, and the notes on it."""
-        wanted = asked(serializers.PageQuery, request.query_params)
+        wanted = asked(parameters.PageQuery, request.query_params)
         page = queries.group_history(application, fingerprint, **wanted)
         return paged(serializer_acts.as_acts(page), serializer_acts.Act)
 

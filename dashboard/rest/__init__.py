@@ -1,0 +1,1 @@
+"""REST: the same reads and acts as the pages, for programs. Views unpack, call one, answer."""

@@ -1,0 +1,104 @@
+"""What all endpoints share: who may, pages, what is asked for, and the id of an act."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from uuid import UUID, uuid5
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, inline_serializer
+from rest_framework import serializers as fields
+from rest_framework.exceptions import ValidationError
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane import queries
+from controlplane.domain.errors import InvalidValue
+from controlplane.domain.ids import uuid7
+from dashboard.people import NOT_AN_OPERATOR, person
+from dashboard.rest import serializers
+
+_KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
+PROBLEMS = {400: serializers.Problem, 403: serializers.Problem, 404: serializers.Problem}
+#: Of what can be asked for as it was.
+PAST = PROBLEMS | {410: serializers.Problem}
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="In place of `id`: the same key by the same user at the same address is the same"
+    " act. 400 when it was another one; known as long as `ARRESTER_REPLAY_DAYS`.",
+)
+
+
+class HasRole(BasePermission):
+    """Viewers read, operators act too; an account without a role does neither."""
+
+    message = NOT_AN_OPERATOR
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether the role is enough for the method."""
+        who = person(request.user)
+        return who is not None and (request.method in SAFE_METHODS or who.may_act)
+
+
+class View(APIView):
+    """Base of the views: who may."""
+
+    permission_classes = (HasRole,)
+
+
+@cache
+def page_of(row: type[fields.Serializer[Any]]) -> fields.Serializer[Any]:
+    """Return the schema of a page of rows."""
+    return inline_serializer(
+        f"{row.__name__}Page",
+        {"results": row(many=True), "next": fields.CharField(allow_null=True)},
+    )
+
+
+def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
+    """Return the values of a request; raise InvalidValue for the first that may not be so.
+
+    A name that is not known is refused too: a misspelt filter would answer with everything.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidValue("body", given, "a JSON object")
+    filled = form(data=given)
+    for name in given:
+        if name not in filled.fields:
+            raise InvalidValue(name, given[name], f"one of {', '.join(filled.fields)}")
+    try:
+        filled.is_valid(raise_exception=True)
+    except ValidationError:
+        name, problems = next(iter(filled.errors.items()))
+        allowed = " ".join(str(problem) for problem in problems)
+        raise InvalidValue(name, given.get(name), allowed) from None
+    return dict(filled.validated_data)
+
+
+def paged(page: queries.Page[Any], row: type[fields.Serializer[Any]]) -> Response:
+    """Return a page of rows as an answer."""
+    return Response({"results": row(page.rows, many=True).data, "next": page.next})
+
+
+def when_asked(wanted: dict[str, Any]) -> queries.AsOf | None:
+    """Take `as_of` out of what is wanted; None means now."""
+    text = wanted.pop("as_of", None)
+    return None if text is None else queries.as_of(text)
+
+
+def command_id(request: Request, wish: dict[str, Any]) -> UUID:
+    """Return the id that a request gives, or that its key stands for, or a new one."""
+    if "id" in wish:
+        given: UUID = wish["id"]
+        return given
+    key = request.headers.get("Idempotency-Key")
+    if key:
+        return uuid5(_KEYS, f"{request.user.pk}\0{request.method} {request.path}\0{key}")
+    return uuid7(timezone.now())

@@ -1,0 +1,85 @@
+"""What a list or a state is asked for in its URL, by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.domain.states import GroupStatus, TaskStatus
+from controlplane.queries import NEWEST, SORTS
+from dashboard.rest.serializers import choices
+
+LIMIT, MOST = 50, 500
+
+
+class AsOfQuery(serializers.Serializer[Any]):
+    """When: now, unless something else is said."""
+
+    as_of = serializers.CharField(
+        required=False,
+        help_text="A time (of the server), or a position of one application: @18233.",
+    )
+
+
+class PageQuery(serializers.Serializer[Any]):
+    """Which page of a list."""
+
+    cursor = serializers.CharField(required=False, help_text="`next` of the page before.")
+    limit = serializers.IntegerField(required=False, default=LIMIT, min_value=1, max_value=MOST)
+
+
+class ApplicationQuery(PageQuery):
+    """A list that one application may be chosen from."""
+
+    application = serializers.CharField(required=False)
+
+
+def _task_id() -> serializers.RegexField:
+    return serializers.RegexField(
+        r"^[0-9a-f]{32}$",
+        required=False,
+        help_text="The id of a task.",
+        error_messages={"invalid": "the id of a task, 32 hexadecimal digits"},
+    )
+
+
+class CommandQuery(ApplicationQuery):
+    """Filters of the list of commands."""
+
+    task = _task_id()
+
+
+class GroupQuery(ApplicationQuery, AsOfQuery):
+    """Filters of the list of error groups."""
+
+    state = serializers.ChoiceField(choices(GroupStatus), required=False)
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False, help_text="With or without its package."
+    )
+    text = serializers.CharField(required=False, help_text="In the class or the message.")
+    since = serializers.DateTimeField(required=False, help_text="Seen at that time or later,")
+    until = serializers.DateTimeField(required=False, help_text="and before this.")
+    sort = serializers.ChoiceField(
+        [f"{way}{column}" for column in SORTS for way in ("-", "")], required=False, default=NEWEST
+    )
+
+
+class TaskQuery(ApplicationQuery, AsOfQuery):
+    """Filters of the list of tasks."""
+
+    pipeline = serializers.CharField(required=False)
+    state = serializers.ChoiceField(choices(TaskStatus), required=False)
+
+
+class FailureQuery(ApplicationQuery):
+    """Filters of the list of failures; times are of occurrence, `until` is exclusive."""
+
+    pipeline = serializers.CharField(required=False)
+    task = _task_id()
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(required=False)
+    fingerprint = serializers.CharField(required=False)
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
