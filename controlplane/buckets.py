@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +14,8 @@ from django.db import models as fields
 
 from controlplane import models, rows, store
 from controlplane.columns import MOST, fit, saturated
-from controlplane.domain.events import FAILED, StoredEvent
+from controlplane.domain import minutes
+from controlplane.domain.failed import Stored
 from controlplane.domain.stream import HeldKey, StreamState
 from controlplane.rows import Row
 
@@ -23,9 +24,6 @@ Minute = tuple[datetime, str, str, str]
 Hour = tuple[datetime, str]
 Counted = tuple[int, int]
 MINUTES, HOURS, HELD = "minute_count", "hour_count", "held_change"
-#: Before all events.
-_NEVER = datetime.min.replace(tzinfo=UTC)
-_NOTHING, _MINUTE = timedelta(0), timedelta(minutes=1)
 #: In the place of a bucket that a base does not have any more.
 FORGOTTEN = "null"
 
@@ -40,36 +38,16 @@ class Buckets:
     #: What is held more, or less.
     held: dict[HeldKey, Counted] = field(default_factory=dict)
 
-    def count(self, stored: Iterable[StoredEvent]) -> None:
+    def count(self, told: Iterable[Stored]) -> None:
         """Count the failed records of events."""
-        minute = _NEVER
-        of_minute: dict[tuple[str, str, str], list[int]] = {}
-        for each in stored:
-            event = each.event
-            data, run = event.data, event.run
-            if not isinstance(data, FAILED) or run is None or not (count := data.count):
-                continue
-            # Most events are of the minute of the one before.
-            if not _NOTHING <= event.occurred_at - minute < _MINUTE:
-                self._add(minute, of_minute)
-                of_minute = {}
-                minute = event.occurred_at.replace(second=0, microsecond=0)
-            failure = data.failure
-            counted = of_minute.setdefault(
-                (run.pipeline, failure.stage, failure.fingerprint), [0, 0]
-            )
-            counted[0] += count
-            counted[1] = each.sequence
-        self._add(minute, of_minute)
-
-    def _add(self, minute: datetime, counted: Mapping[tuple[str, str, str], list[int]]) -> None:
-        hour = minute.replace(minute=0)
-        for (pipeline, stage, mark), (count, sequence) in counted.items():
-            key = (minute, pipeline, fit(stage), mark)
-            before, last = self.minutes.get(key, (0, 0))
-            self.minutes[key] = (before + count, max(last, sequence))
-            before, last = self.hours.get((hour, mark), (0, 0))
-            self.hours[hour, mark] = (before + count, max(last, sequence))
+        for minute, counted in minutes.failures(told):
+            hour = minute.replace(minute=0)
+            for (pipeline, stage, mark), (count, sequence) in counted.items():
+                key = (minute, pipeline, fit(stage), mark)
+                before, last = self.minutes.get(key, (0, 0))
+                self.minutes[key] = (before + count, max(last, sequence))
+                before, last = self.hours.get((hour, mark), (0, 0))
+                self.hours[hour, mark] = (before + count, max(last, sequence))
 
     def take(self, state: StreamState) -> None:
         """Take over what a fold has noted of what is held."""

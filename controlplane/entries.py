@@ -30,6 +30,7 @@ from controlplane.domain.events import (
     QuarantineDismissed,
     QuarantineRequeued,
 )
+from controlplane.domain.failed import Told
 from controlplane.store import KeptAside
 
 #: What only people and the server may say; from an agent it is not believed.
@@ -72,7 +73,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     batch: UUID | None = None
     spool: UUID | None = None
     #: Without their bodies, where all of them were understood: those stay packed.
-    events: tuple[Event, ...] = ()
+    events: tuple[Told, ...] = ()
     #: The bytes that the events came in, where all of them were understood.
     packed: wire.Packed | None = None
     aside: tuple[KeptAside, ...] = ()
@@ -102,9 +103,11 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
         )
         batch = fields.get(b"events", b"")
         if (found := wire.read_batch(batch)) is not None:
-            heads, packed = found
-            if not any(_doubt(each) for each in heads if type(each.data) in NOT_ALWAYS_BELIEVED):
-                return replace(entry, events=tuple(heads), packed=packed)
+            told, packed = found
+            # Columns are failed records, which anybody may tell.
+            events = (each for each in told if isinstance(each, Event))
+            if not any(_doubt(each) for each in events if type(each.data) in NOT_ALWAYS_BELIEVED):
+                return replace(entry, events=tuple(told), packed=packed)
         decoded = wire.decode_batch(batch)
     except MalformedBatch as exc:
         return entry.refused(str(exc))

@@ -21,6 +21,7 @@ from controlplane import broker, past, projections, relay, store
 from controlplane.collecting import not_collecting
 from controlplane.domain import ids, keys
 from controlplane.domain.events import ApplicationEvent, CommandEvent, InstanceStarted, StoredEvent
+from controlplane.domain.failed import Stored, last, size
 from controlplane.domain.follow import asks, follow
 from controlplane.domain.names import check_name
 from controlplane.entries import POISON, Entry, read_entry
@@ -109,9 +110,9 @@ def _drain_until(
         _confirm(redis, application, entries)
         _tell(application, stored)
         past.keep_if_due(application)
-        events += len(stored)
+        events += sum(last(each) - each.sequence + 1 for each in stored)
         begin = f"({entries[-1].id}"
-        packed = sum(len(entry.events) for entry in entries)
+        packed = sum(size(entry.events) for entry in entries)
         count = max(1, min(count * 2 if packed < EVENTS_PER_READ else count // 2, MOST_ENTRIES))
     return events, True
 
@@ -147,7 +148,7 @@ def _begin_again_after_loss(redis: broker.Redis, application: str) -> None:
             log.warning("%s: Redis lost the stream after %s", application, seen.cursor)
 
 
-def _fold(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[StoredEvent]:
+def _fold(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[Stored]:
     """Fold `entries`; where a value breaks the fold, keep just its entry aside."""
     try:
         return _fold_all(application, seen, entries)
@@ -161,7 +162,7 @@ def _fold(application: str, seen: store.Stream, entries: Sequence[Entry]) -> lis
     return stored
 
 
-def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[StoredEvent]:
+def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[Stored]:
     """Append and project the new batches of `entries`, and move the cursor, in one transaction."""
     now = datetime.now(UTC)
     with transaction.atomic(durable=True):
@@ -189,11 +190,9 @@ def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) ->
     return stored
 
 
-def _followed(
-    stream: store.Stream, stored: Sequence[StoredEvent], *, now: datetime
-) -> list[StoredEvent]:
+def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> list[Stored]:
     """Append and show what the server itself does about what was said, in the same transaction."""
-    followed: list[StoredEvent] = []
+    followed: list[Stored] = []
     patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
     for each in asks(stored):
         state = projections.standing(stream.application)
@@ -250,9 +249,10 @@ def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) ->
         pipeline.execute()
 
 
-def _tell(application: str, stored: Iterable[StoredEvent]) -> None:
+def _tell(application: str, stored: Iterable[Stored]) -> None:
     """Relay at once when events close a command, change the application or begin an instance."""
-    if not _RELAYED.isdisjoint({type(each.event.data) for each in stored}):
+    events = (each for each in stored if isinstance(each, StoredEvent))
+    if not _RELAYED.isdisjoint({type(each.event.data) for each in events}):
         relay.relay(application)
 
 

@@ -15,6 +15,7 @@ from django.db import transaction
 
 from controlplane import rows, store
 from controlplane.domain.errors import BeforeHistory
+from controlplane.domain.failed import Stored
 from controlplane.domain.states import (
     AnyState,
     ApplicationState,
@@ -56,7 +57,12 @@ def at(
         else:
             kept = store.kept_of(application, near, wanted)
         state = loaded(application, kept)
-        state = state.fold(store.read(application, after=near, until=position, tasks=tasks))
+        told: Iterable[Stored] = (
+            store.read_told(application, after=near, until=position)
+            if tasks is None
+            else store.read(application, after=near, until=position, tasks=tasks)
+        )
+        state = state.fold(told)
         if store.base(application).position <= near:
             return state
         # Retention has moved the beginning while we read, and may have dropped what was between.

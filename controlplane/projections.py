@@ -6,15 +6,15 @@ from collections.abc import Collection
 from uuid import UUID
 
 from controlplane import buckets, rows
-from controlplane.domain.events import StoredEvent
+from controlplane.domain.failed import Stored
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import ENDED, TaskStatus
 from controlplane.domain.stream import StreamState, Subjects, empty, subjects
 
 
-def project(application: str, stored: list[StoredEvent]) -> StreamState:
+def project(application: str, stored: list[Stored]) -> StreamState:
     """Fold `stored` into the views and return what was touched; the stream is locked."""
-    state = _load(application, subjects(application, [each.event for each in stored]))
+    state = _load(application, subjects(application, stored))
     state.fold(stored)
     touched = state.touched
     rows.APPLICATIONS.save([state.application])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from django.db import models as fields
 from django.db import transaction
@@ -16,11 +15,13 @@ from django.db import transaction
 from controlplane import models, past, rows, shadow, store
 from controlplane.buckets import Buckets
 from controlplane.collecting import not_collecting
-from controlplane.domain.events import StoredEvent
+from controlplane.domain.failed import Stored, last
 from controlplane.domain.stream import StreamState, Subjects, empty
 from controlplane.rows import Row
 
 PROGRESS_EVERY = 50_000
+#: Sums of so many become states at once.
+EVENTS_PER_CHUNK = 20_000
 #: So few events are left for the time under the stream's lock.
 NEAR = 2_000
 Progress = Callable[[int], None]
@@ -52,7 +53,7 @@ class Derivation:
     buckets: Buckets
     position: int
 
-    def fold(self, events: Iterable[StoredEvent], *, progress: Progress = silent) -> None:
+    def fold(self, events: Iterable[Stored], *, progress: Progress = silent) -> None:
         """Fold the events that follow."""
         before = self.position
         with not_collecting():
@@ -60,7 +61,7 @@ class Derivation:
                 self.state.fold(some)
                 self.buckets.count(some)
                 self.buckets.take(self.state)
-                self.position = some[-1].sequence
+                self.position = last(some[-1])
                 if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
                     progress(self.position)
                 before = self.position
@@ -108,7 +109,7 @@ def begin(application: str) -> Derivation:
 def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
     """Return what the log gives up to a position, read from where it begins."""
     found = begin(application)
-    found.fold(store.read(application, after=found.position, until=until), progress=progress)
+    found.fold(store.read_told(application, after=found.position, until=until), progress=progress)
     return found
 
 
@@ -131,7 +132,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
         written = found.position
         with transaction.atomic(durable=True):
             stream = store.lock(application)
-            found.fold(store.read(application, after=found.position), progress=progress)
+            found.fold(store.read_told(application, after=found.position), progress=progress)
             shadow.save(application, found.rows(after=written))
             shadow.swap(application, VIEWS)
             store.swap_snapshots(application)
@@ -158,7 +159,9 @@ def _catch_up(
     """Fold until the end of the log is near; keep the states on the way, one stretch at a time."""
     while (end := store.look(application).sequence) - found.position > NEAR:
         until = min(end, found.position + past.EVENTS_PER_SNAPSHOT)
-        found.fold(store.read(application, after=found.position, until=until), progress=progress)
+        found.fold(
+            store.read_told(application, after=found.position, until=until), progress=progress
+        )
         keep(found)
         found.state.touched = Subjects()
 
@@ -173,7 +176,7 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
         _catch_up(application, found, progress=progress)
         with transaction.atomic():
             store.lock(application)
-            found.fold(store.read(application, after=found.position), progress=progress)
+            found.fold(store.read_told(application, after=found.position), progress=progress)
             derived, shown = found.rows(), live(application)
     return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
 
@@ -193,7 +196,12 @@ def _number(row: Row) -> int:
     return sequence
 
 
-def _chunks(events: Iterable[StoredEvent], size: int = 2_000) -> Iterator[list[StoredEvent]]:
-    source = iter(events)
-    while some := list(islice(source, size)):
+def _chunks(told: Iterable[Stored], size: int = EVENTS_PER_CHUNK) -> Iterator[list[Stored]]:
+    some: list[Stored] = []
+    for each in told:
+        some.append(each)
+        if last(each) - some[0].sequence + 1 >= size:
+            yield some
+            some = []
+    if some:
         yield some

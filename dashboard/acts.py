@@ -21,7 +21,7 @@ from controlplane.domain.events import (
 )
 from controlplane.domain.groups import PERIODS
 from controlplane.domain.names import task_digest
-from controlplane.domain.stream import task_id
+from controlplane.domain.states import task_id
 from dashboard import words
 
 

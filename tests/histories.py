@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane.domain.events import (
     ApplicationLatched,
@@ -59,6 +61,14 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadReplaced,
     ThreadStarted,
+)
+from controlplane.domain.failed import (
+    LEAST,
+    FailedRecords,
+    Stored,
+    StoredFailures,
+    in_columns,
+    last,
 )
 from controlplane.domain.names import TaskId
 
@@ -122,6 +132,27 @@ def stored(events: list[Event], *, after: int = 0) -> list[StoredEvent]:
         )
         for sequence, each in enumerate(events, after + 1)
     ]
+
+
+def told(events: list[Event]) -> list[Stored]:
+    """Return `events` as the log numbers them, in columns where they come so."""
+    found: list[Stored] = []
+    for each in in_columns(replace(event, body=None) for event in events):
+        sequence = last(found[-1]) + 1 if found else 1
+        if isinstance(each, FailedRecords):
+            place = stored([each.event(0)], after=sequence - 1)[0]
+            found.append(
+                StoredFailures(
+                    application=APPLICATION,
+                    sequence=sequence,
+                    received_at=place.received_at,
+                    batch=place.batch,
+                    failed=each,
+                )
+            )
+        else:
+            found += stored([each], after=sequence - 1)
+    return found
 
 
 # Few names and numbers, so that histories meet themselves again; some of them awkward.
@@ -373,3 +404,38 @@ any_event = agent_events | server_events
 histories = st.lists(any_event, max_size=30)
 #: Mostly failures, as most logs have them, with something else between.
 storms = st.lists(st.one_of(*[_enveloped(failed_records)] * 4, any_event), max_size=40)
+
+
+@st.composite
+def _alike(draw: st.DrawFn) -> list[Event]:
+    """Failed records that share what columns share; a few of them become none."""
+    records = st.builds(
+        RecordFailed,
+        position=_positions,
+        response=st.sampled_from(Response),
+        key=_keys,
+        recurrence=st.booleans(),
+        logged=st.booleans(),
+        **_task,
+        **_failing,
+    )
+    first = replace(draw(_enveloped(records)), caused_by=None)
+    assert isinstance(first.data, RecordFailed)
+    failures = _failures.map(partial(replace, attempts=first.data.failure.attempts))
+    found = [first]
+    for _ in range(draw(st.integers(LEAST - 2, LEAST + 2))):
+        data = replace(
+            first.data,
+            task=draw(_keys),
+            position=draw(_positions),
+            key=draw(_keys),
+            failure=draw(failures),
+        )
+        found.append(replace(first, occurred_at=draw(_moments), body=draw(_bodies), data=data))
+    return found
+
+
+#: Failed records as they come when many fail alike, with something else between.
+floods = st.lists(st.one_of(_alike(), _alike(), st.lists(any_event, max_size=2)), max_size=4).map(
+    lambda some: [event for events in some for event in events]
+)

@@ -1,5 +1,7 @@
-"""What failed records add to a task and to their error group: sums, to which one event adds as many
-do. So there is one way to count, and a fold of thousands of events makes few states.
+"""What events add to a task, and failed records to their error group: sums, to which one event adds
+as many do. So there is one way to count, and a fold of thousands of events makes few states.
+
+In which order events are added does not matter, but for failures, of which the last is shown.
 """
 
 from __future__ import annotations
@@ -9,12 +11,24 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from controlplane.domain.events import Failure, FailuresCounted, RecordFailed, Response
+from controlplane.domain.events import (
+    DeadLettersFailed,
+    Failure,
+    FailuresCounted,
+    RecordFailed,
+    RecordsDeadLettered,
+    Response,
+    RetriesCounted,
+)
 from controlplane.domain.states import GroupState, TaskState
+
+#: Events of a task that add to its counters, and do nothing else with it.
+CountedEvent = RetriesCounted | RecordsDeadLettered | DeadLettersFailed
+COUNTED = (RetriesCounted, RecordsDeadLettered, DeadLettersFailed)
 
 
 class OfTask(msgspec.Struct, kw_only=True, gc=False):
-    """What failures of one task add up to, and what the last of them says; begins at a state."""
+    """What events of one task add up to, and what the last failure says; begins at a state."""
 
     state: TaskState
     sequence: int
@@ -27,6 +41,8 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
     skipped: int = 0
     retries: int = 0
     logged: int = 0
+    dead_letters: int = 0
+    dead_letters_failed: int = 0
 
     @classmethod
     def of(cls, state: TaskState) -> OfTask:
@@ -48,12 +64,17 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
         occurred_at: datetime,
         epoch: int,
         late: bool,
+        times: int = 1,
     ) -> None:
-        """Add one event; `late` says that an older run speaks, which changes no status."""
-        failure, attempts, records = event.failure, event.failure.attempts, event.count
+        """Add one event; `late` says that an older run speaks, which changes no status.
+
+        Or as many as `times` says that differ in nothing that is added: then the last of them,
+        and when the latest occurred.
+        """
+        failure, attempts, records = event.failure, event.failure.attempts, event.count * times
         # A record that failed again is no other record, but one more attempt.
-        attempted = 1 if event.__class__ is RecordFailed else records
-        self.sequence = sequence
+        attempted = times if event.__class__ is RecordFailed else records
+        self._move(sequence, epoch=epoch, late=late)
         self.failed += records
         self.attempts += attempted * attempts
         if attempts != 1:
@@ -62,12 +83,38 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
             self.logged += attempted
         if self.latest is None or occurred_at > self.latest:
             self.latest = occurred_at
-        if not late and epoch > self.epoch:
-            self.epoch = epoch
         if event.response is Response.CONTINUE:
             self.skipped += attempted
         elif not late and event.__class__ is RecordFailed:
             self.failure, self.failure_sequence = failure, sequence
+
+    def count(
+        self,
+        event: CountedEvent,
+        *,
+        sequence: int,
+        occurred_at: datetime,
+        epoch: int,
+        late: bool,
+    ) -> None:
+        """Add an event that is no failure; `late` as above."""
+        self._move(sequence, epoch=epoch, late=late)
+        match event:
+            case RetriesCounted():
+                self.attempts += event.retries
+                self.retries += event.retries
+                if self.latest is None or occurred_at > self.latest:
+                    self.latest = occurred_at
+            case RecordsDeadLettered():
+                self.dead_letters += event.count
+            case DeadLettersFailed():
+                self.dead_letters_failed += event.failures
+
+    def _move(self, sequence: int, *, epoch: int, late: bool) -> None:
+        if sequence > self.sequence:
+            self.sequence = sequence
+        if not late and epoch > self.epoch:
+            self.epoch = epoch
 
     def state_after(self) -> TaskState:
         """Return the state that it began at, with all that was added."""
@@ -78,6 +125,8 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
             records_skipped=before.records_skipped + self.skipped,
             total_retries=before.total_retries + self.retries,
             failures_logged=before.failures_logged + self.logged,
+            dlq_records_produced=before.dlq_records_produced + self.dead_letters,
+            dlq_produce_failures=before.dlq_produce_failures + self.dead_letters_failed,
             last_failure_timestamp=self.latest,
         )
         return replace(
@@ -124,13 +173,17 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
         sequence: int,
         occurred_at: datetime,
         pipeline: str | None,
+        earliest: datetime | None = None,
+        times: int = 1,
     ) -> None:
-        """Add one event."""
-        count = event.count
+        """Add one event, or as many as `times` says: the last of them, and when the latest and
+        the `earliest` occurred."""
+        count = event.count * times
+        first = earliest or occurred_at
         self.sequence, self.pipeline = sequence, pipeline
         self.count += count
-        if self.first_seen is None or occurred_at < self.first_seen:
-            self.first_seen = occurred_at
+        if self.first_seen is None or first < self.first_seen:
+            self.first_seen = first
         if self.last_seen is None or occurred_at > self.last_seen:
             self.last_seen = occurred_at
         if isinstance(event, RecordFailed):

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from controlplane.domain.adding import OfTask
+from controlplane.domain.adding import COUNTED, OfTask
 from controlplane.domain.commanded import changed
 from controlplane.domain.events import (
     FAILED,
@@ -23,7 +23,6 @@ from controlplane.domain.events import (
     CommandExpired,
     CommandIssued,
     CommandRefused,
-    DeadLettersFailed,
     InstanceFound,
     InstanceLost,
     InstanceStarted,
@@ -32,10 +31,8 @@ from controlplane.domain.events import (
     OutageFound,
     PipelineDescribed,
     PolicyChanged,
-    RecordsDeadLettered,
     RecordsHeld,
     ResumeHow,
-    RetriesCounted,
     TaskDied,
     TaskEvent,
     TaskPaused,
@@ -83,18 +80,18 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
     """
     if isinstance(event, FAILED):
         sums = OfTask.of(state)
-        sums.add(
-            event,
-            sequence=at.sequence,
-            occurred_at=at.occurred_at,
-            epoch=at.epoch,
-            late=late,
+        sums.add(event, sequence=at.sequence, occurred_at=at.occurred_at, epoch=at.epoch, late=late)
+        return sums.state_after()
+    if isinstance(event, COUNTED):
+        sums = OfTask.of(state)
+        sums.count(
+            event, sequence=at.sequence, occurred_at=at.occurred_at, epoch=at.epoch, late=late
         )
         return sums.state_after()
     state = replace(
         state,
         sequence=at.sequence,
-        counters=_counted(state.counters, event, at),
+        counters=_counted(state.counters, event),
         epoch=state.epoch if late else max(state.epoch, at.epoch),
     )
     if late:
@@ -115,8 +112,6 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
             return replace(state, status=TaskStatus.RUNNING, position=None, **moved)
         case RecordsHeld():
             return replace(state, held=event.held, held_from=event.first_position)
-        case RetriesCounted() | RecordsDeadLettered() | DeadLettersFailed():
-            return state
 
 
 def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> TaskState:
@@ -143,30 +138,11 @@ def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> 
     return replace(corrected, failure=found.failure, failure_sequence=0)
 
 
-def _counted(before: Counters, event: TaskEvent, at: At) -> Counters:
-    match event:
-        case RetriesCounted():
-            return _retried(before, event, at)
-        case RecordsDeadLettered():
-            produced = before.dlq_records_produced + event.count
-            return replace(before, dlq_records_produced=produced)
-        case DeadLettersFailed():
-            failures = before.dlq_produce_failures + event.failures
-            return replace(before, dlq_produce_failures=failures)
-        case TaskResumed(how=ResumeHow.SKIP | ResumeHow.AT):
-            skipped = 1 if event.how is ResumeHow.SKIP else event.skipped
-            return replace(before, records_skipped=before.records_skipped + skipped)
-        case _:
-            return before
-
-
-def _retried(before: Counters, event: RetriesCounted, at: At) -> Counters:
-    return replace(
-        before,
-        record_failures=before.record_failures + event.retries,
-        total_retries=before.total_retries + event.retries,
-        last_failure_timestamp=_latest(before.last_failure_timestamp, at.occurred_at),
-    )
+def _counted(before: Counters, event: TaskEvent) -> Counters:
+    if not isinstance(event, TaskResumed):
+        return before
+    skipped = {ResumeHow.SKIP: 1, ResumeHow.AT: event.skipped}.get(event.how, 0)
+    return replace(before, records_skipped=before.records_skipped + skipped)
 
 
 def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState:
@@ -370,7 +346,3 @@ def _moved(part: Delivery, status: CommandStatus, why: str | None, at: At) -> De
 
 def _settled(state: CommandState, status: CommandStatus, why: str | None, at: At) -> CommandState:
     return replace(state, status=status, outcome=why, finished_at=at.occurred_at)
-
-
-def _latest(before: datetime | None, now: datetime) -> datetime:
-    return now if before is None else max(before, now)

@@ -14,6 +14,7 @@ from controlplane.domain.events import (
     Event,
     StoredEvent,
 )
+from controlplane.domain.failed import Stored
 from controlplane.domain.states import ApplicationStatus, InstanceState
 from controlplane.domain.stream import StreamState
 
@@ -67,6 +68,7 @@ def _was_there(instance: InstanceState, moment: datetime) -> bool:
     return instance.started_at is None or instance.started_at <= moment
 
 
-def asks(events: Iterable[StoredEvent]) -> list[StoredEvent]:
-    """Return those of `events` that something may follow from."""
+def asks(told: Iterable[Stored]) -> list[StoredEvent]:
+    """Return those events that something may follow from."""
+    events = [each for each in told if isinstance(each, StoredEvent)]
     return [each for each in events if isinstance(each.event.data, ApplicationShutdownRequested)]

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from controlplane.domain.events import CommandKind, Failure, PipelineDescribed, StageAnswer
+from controlplane.domain.events import CommandKind, Failure, PipelineDescribed, Run, StageAnswer
 from controlplane.domain.names import TaskId
 from controlplane.domain.tolerance import Tally
 
@@ -267,3 +267,10 @@ class GroupState(State, frozen=True, kw_only=True):
 
 
 AnyState = TaskState | ThreadState | InstanceState | ApplicationState | CommandState | GroupState
+
+
+def task_id(application: str, run: Run, key: str | None) -> TaskId:
+    """Return the identity of a task that a run speaks of."""
+    return TaskId(
+        application=application, pipeline=run.pipeline, checkpoint=run.checkpoint, key=key
+    )

@@ -11,18 +11,16 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from controlplane.domain import groups
-from controlplane.domain.adding import OfGroup, OfTask
+from controlplane.domain.adding import COUNTED
 from controlplane.domain.events import (
     FAILED,
     ApplicationEvent,
     CommandEvent,
     CommandIssued,
-    Event,
-    FailuresCounted,
+    Failure,
     GroupEvent,
     InstanceEvent,
     NoteAdded,
-    RecordFailed,
     Run,
     StateReported,
     StoredEvent,
@@ -39,8 +37,9 @@ from controlplane.domain.evolve import (
     evolve_thread,
     issued,
 )
+from controlplane.domain.failed import Stored, StoredFailures, each_stored, last
 from controlplane.domain.names import TaskId, task_digest
-from controlplane.domain.spending import is_bounded, spend
+from controlplane.domain.spending import spend
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
@@ -49,7 +48,9 @@ from controlplane.domain.states import (
     TaskState,
     TaskStatus,
     ThreadState,
+    task_id,
 )
+from controlplane.domain.sums import Sums
 
 _TASK = get_args(TaskEvent)
 _THREAD = get_args(ThreadEvent)
@@ -79,10 +80,19 @@ class Subjects:
     reported: set[Line] = field(default_factory=set)
 
 
-def subjects(application: str, events: Iterable[Event]) -> Subjects:
+def subjects(application: str, events: Iterable[Stored]) -> Subjects:
     """Return which states `fold` will look at, so that they can be read in one go."""
     found = Subjects()
-    for event in events:
+    #: Tasks of failed records, by their run.
+    failed: dict[Line, set[str | None]] = {}
+    for each in events:
+        if isinstance(each, StoredFailures):
+            columns = each.failed
+            line = (columns.run.pipeline, columns.run.checkpoint)
+            failed.setdefault(line, set()).update(columns.tasks)
+            found.groups.update(columns.fingerprints)
+            continue
+        event = each.event
         data, run = event.data, event.run
         if run is not None and isinstance(data, _TASK):
             digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
@@ -104,14 +114,15 @@ def subjects(application: str, events: Iterable[Event]) -> Subjects:
             found.groups.add(data.fingerprint)
         if isinstance(data, _COMMAND):
             found.commands.add(data.command)
+    for line, keys in failed.items():
+        found.threads.add(line)
+        pipeline, checkpoint = line
+        for key in keys:
+            digest = task_digest(application, pipeline, checkpoint, key)
+            found.tasks[digest] = TaskId(
+                application=application, pipeline=pipeline, checkpoint=checkpoint, key=key
+            )
     return found
-
-
-def task_id(application: str, run: Run, key: str | None) -> TaskId:
-    """Return the identity of a task that a run speaks of."""
-    return TaskId(
-        application=application, pipeline=run.pipeline, checkpoint=run.checkpoint, key=key
-    )
 
 
 @dataclass(slots=True)
@@ -128,22 +139,34 @@ class StreamState:
     #: By how much what tasks hold has changed, by the hour, and by which sequence.
     held_changes: dict[HeldKey, tuple[int, int]] = field(default_factory=dict, compare=False)
 
-    def fold(self, events: Iterable[StoredEvent]) -> StreamState:
+    def fold(self, events: Iterable[Stored]) -> StreamState:
         """Apply `events` in order; what an event does not concern stays untouched."""
         stored = None
         sums = Sums(self)
         for stored in events:
-            data, run = stored.event.data, stored.event.run
-            if isinstance(data, FAILED) and run is not None and sums.add(data, run, stored):
-                continue
-            sums.settle_for(stored.event)
-            self._fold_one(stored)
+            if isinstance(stored, StoredFailures):
+                if not sums.add_columns(stored):
+                    for each in each_stored([stored]):
+                        self._fold_next(each, sums)
+            else:
+                self._fold_next(stored, sums)
         sums.settle()
         if stored is not None:
             self.application = replace(
-                self.application, sequence=stored.sequence, last_event_at=stored.received_at
+                self.application, sequence=last(stored), last_event_at=stored.received_at
             )
         return self
+
+    def _fold_next(self, stored: StoredEvent, sums: Sums) -> None:
+        data, run = stored.event.data, stored.event.run
+        if run is not None:
+            if isinstance(data, FAILED) and sums.add(data, run, stored):
+                return
+            if isinstance(data, COUNTED):
+                sums.count(data, run, stored)
+                return
+        sums.settle_for(stored.event)
+        self._fold_one(stored)
 
     def _fold_one(self, stored: StoredEvent) -> None:
         event = stored.event
@@ -189,7 +212,7 @@ class StreamState:
                 self.touched.threads.add((run.pipeline, run.checkpoint))
         self._put(digest, before, task, at)
         if isinstance(data, FAILED):
-            group = self.group(data)
+            group = self.group(data.failure)
             self.groups[group.fingerprint] = groups.failed(group, data, at, pipeline=run.pipeline)
             self.touched.groups.add(group.fingerprint)
             failed = self.application.failed + data.count
@@ -253,9 +276,8 @@ class StreamState:
         known = self.instances.get(id)
         return known or InstanceState(application=self.application.name, id=id)
 
-    def group(self, data: RecordFailed | FailuresCounted) -> GroupState:
-        """Return the error group of failures, which may be new."""
-        failure = data.failure
+    def group(self, failure: Failure) -> GroupState:
+        """Return the error group of a failure, which may be new."""
         known = self.groups.get(failure.fingerprint)
         return known or GroupState(
             application=self.application.name,
@@ -266,84 +288,6 @@ class StreamState:
             message=failure.message,
             frame=failure.frame,
         )
-
-
-class Sums:
-    """Failures that are added up before they become states: most events of most logs.
-
-    Whatever else an event may look at is settled before it is folded.
-    """
-
-    def __init__(self, stream: StreamState) -> None:
-        self._stream = stream
-        self._tasks: dict[str, OfTask] = {}
-        self._groups: dict[str, OfGroup] = {}
-        self._failed = 0
-        self._run: Run | None = None
-        self._thread: ThreadState | None = None
-
-    def add(self, data: RecordFailed | FailuresCounted, run: Run, stored: StoredEvent) -> bool:
-        """Add an event; False: more follows from it than a sum."""
-        stream = self._stream
-        if run != self._run:
-            self._run, self._thread = run, stream.threads.get((run.pipeline, run.checkpoint))
-        thread = self._thread
-        if thread is not None and is_bounded(thread.policy):
-            return False
-        mark = data.failure.fingerprint
-        group = self._groups.get(mark)
-        if group is None:
-            state = stream.group(data)
-            if not groups.is_plain(state):
-                return False
-            group = self._groups[mark] = OfGroup.of(state)
-        name, at = stream.application.name, stored.event.occurred_at
-        digest = task_digest(name, run.pipeline, run.checkpoint, data.task)
-        task = self._tasks.get(digest)
-        if task is None:
-            before = stream.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
-            task = self._tasks[digest] = OfTask.of(before)
-        late = thread is not None and run.epoch < thread.epoch
-        sequence = stored.sequence
-        task.add(data, sequence=sequence, occurred_at=at, epoch=run.epoch, late=late)
-        group.add(data, sequence=sequence, occurred_at=at, pipeline=run.pipeline)
-        self._failed += data.count
-        return True
-
-    def settle_for(self, event: Event) -> None:
-        """Settle what an event may look at: of an event of a task, the task and its group."""
-        data, run = event.data, event.run
-        if not isinstance(data, _TASK) or run is None:
-            self.settle()
-            return
-        name = self._stream.application.name
-        self._settle_task(task_digest(name, run.pipeline, run.checkpoint, data.task))
-        if isinstance(data, FAILED):
-            self._settle_group(data.failure.fingerprint)
-
-    def settle(self) -> None:
-        """Settle all."""
-        for digest in list(self._tasks):
-            self._settle_task(digest)
-        for mark in list(self._groups):
-            self._settle_group(mark)
-        stream = self._stream
-        if self._failed:
-            failed = stream.application.failed + self._failed
-            stream.application = replace(stream.application, failed=failed)
-        self._failed, self._run, self._thread = 0, None, None
-
-    def _settle_task(self, digest: str) -> None:
-        found = self._tasks.pop(digest, None)
-        if found is not None:
-            self._stream.tasks[digest] = found.state_after()
-            self._stream.touched.tasks[digest] = found.state.id
-
-    def _settle_group(self, mark: str) -> None:
-        found = self._groups.pop(mark, None)
-        if found is not None:
-            self._stream.groups[mark] = found.state_after()
-            self._stream.touched.groups.add(mark)
 
 
 def _in_part(data: StateReported, digest: str) -> bool:

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC
-from functools import lru_cache
 from itertools import chain, repeat
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from controlplane.domain.errors import InvalidValue, MalformedBatch
-from controlplane.domain.events import (
-    Body,
-    CommandIssued,
-    Count,
-    Data,
-    Event,
-    InstanceEvent,
-    Moment,
-    Run,
-    StateReported,
-    TaskEvent,
-    ThreadEvent,
-)
-from controlplane.domain.names import check_name
+from controlplane.domain.envelope import incomplete, is_complete
+from controlplane.domain.errors import MalformedBatch
+from controlplane.domain.events import Body, CommandIssued, Count, Data, Event, Moment, Run
+from controlplane.domain.failed import FailedRecords, Kind, Told, each_of, in_columns, size
 
 #: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
 BATCH_MAX_BYTES = 64 * 2**20
 #: How many events an agent packs into one batch at most.
 BATCH_MAX_EVENTS = 500
-#: The newest version of the events that this code understands.
-SCHEMA_VERSION = 1
-#: Checkpoint ids and fingerprints are keys: anything that could be cut or altered is no key.
-TOKEN = re.compile(r"[!-~]{1,200}")
-#: What is longer is no token, and not remembered whole.
-_CUT = 300
 
 _pack = msgspec.msgpack.Encoder()
 #: How "no body" is packed.
@@ -48,7 +29,11 @@ _NONE = msgspec.Raw(_pack.encode(None))
 _ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
-_unpack_events = msgspec.msgpack.Decoder(list[Event])
+_unpack_told = msgspec.msgpack.Decoder(list[Event | FailedRecords])
+#: What begins an array of 16 values and more: columns, among events that are maps.
+_MANY = b"\xdc"
+#: What fails to decode, or to be what it says.
+_STRANGE = (msgspec.DecodeError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 _unpack_body = msgspec.msgpack.Decoder(Body | None)
 _unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _json = msgspec.json.Encoder()
@@ -109,12 +94,12 @@ def encode_batch(events: Sequence[Event]) -> bytes:
 
 
 def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
-    heads = [event if event.body is None else replace(event, body=None) for event in events]
+    heads = (event if event.body is None else replace(event, body=None) for event in events)
     bodies = [event.body for event in events]
-    return _pack.encode(heads), _pack.encode(bodies) if any(bodies) else None
+    return _pack.encode(list(in_columns(heads))), _pack.encode(bodies) if any(bodies) else None
 
 
-def read_batch(batch: bytes) -> tuple[list[Event], Packed] | None:
+def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
     """Return the events of a batch without their bodies, and its parts as they came.
 
     None where not all is understood, or where a body is not in its place. Raises MalformedBatch
@@ -122,32 +107,48 @@ def read_batch(batch: bytes) -> tuple[list[Event], Packed] | None:
     """
     unpacked, bodies = _inflated(batch)
     try:
-        events = [_in_utc(event) for event in _unpack_events.decode(unpacked)]
-    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+        told = _told(unpacked)
+    except _STRANGE:
         return None
-    if any(map(_incomplete, events)) or any(event.body is not None for event in events):
+    if not all(map(_is_understood, told)):
         return None
-    return events, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
+    return told, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
 
 
-def decode_heads(heads: bytes) -> list[Event]:
+def _told(unpacked: bytes) -> list[Told]:
+    return [
+        _in_utc(each) if each.__class__ is Event else each for each in _unpack_told.decode(unpacked)
+    ]
+
+
+def _is_understood(told: Told) -> bool:
+    if isinstance(told, FailedRecords):
+        return is_complete(told)
+    return told.body is None and incomplete(told) is None
+
+
+def decode_told(heads: bytes) -> list[Told]:
     """Return the events of a batch that was understood when it came, without their bodies.
 
     Raises MalformedBatch when they cannot be read.
     """
     try:
-        return [_in_utc(event) for event in _unpack_events.decode(_inflated(heads)[0])]
-    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
+        return _told(_inflated(heads)[0])
+    except _STRANGE as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
 def decode_some(heads: bytes, places: Iterable[int]) -> dict[int, Event]:
-    """Return the events at some places of a batch, as `decode_heads` does."""
-    try:
-        raws = _unpack_list.decode(_inflated(heads)[0])
-        return {place: _in_utc(_unpack_event.decode(raws[place])) for place in places}
-    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError, IndexError) as exc:
-        raise MalformedBatch(f"not a packed list of events: {exc}") from exc
+    """Return the events at some places of a batch, as `decode_told` does."""
+    wanted, found, begin = set(places), {}, 0
+    for each in decode_told(heads):
+        end = begin + size([each])
+        for place in wanted.intersection(range(begin, end)):
+            found[place] = each.event(place - begin) if isinstance(each, FailedRecords) else each
+        begin = end
+    if len(found) < len(wanted):
+        raise MalformedBatch(f"{begin} events, {max(wanted)} is none of them")
+    return found
 
 
 def decode_batch(packed: bytes) -> list[Event | Unreadable]:
@@ -157,11 +158,29 @@ def decode_batch(packed: bytes) -> list[Event | Unreadable]:
     """
     heads, rest = _inflated(packed)
     try:
-        raws = _unpack_list.decode(heads)
+        raws = chain.from_iterable(map(_spread, _unpack_list.decode(heads)))
         bodies = _unpack_list.decode(_inflated(rest)[0]) if rest else []
         return [_read(raw) for raw in map(_joined, raws, chain(bodies, repeat(_NONE)))]
     except (msgspec.DecodeError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
+
+
+def _spread(raw: msgspec.Raw) -> list[msgspec.Raw]:
+    """Return events that came as columns each for itself; what are no columns stays as it is.
+
+    No value is looked at: whoever reads the events says which of them is strange. Raises
+    MalformedBatch for columns of which nobody knows how many events, and bodies, they are.
+    """
+    if bytes(memoryview(raw)[:1]) != _MANY:
+        return [raw]
+    try:
+        failed = FailedRecords(*msgspec.msgpack.decode(raw))
+        failed = failed._replace(kinds=[Kind(*each) for each in failed.kinds])
+        if failed.is_whole():
+            return [msgspec.Raw(_pack.encode(event)) for event in each_of([failed])]
+    except _STRANGE as exc:
+        raise MalformedBatch(f"columns that are not understood: {exc}") from exc
+    raise MalformedBatch("columns that do not fit each other")
 
 
 def decode_body(bodies: bytes, index: int) -> Body | None:
@@ -236,7 +255,7 @@ def _read(raw: bytes) -> Event | Unreadable:
         event = _in_utc(_unpack_event.decode(raw))
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
         return Unreadable(raw=raw, reason=str(exc))
-    missing = _incomplete(event)
+    missing = incomplete(event)
     return event if missing is None else Unreadable(raw=raw, reason=missing)
 
 
@@ -246,46 +265,6 @@ def _in_utc(event: Event) -> Event:
     if event.occurred_at.tzinfo is UTC:
         return event
     return replace(event, occurred_at=event.occurred_at.astimezone(UTC))
-
-
-_NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported))
-_NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
-
-
-def _incomplete(event: Event) -> str | None:
-    """Return what the envelope lacks for its event, if anything."""
-    data, run = event.data, event.run
-    if event.schema_version != SCHEMA_VERSION:
-        return f"schema version {event.schema_version}; this server knows {SCHEMA_VERSION}"
-    if run is None and type(data) in _NEEDS_RUN:
-        return f"{event.type} without a run"
-    if event.instance is None and type(data) in _NEEDS_INSTANCE:
-        return f"{event.type} without an instance"
-    if run is not None and (wrong := _wrong_run(run.pipeline[:_CUT], run.checkpoint[:_CUT])):
-        return wrong
-    if isinstance(data, StateReported):
-        found = (each.failure for each in data.tasks if each.failure is not None)
-        return next(filter(None, (_wrong_mark(each.fingerprint[:_CUT]) for each in found)), None)
-    failure = getattr(data, "failure", None)
-    return None if failure is None else _wrong_mark(failure.fingerprint[:_CUT])
-
-
-@lru_cache(maxsize=10_000)
-def _wrong_mark(fingerprint: str) -> str | None:
-    if TOKEN.fullmatch(fingerprint) is None:
-        return f"fingerprint {fingerprint[:200]!r} is not printable ASCII"
-    return None
-
-
-@lru_cache(maxsize=1_000)
-def _wrong_run(pipeline: str, checkpoint: str) -> str | None:
-    try:
-        check_name("pipeline", pipeline)
-    except InvalidValue as exc:
-        return str(exc)
-    if TOKEN.fullmatch(checkpoint) is None:
-        return f"checkpoint {checkpoint[:200]!r} is not printable ASCII"
-    return None
 
 
 def to_json(event: Event) -> bytes:

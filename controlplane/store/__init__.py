@@ -53,6 +53,7 @@ from controlplane.store.log import (
     read_next,
     read_one,
     read_task_turns,
+    read_told,
     read_turns,
 )
 from controlplane.store.quarantine import (
@@ -143,6 +144,7 @@ __all__ = [
     "read_notes_on_command",
     "read_one",
     "read_task_turns",
+    "read_told",
     "read_turns",
     "remember",
     "seen",

@@ -12,8 +12,9 @@ from django.db import connection
 from msgspec.structs import replace
 
 from controlplane.domain import wire
-from controlplane.domain.events import Event, StoredEvent
+from controlplane.domain.failed import Stored, Told, each_of, last, size
 from controlplane.store import rows
+from controlplane.store.batches import placed
 from controlplane.store.streams import Stream, copy_in
 
 _BATCH = {
@@ -40,7 +41,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Events under the id that they were sent under."""
 
     id: UUID
-    events: Sequence[Event]
+    events: Sequence[Told]
     #: The bytes that they came in, where those hold just these events and their bodies.
     packed: wire.Packed | None = None
 
@@ -49,14 +50,15 @@ def remember(stream: Stream, batches: Iterable[Batch], *, received_at: datetime)
     """Note that `batches` follow the end of the log."""
     first, seen = stream.sequence + 1, []
     for batch in batches:
-        seen.append((stream.application, batch.id, first, len(batch.events), received_at))
-        first += len(batch.events)
+        count = size(batch.events)
+        seen.append((stream.application, batch.id, first, count, received_at))
+        first += count
     copy_in("batch_seen", _BATCH_SEEN, seen)
 
 
 def append(
     stream: Stream, batches: Iterable[Batch], *, received_at: datetime
-) -> tuple[Stream, list[StoredEvent]]:
+) -> tuple[Stream, list[Stored]]:
     """Append batches to a locked stream; return it with its new length, and what was stored."""
     received_at = stream.moment(received_at)
     layout = lay_out(stream, batches, received_at=received_at)
@@ -64,7 +66,7 @@ def append(
     if not stored:
         return stream, []
     copy(layout)
-    end = stored[-1].sequence
+    end = last(stored[-1])
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE stream SET sequence = %s, received_at = %s WHERE application = %s",
@@ -86,7 +88,7 @@ def notify(stream: Stream) -> None:
 class Layout:
     """Events as they follow the end of the log, and what they become in the tables."""
 
-    stored: list[StoredEvent]
+    stored: list[Stored]
     #: Rows of `event`, as COPY has them in binary.
     events: bytes
     batches: list[tuple[object, ...]]
@@ -95,25 +97,27 @@ class Layout:
 def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
     """Return what `copy` puts into the tables."""
     name, day = stream.application, received_at.astimezone(UTC).date()
-    stored: list[StoredEvent] = []
+    stored: list[Stored] = []
+    end = stream.sequence
     found: list[bytes] = []
     kept: list[tuple[object, ...]] = []
     for batch in batches:
         if not batch.events:
             continue
-        first = stream.sequence + len(stored) + 1
-        some = [
-            StoredEvent(
+        first = end + 1
+        some = list(
+            placed(
+                batch.events,
                 application=name,
-                sequence=sequence,
+                first=first,
                 received_at=received_at,
                 batch=batch.id,
-                event=event,
             )
-            for sequence, event in enumerate(batch.events, first)
-        ]
-        packed = batch.packed or wire.pack(batch.events)
-        kept.append((stream.id, first, day, len(some), batch.id, received_at, *packed))
+        )
+        end = last(some[-1])
+        packed = batch.packed or wire.pack(list(each_of(batch.events)))
+        count = end - first + 1
+        kept.append((stream.id, first, day, count, batch.id, received_at, *packed))
         found += rows.packed(stream.id, day, some)
         stored += some
     return Layout(stored=stored, events=rows.BEGIN + b"".join(found) + rows.END, batches=kept)

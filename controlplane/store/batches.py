@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -13,6 +13,7 @@ from django.db import connection
 
 from controlplane.domain import wire
 from controlplane.domain.events import Event, StoredEvent
+from controlplane.domain.failed import FailedRecords, Stored, StoredFailures, Told, each_stored
 
 #: The columns of `Row`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
@@ -37,19 +38,47 @@ class Row(NamedTuple):
             event=event,
         )
 
-    def events(self) -> list[StoredEvent]:
-        """Return all events of the batch in their order."""
-        application, _, id, received_at, heads = self
-        return [
-            StoredEvent(
+    def told(self) -> list[Stored]:
+        """Return what the batch tells, in its order."""
+        application, first, id, received_at, heads = self
+        return list(
+            placed(
+                wire.decode_told(heads),
                 application=application,
-                sequence=sequence,
+                first=first,
                 received_at=received_at,
                 batch=id,
-                event=event,
             )
-            for sequence, event in enumerate(wire.decode_heads(heads), self.sequence)
-        ]
+        )
+
+    def events(self) -> list[StoredEvent]:
+        """Return all events of the batch in their order, each for itself."""
+        return list(each_stored(self.told()))
+
+
+def placed(
+    told: Iterable[Told], *, application: str, first: int, received_at: datetime, batch: UUID
+) -> Iterator[Stored]:
+    """Yield what a batch tells as it stands in the log from the position `first` on."""
+    for each in told:
+        if isinstance(each, FailedRecords):
+            yield StoredFailures(
+                application=application,
+                sequence=first,
+                received_at=received_at,
+                batch=batch,
+                failed=each,
+            )
+            first += each.size
+        else:
+            yield StoredEvent(
+                application=application,
+                sequence=first,
+                received_at=received_at,
+                batch=batch,
+                event=each,
+            )
+            first += 1
 
 
 class Place(NamedTuple):

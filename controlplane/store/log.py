@@ -21,6 +21,7 @@ from controlplane.domain.events import (
     RetriesCounted,
     StoredEvent,
 )
+from controlplane.domain.failed import Stored, each_stored, last
 from controlplane.store import batches, marks
 from controlplane.store.batches import PLACE, Place
 from controlplane.store.bodies import body_of
@@ -51,19 +52,22 @@ def read(
     With `tasks`, only events that are of no task, or of one of these.
     """
     wanted = None if tasks is None else {None, *(task.hex for task in tasks)}
+    for each in each_stored(read_told(application, after=after, until=until)):
+        if wanted is None or task_of(each) in wanted:
+            yield each
+
+
+def read_told(application: str, *, after: int = 0, until: int = MOST) -> Iterator[Stored]:
+    """Return the log in order as it was told, without bodies, some batches at a time."""
     while after < until:
         rows = batches.read(application, after=after, until=until, limit=BATCHES_PER_READ)
         for row in rows:
-            events = row.events()
-            if row.sequence <= after or events[-1].sequence > until:
-                events = [each for each in events if after < each.sequence <= until]
-            if not events:
-                continue
-            after = events[-1].sequence
-            if wanted is None:
-                yield from events
-            else:
-                yield from (each for each in events if task_of(each) in wanted)
+            told = row.told()
+            if row.sequence <= after or last(told[-1]) > until:
+                told = [each for each in each_stored(told) if after < each.sequence <= until]
+            if told:
+                after = last(told[-1])
+                yield from told
         if len(rows) < BATCHES_PER_READ:
             return
 

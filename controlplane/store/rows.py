@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from itertools import chain, repeat
 from struct import Struct
 from typing import get_args
 from uuid import UUID
@@ -19,9 +20,11 @@ from controlplane.domain.events import (
     CommandIssued,
     Event,
     NoteAdded,
+    RecordFailed,
     StoredEvent,
     TaskEvent,
 )
+from controlplane.domain.failed import Stored, StoredFailures
 from controlplane.domain.names import task_digest
 from controlplane.store import marks
 
@@ -33,9 +36,9 @@ COLUMNS = (
     "occurred_at",
     "place",
     "type",
+    "count",
     "task",
     "cause",
-    "count",
     "pipeline",
     "stage",
     "exception_class",
@@ -45,47 +48,86 @@ COLUMNS = (
 BEGIN, END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _TASK_EVENTS = get_args(TaskEvent)
 _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
+#: What columns count from is so many microseconds earlier.
+_FROM_1970 = 946_684_800_000_000
 _CUT = TEXT_LIMIT + 1
 _MICROSECOND = timedelta(microseconds=1)
 #: Each value behind its length; -1 is NULL.
 _BATCH, _ALWAYS = Struct(">h ii ii"), Struct(">iq iq ii ii")
-_FAILURE, _TAIL = Struct(">iq iq ii ii i16s iq iq"), Struct(">ii ii ii i i")
+_CAUSE = Struct(">iq ii ii ii i i")
 _LONG, _INT, _NULL = Struct(">iq"), Struct(">ii"), b"\xff\xff\xff\xff"
 
 
-def packed(stream: int, day: date, stored: Iterable[StoredEvent]) -> Iterator[bytes]:
+def packed(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[bytes]:
     """Yield the rows of the events of one batch, in their order."""
     batch = _BATCH.pack(len(COLUMNS), 4, stream, 4, (day - _FIRST_DAY).days)
-    for place, each in enumerate(stored):
-        event = each.event
-        data, run = event.data, event.run
-        moment = (event.occurred_at - _EPOCH) // _MICROSECOND
-        type = marks.of_text(data.__class__.__name__)
-        if not isinstance(data, FAILED) or run is None:
-            yield batch + _ALWAYS.pack(8, each.sequence, 8, moment, 4, place, 4, type)
-            yield from _rest(each)
-            continue
-        name, failure = each.application, data.failure
-        task = _bytes_of(task_digest(name, run.pipeline, run.checkpoint, data.task))
-        cause = marks.of_cause(name, failure.fingerprint)
-        row = _FAILURE.pack(
-            8, each.sequence, 8, moment, 4, place, 4, type, 16, task, 8, cause, 8, data.count
-        )
-        # Cut, so that nothing large is remembered; `fit` cuts there, too.
-        stage, cls = failure.stage[:_CUT], failure.exception_class[:_CUT]
-        yield batch + row + _tail(run.pipeline, stage, cls)
+    place = 0
+    for each in stored:
+        if isinstance(each, StoredFailures):
+            yield from _failures(batch, place, each)
+            place += each.failed.size
+        else:
+            yield from _one(batch, place, each)
+            place += 1
 
 
-#: One object for each task, not for each of its events.
-_bytes_of = lru_cache(maxsize=10_000)(bytes.fromhex)
-
-
-@lru_cache(maxsize=1_000)
-def _tail(pipeline: str, stage: str, exception_class: str) -> bytes:
-    """Return the names of a failure, and that it is of no command and nobody's act."""
-    return _TAIL.pack(
-        *(4, marks.of_text(pipeline), 4, of_cut(stage), 4, of_cut(exception_class)), -1, -1
+def _failures(batch: bytes, place: int, stored: StoredFailures) -> Iterator[bytes]:
+    """Yield the rows of failed records, in pieces: when and where, which task, and why."""
+    failed, name, run = stored.failed, stored.application, stored.failed.run
+    size, pipeline, checkpoint = failed.size, run.pipeline, run.checkpoint
+    begin = batch + (8).to_bytes(4)
+    end = _INT.pack(4, marks.of_text(RecordFailed.__name__)) + _LONG.pack(8, failed.adds)
+    places = map(
+        Struct(f">{len(begin)}sqiqii{len(end)}s").pack,
+        repeat(begin, size),
+        range(stored.sequence, stored.sequence + size),
+        repeat(8),
+        [each - _FROM_1970 for each in failed.moments],
+        repeat(4),
+        range(place, place + size),
+        repeat(end),
     )
+    tasks = [_of_task(name, pipeline, checkpoint, key) for key in failed.tasks]
+    kinds = [(each.stage[:_CUT], each.exception_class[:_CUT]) for each in failed.kinds]
+    causes = [
+        _of_cause(name, mark, pipeline, *kinds[kind])
+        for mark, kind in zip(failed.fingerprints, failed.kind, strict=True)
+    ]
+    return chain.from_iterable(
+        zip(places, tasks, map(causes.__getitem__, failed.cause), strict=True)
+    )
+
+
+def _one(batch: bytes, place: int, stored: StoredEvent) -> Iterator[bytes]:
+    """Yield the row of one event, in pieces."""
+    event = stored.event
+    data, run = event.data, event.run
+    moment = (event.occurred_at - _EPOCH) // _MICROSECOND
+    type = marks.of_text(data.__class__.__name__)
+    yield batch + _ALWAYS.pack(8, stored.sequence, 8, moment, 4, place, 4, type)
+    if not isinstance(data, FAILED) or run is None:
+        yield from _rest(stored)
+        return
+    name, failure = stored.application, data.failure
+    yield _LONG.pack(8, data.count)
+    yield _of_task(name, run.pipeline, run.checkpoint, data.task)
+    # Cut, so that nothing large is remembered; `fit` cuts there, too.
+    stage, cls = failure.stage[:_CUT], failure.exception_class[:_CUT]
+    yield _of_cause(name, failure.fingerprint, run.pipeline, stage, cls)
+
+
+@lru_cache(maxsize=10_000)
+def _of_task(application: str, pipeline: str, checkpoint: str, key: str | None) -> bytes:
+    return _bytes(bytes.fromhex(task_digest(application, pipeline, checkpoint, key)))
+
+
+@lru_cache(maxsize=10_000)
+def _of_cause(
+    application: str, fingerprint: str, pipeline: str, stage: str, exception_class: str
+) -> bytes:
+    """Return an error group, the names of a failure, and that it is of no command and nobody's."""
+    names = (4, marks.of_text(pipeline), 4, of_cut(stage), 4, of_cut(exception_class))
+    return _CAUSE.pack(8, marks.of_cause(application, fingerprint), *names, -1, -1)
 
 
 def of_cut(text: str) -> int:
@@ -99,9 +141,9 @@ def _rest(stored: StoredEvent) -> Iterator[bytes]:
     data = event.data
     digest, fingerprint = task_of(stored), fingerprint_of(event)
     failure, command = getattr(data, "failure", None), getattr(data, "command", None)
-    yield _bytes(None if digest is None else _bytes_of(digest))
-    yield _long(None if fingerprint is None else marks.of_cause(name, fingerprint))
     yield _NULL
+    yield _bytes(None if digest is None else bytes.fromhex(digest))
+    yield _long(None if fingerprint is None else marks.of_cause(name, fingerprint))
     yield _int(None if event.run is None else marks.of_text(event.run.pipeline))
     yield _int(None if failure is None else of_cut(failure.stage))
     yield _int(None if failure is None else of_cut(failure.exception_class))

@@ -8,7 +8,7 @@ from django.utils import timezone
 from controlplane import queries
 from controlplane.domain.errors import NotFound
 from controlplane.domain.events import RecordsDeadLettered
-from controlplane.domain.stream import task_id
+from controlplane.domain.states import task_id
 from dashboard import filters, record
 from dashboard.people import Person, for_people
 from dashboard.shell import Place, page

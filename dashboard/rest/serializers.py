@@ -12,8 +12,8 @@ from controlplane.domain.states import (
     CommandStatus,
     GroupStatus,
     TaskStatus,
+    task_id,
 )
-from controlplane.domain.stream import task_id
 
 
 def choices(enum: Any) -> list[str]:

@@ -13,8 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.names import TaskId
-from controlplane.domain.states import GroupState
-from controlplane.domain.stream import task_id
+from controlplane.domain.states import GroupState, task_id
 from dashboard import record, steps, words
 from dashboard.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
 

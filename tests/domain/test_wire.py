@@ -20,9 +20,11 @@ from controlplane.domain.events import (
     CommandIssued,
     Event,
     InstanceStopping,
+    RecordFailed,
     TaskPaused,
     ThreadStarted,
 )
+from controlplane.domain.failed import FailedRecords, each_of, in_columns
 from tests import histories
 from tests.histories import FAILURE, RUN
 
@@ -41,19 +43,19 @@ def unreadable(event: Event | bytes) -> str:
     return read.reason
 
 
-@given(st.lists(histories.any_event, max_size=10))
+@given(histories.floods)
 def test_a_batch_comes_back_as_it_was_sent(events: list[Event]) -> None:
     assert wire.decode_batch(wire.encode_batch(events)) == events
 
 
-@given(st.lists(histories.any_event, max_size=10))
+@given(histories.floods)
 def test_heads_and_bodies_of_a_batch_can_be_read_apart(events: list[Event]) -> None:
     packed = wire.encode_batch(events)
     heads = [replace(event, body=None) for event in events]
     found = wire.read_batch(packed)
     assert found is not None
-    assert found == (heads, wire.pack(events))
-    assert wire.decode_heads(found[1].heads) == heads
+    assert found == (list(in_columns(heads)), wire.pack(events))
+    assert list(each_of(wire.decode_told(found[1].heads))) == heads
     assert wire.decode_some(found[1].heads, range(len(events))) == dict(enumerate(heads))
     bodies = [event.body for event in events]
     if found[1].bodies is None:
@@ -77,6 +79,73 @@ def test_an_event_that_is_not_understood_is_kept_with_its_body() -> None:
     assert isinstance(second, wire.Unreadable)
     assert wire.read_batch(wire.encode_batch([good, strange])) is None
     assert msgspec.msgpack.decode(second.raw, type=Event) == strange
+
+
+def changed(event: Event, **changes: Any) -> Event:
+    """Return a failed record whose data, or the failure in it, says something else."""
+    data = event.data
+    assert isinstance(data, RecordFailed)
+    failure = {name: value for name, value in changes.items() if hasattr(data.failure, name)}
+    rest = {name: value for name, value in changes.items() if name not in failure}
+    return replace(event, data=replace(data, failure=replace(data.failure, **failure), **rest))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"position": 2**63}, {"fingerprint": "not a token"}, {"key": 7}, {"message": None}]
+)
+def test_a_strange_event_among_columns_spoils_no_other(changes: dict[str, Any]) -> None:
+    events = [histories.failed(position) for position in range(6)]
+    strange = changed(events[3], **changes)
+    batch = wire.encode_batch([*events[:3], strange, *events[4:]])
+    assert wire.read_batch(batch) is None
+    *before, found, fifth, sixth = wire.decode_batch(batch)
+    assert [*before, fifth, sixth] == [*events[:3], *events[4:]]
+    assert isinstance(found, wire.Unreadable)
+    # With its body, to be read again once it is understood.
+    kept, sent = msgspec.msgpack.decode(found.raw), msgspec.to_builtins(strange)
+    assert (kept["data"], kept["body"]) == (sent["data"], sent["body"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tasks": ["JFK"] * 5},
+        {"frames": []},
+        {"cause": [1] * 6},
+        {"cause": [-1] * 6},
+        {"kind": [1]},
+        {"moments": [2**62] * 6},
+        {"moments": ["now"] * 6},
+        {"cause": [], "moments": [], "tasks": [], "positions": [], "keys": [], "messages": []},
+    ],
+)
+def test_a_batch_with_columns_that_are_no_events_is_none(changes: dict[str, Any]) -> None:
+    events = [replace(histories.failed(position), body=None) for position in range(6)]
+    (columns,) = in_columns(events)
+    assert isinstance(columns, FailedRecords)
+    raw = msgspec.msgpack.encode(columns._replace(**changes))
+    batch = packed(raw, wire.encode_event(events[0]))
+    assert wire.read_batch(batch) is None
+    # How many bodies are theirs is not known, so nobody could say whose the others are.
+    with pytest.raises(MalformedBatch, match="columns"):
+        wire.decode_batch(batch)
+
+
+def test_columns_of_a_newer_agent_are_kept_for_a_newer_server() -> None:
+    (columns,) = in_columns(replace(histories.failed(each), body=None) for each in range(6))
+    assert isinstance(columns, FailedRecords)
+    batch = packed(msgspec.msgpack.encode([*columns, "a column that nobody knows yet"]))
+    assert wire.read_batch(batch) is None
+    with pytest.raises(MalformedBatch, match="columns"):
+        wire.decode_batch(batch)
+
+
+def test_events_that_travel_each_for_themselves_are_read_too() -> None:
+    events = [replace(histories.failed(position), body=None) for position in range(6)]
+    batch = packed(*map(wire.encode_event, events))
+    assert wire.decode_batch(batch) == events
+    assert wire.decode_told(batch) == events
+    assert wire.decode_some(batch, [5, 0]) == {0: events[0], 5: events[5]}
 
 
 def test_bodies_that_are_cut_off_say_so() -> None:

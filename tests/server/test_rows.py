@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import count
 
 import pytest
+from hypothesis import given
 from msgspec.structs import replace
 
 from controlplane import queries
 from controlplane.domain.events import EVENT_TYPES, Event, RecordFailed, StoredEvent
+from controlplane.domain.failed import each_stored
 from controlplane.queries import FailureFilter
-from controlplane.store import marks
+from controlplane.store import marks, rows
 from tests import histories
 from tests.server import streams
 
 
 def test_types_have_numbers_of_their_own() -> None:
     assert len({marks.of_text(name) for name in EVENT_TYPES}) == len(EVENT_TYPES)
+
+
+@given(histories.floods)
+def test_columns_are_found_by_the_rows_that_their_events_would_have(events: list[Event]) -> None:
+    told = histories.told(events)
+    day = date(2026, 11, 20)
+    apart = list(each_stored(told))
+    assert b"".join(rows.packed(1, day, told)) == b"".join(rows.packed(1, day, apart))
 
 
 def of_stage(position: int, stage: str) -> Event:

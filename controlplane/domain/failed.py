@@ -1,0 +1,228 @@
+"""Failed records as columns: RecordFailed events that follow each other and differ in little.
+
+Most events of most logs are these. As columns they pack smaller, and are read, laid out and added
+up without an object for each. What they say is what the events say that they were made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import NamedTuple
+from uuid import UUID
+
+from controlplane.domain.events import (
+    Event,
+    Failure,
+    RecordFailed,
+    Response,
+    Run,
+    StoredEvent,
+)
+from controlplane.domain.events.base import Count, Data, Position
+
+#: Fewer are not worth their columns.
+LEAST = 4
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+class Kind(NamedTuple):
+    """What most failures of a step have in common."""
+
+    stage: str
+    exception_class: str
+    condition: str | None
+
+
+class FailedRecords(NamedTuple):
+    """RecordFailed events without bodies: what they share, and a column for each other field."""
+
+    run: Run
+    instance: UUID | None
+    response: Response
+    attempts: Count
+    recurrence: bool
+    logged: bool
+    #: In the order in which `kind` has them first.
+    kinds: list[Kind]
+    #: A cause is one kind, one fingerprint and one frame; in the order in which `cause` has them.
+    kind: list[int]
+    fingerprints: list[str]
+    frames: list[str | None]
+    #: Of each event: which cause, by its place among those.
+    cause: list[int]
+    #: When each occurred, in microseconds since 1970.
+    moments: list[int]
+    tasks: list[str | None]
+    positions: list[Position | None]
+    keys: list[str | None]
+    messages: list[str]
+
+    @property
+    def size(self) -> int:
+        """How many events these are."""
+        return len(self.cause)
+
+    @property
+    def adds(self) -> int:
+        """How many failed records each event adds."""
+        return 0 if self.recurrence else 1
+
+    def is_whole(self) -> bool:
+        """Whether there are events that these columns say."""
+        size, causes = len(self.cause), len(self.kind)
+        columns = (self.moments, self.tasks, self.positions, self.keys, self.messages)
+        return (
+            size > 0
+            and all(len(column) == size for column in columns)
+            and len(self.fingerprints) == len(self.frames) == causes
+            and list(dict.fromkeys(self.cause)) == list(range(causes))
+            and list(dict.fromkeys(self.kind)) == list(range(len(self.kinds)))
+            and min(self.moments) >= _FIRST
+            and max(self.moments) <= _LAST
+        )
+
+    def data(self, place: int) -> RecordFailed:
+        """Return what one of the events says."""
+        cause = self.cause[place]
+        kind = self.kinds[self.kind[cause]]
+        return RecordFailed(
+            task=self.tasks[place],
+            position=self.positions[place],
+            failure=Failure(
+                stage=kind.stage,
+                exception_class=kind.exception_class,
+                condition=kind.condition,
+                message=self.messages[place],
+                fingerprint=self.fingerprints[cause],
+                frame=self.frames[cause],
+                attempts=self.attempts,
+            ),
+            response=self.response,
+            key=self.keys[place],
+            recurrence=self.recurrence,
+            logged=self.logged,
+        )
+
+    def event(self, place: int) -> Event:
+        """Return one of the events."""
+        return Event(
+            occurred_at=moment(self.moments[place]),
+            data=self.data(place),
+            instance=self.instance,
+            run=self.run,
+        )
+
+
+class StoredFailures(Data, frozen=True, kw_only=True):
+    """Failed records as they stand in the log, the first of them at `sequence`."""
+
+    application: str
+    sequence: int
+    received_at: datetime
+    batch: UUID
+    failed: FailedRecords
+
+    def one(self, place: int) -> StoredEvent:
+        """Return one of the events."""
+        return StoredEvent(
+            application=self.application,
+            sequence=self.sequence + place,
+            received_at=self.received_at,
+            batch=self.batch,
+            event=self.failed.event(place),
+        )
+
+
+#: What a batch tells, and how it stands in the log.
+Told = Event | FailedRecords
+Stored = StoredEvent | StoredFailures
+
+
+def moment(microseconds: int) -> datetime:
+    """Return the time that a column has as a number."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def size(told: Iterable[Told]) -> int:
+    """Return how many events these are."""
+    return sum(each.size if isinstance(each, FailedRecords) else 1 for each in told)
+
+
+def last(stored: Stored) -> int:
+    """Return the position of the last of these events."""
+    if isinstance(stored, StoredFailures):
+        return stored.sequence + stored.failed.size - 1
+    return stored.sequence
+
+
+def each_of(told: Iterable[Told]) -> Iterator[Event]:
+    """Yield the events, each for itself."""
+    for each in told:
+        if isinstance(each, FailedRecords):
+            yield from map(each.event, range(each.size))
+        else:
+            yield each
+
+
+def each_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
+    """Yield the events, each for itself."""
+    for each in stored:
+        if isinstance(each, StoredFailures):
+            yield from map(each.one, range(each.failed.size))
+        else:
+            yield each
+
+
+def in_columns(events: Iterable[Event]) -> Iterator[Told]:
+    """Yield `events`, which have no bodies, in their order: as columns where that is worth it."""
+    for shared, some in groupby(events, _shared):
+        alike = list(some)
+        if shared is None or len(alike) < LEAST:
+            yield from alike
+        else:
+            yield _columns(shared, alike)
+
+
+_Shared = tuple[Run, UUID | None, Response, int, bool, bool]
+
+
+def _shared(event: Event) -> _Shared | None:
+    """Return what an event shares with others as columns; None where it can be no row of them."""
+    data, run = event.data, event.run
+    if (
+        data.__class__ is not RecordFailed
+        or run is None
+        or event.caused_by is not None
+        or event.schema_version != 1
+        or event.occurred_at.tzinfo is None
+    ):
+        return None
+    return (
+        run,
+        event.instance,
+        data.response,
+        data.failure.attempts,
+        data.recurrence,
+        data.logged,
+    )
+
+
+def _columns(shared: _Shared, events: Sequence[Event]) -> FailedRecords:
+    kinds: dict[Kind, int] = {}
+    causes: dict[tuple[int, str, str | None], int] = {}
+    rows = []
+    for event in events:
+        data = event.data
+        assert isinstance(data, RecordFailed)
+        failure = data.failure
+        kind = Kind(failure.stage, failure.exception_class, failure.condition)
+        cause = (kinds.setdefault(kind, len(kinds)), failure.fingerprint, failure.frame)
+        number = causes.setdefault(cause, len(causes))
+        at = (event.occurred_at - _EPOCH) // _MICROSECOND
+        rows.append((number, at, data.task, data.position, data.key, failure.message))
+    of_causes, of_events = zip(*causes, strict=True), zip(*rows, strict=True)
+    return FailedRecords(*shared, list(kinds), *map(list, of_causes), *map(list, of_events))

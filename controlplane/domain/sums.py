@@ -1,0 +1,233 @@
+"""Events that are added up before they become states: most of most logs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+from operator import le
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+from msgspec.structs import replace
+
+from controlplane.domain import groups
+from controlplane.domain.adding import CountedEvent, OfGroup, OfTask
+from controlplane.domain.events import (
+    FAILED,
+    Event,
+    Failure,
+    FailuresCounted,
+    RecordFailed,
+    Run,
+    StoredEvent,
+    TaskEvent,
+)
+from controlplane.domain.failed import FailedRecords, StoredFailures, moment
+from controlplane.domain.names import task_digest
+from controlplane.domain.spending import is_bounded
+from controlplane.domain.states import TaskState, ThreadState, task_id
+
+if TYPE_CHECKING:
+    from controlplane.domain.stream import StreamState
+
+_TASK = get_args(TaskEvent)
+T = TypeVar("T")
+
+
+class Sums:
+    """What events add to the states of a stream.
+
+    Whatever else an event may look at is settled before it is folded.
+    """
+
+    def __init__(self, stream: StreamState) -> None:
+        self._stream = stream
+        self._tasks: dict[str, OfTask] = {}
+        self._groups: dict[str, OfGroup] = {}
+        self._failed = 0
+        self._run: Run | None = None
+        self._thread: ThreadState | None = None
+        #: Columns that differ in nothing that is added, in their order.
+        self._alike: list[StoredFailures] = []
+
+    def add(self, data: RecordFailed | FailuresCounted, run: Run, stored: StoredEvent) -> bool:
+        """Add an event; False: more follows from it than a sum."""
+        self._add_alike()
+        if not self._is_sum(run) or (group := self._group(data.failure)) is None:
+            return False
+        at, sequence = stored.event.occurred_at, stored.sequence
+        self._task(run, data.task).add(
+            data, sequence=sequence, occurred_at=at, epoch=run.epoch, late=self._is_late(run)
+        )
+        group.add(data, sequence=sequence, occurred_at=at, pipeline=run.pipeline)
+        self._failed += data.count
+        return True
+
+    def count(self, data: CountedEvent, run: Run, stored: StoredEvent) -> None:
+        """Add an event of a task that is no failure."""
+        self._of(run)
+        self._task(run, data.task).count(
+            data,
+            sequence=stored.sequence,
+            occurred_at=stored.event.occurred_at,
+            epoch=run.epoch,
+            late=self._is_late(run),
+        )
+
+    def add_columns(self, stored: StoredFailures) -> bool:
+        """Add failed records; False: more follows from one of them than a sum."""
+        failed = stored.failed
+        if self._alike and _added(failed) != _added(self._alike[0].failed):
+            self._add_alike()
+        if not self._is_sum(failed.run):
+            return False
+        known = self._groups
+        for cause, mark in enumerate(failed.fingerprints):
+            if mark not in known:
+                first = failed.data(failed.cause.index(cause))
+                if self._group(first.failure) is None:
+                    return False
+        self._alike.append(stored)
+        return True
+
+    def settle_for(self, event: Event) -> None:
+        """Settle what an event may look at: of an event of a task, the task and its group."""
+        data, run = event.data, event.run
+        if not isinstance(data, _TASK) or run is None:
+            self.settle()
+            return
+        self._add_alike()
+        name = self._stream.application.name
+        self._settle_task(task_digest(name, run.pipeline, run.checkpoint, data.task))
+        if isinstance(data, FAILED):
+            self._settle_group(data.failure.fingerprint)
+
+    def settle(self) -> None:
+        """Settle all."""
+        self._add_alike()
+        for digest in list(self._tasks):
+            self._settle_task(digest)
+        for mark in list(self._groups):
+            self._settle_group(mark)
+        stream = self._stream
+        if self._failed:
+            failed = stream.application.failed + self._failed
+            stream.application = replace(stream.application, failed=failed)
+        self._failed, self._run, self._thread = 0, None, None
+
+    def _is_sum(self, run: Run) -> bool:
+        self._of(run)
+        return self._thread is None or not is_bounded(self._thread.policy)
+
+    def _of(self, run: Run) -> None:
+        """Note whose events come; what waits is of the run before."""
+        if run != self._run:
+            self._add_alike()
+            threads = self._stream.threads
+            self._run, self._thread = run, threads.get((run.pipeline, run.checkpoint))
+
+    def _is_late(self, run: Run) -> bool:
+        return self._thread is not None and run.epoch < self._thread.epoch
+
+    def _group(self, failure: Failure) -> OfGroup | None:
+        """Return the sums of a group; None: a failure does more with it."""
+        found = self._groups.get(failure.fingerprint)
+        if found is None:
+            state = self._stream.group(failure)
+            if not groups.is_plain(state):
+                return None
+            found = self._groups[failure.fingerprint] = OfGroup.of(state)
+        return found
+
+    def _task(self, run: Run, key: str | None) -> OfTask:
+        stream = self._stream
+        name = stream.application.name
+        digest = task_digest(name, run.pipeline, run.checkpoint, key)
+        found = self._tasks.get(digest)
+        if found is None:
+            before = stream.tasks.get(digest) or TaskState(id=task_id(name, run, key))
+            found = self._tasks[digest] = OfTask.of(before)
+        return found
+
+    def _add_alike(self) -> None:
+        """Add the columns that wait: as many as there are of each task, and of each group."""
+        if not self._alike:
+            return
+        some = Alike(self._alike)
+        self._alike = []
+        run = some.run
+        late = self._is_late(run)
+        for key, times in Counter(some.tasks).items():
+            sequence = some.last_of_task[key]
+            self._task(run, key).add(
+                some.data(sequence),
+                sequence=sequence,
+                occurred_at=moment(some.latest_of_task[key]),
+                epoch=run.epoch,
+                late=late,
+                times=times,
+            )
+        for mark, times in Counter(some.marks).items():
+            sequence = some.last_of_mark[mark]
+            self._groups[mark].add(
+                some.data(sequence),
+                sequence=sequence,
+                occurred_at=moment(some.latest_of_mark[mark]),
+                earliest=moment(some.earliest_of_mark[mark]),
+                pipeline=run.pipeline,
+                times=times,
+            )
+        self._failed += some.adds * len(some.tasks)
+
+    def _settle_task(self, digest: str) -> None:
+        found = self._tasks.pop(digest, None)
+        if found is not None:
+            self._stream.tasks[digest] = found.state_after()
+            self._stream.touched.tasks[digest] = found.state.id
+
+    def _settle_group(self, mark: str) -> None:
+        found = self._groups.pop(mark, None)
+        if found is not None:
+            self._stream.groups[mark] = found.state_after()
+            self._stream.touched.groups.add(mark)
+
+
+class Alike:
+    """Columns of one kind behind each other, and what is last in them."""
+
+    def __init__(self, some: list[StoredFailures]) -> None:
+        self._some = some
+        self._begins = [each.sequence for each in some]
+        self.run, self.adds = some[0].failed.run, some[0].failed.adds
+        self.tasks = _joined(each.failed.tasks for each in some)
+        self.marks = _joined(
+            map(each.failed.fingerprints.__getitem__, each.failed.cause) for each in some
+        )
+        sequences = _joined(range(each.sequence, each.sequence + each.failed.size) for each in some)
+        # Of what is there twice, a dictionary keeps what came last.
+        self.last_of_task = dict(zip(self.tasks, sequences, strict=True))
+        self.last_of_mark = dict(zip(self.marks, sequences, strict=True))
+        moments = _joined(each.failed.moments for each in some)
+        tasks, marks = self.tasks, self.marks
+        if not all(map(le, moments, moments[1:])):
+            order = sorted(range(len(moments)), key=moments.__getitem__)
+            tasks, marks = [tasks[each] for each in order], [marks[each] for each in order]
+            moments.sort()
+        self.latest_of_task = dict(zip(tasks, moments, strict=True))
+        self.latest_of_mark = dict(zip(marks, moments, strict=True))
+        self.earliest_of_mark = dict(zip(reversed(marks), reversed(moments), strict=True))
+
+    def data(self, sequence: int) -> RecordFailed:
+        """Return what the event at a position says."""
+        stored = self._some[bisect_right(self._begins, sequence) - 1]
+        return stored.failed.data(sequence - stored.sequence)
+
+
+def _added(failed: FailedRecords) -> tuple[object, ...]:
+    """Return what columns share that is added."""
+    return (failed.response, failed.attempts, failed.recurrence, failed.logged)
+
+
+def _joined(columns: Iterable[Iterable[T]]) -> list[T]:
+    return list(chain.from_iterable(columns))

@@ -1,0 +1,99 @@
+"""Failed records as columns: all that is made of them is what their events give."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from msgspec.structs import replace
+
+from controlplane.domain.events import Event, Failure, RecordFailed
+from controlplane.domain.failed import (
+    LEAST,
+    FailedRecords,
+    Kind,
+    Stored,
+    each_of,
+    each_stored,
+    in_columns,
+    size,
+)
+from controlplane.domain.minutes import failures
+from controlplane.domain.stream import empty, subjects
+from tests import histories
+from tests.histories import APPLICATION, INSTANCE
+
+
+@given(histories.floods)
+def test_columns_say_what_their_events_say(events: list[Event]) -> None:
+    heads = [replace(event, body=None) for event in events]
+    told = list(in_columns(heads))
+    assert list(each_of(told)) == heads
+    assert size(told) == len(heads)
+    columns = [each for each in told if isinstance(each, FailedRecords)]
+    assert all(each.is_whole() and each.size >= LEAST for each in columns)
+
+
+@given(histories.floods)
+def test_columns_are_folded_as_their_events_are_one_by_one(events: list[Event]) -> None:
+    told = histories.told(events)
+    whole, one_by_one = empty(APPLICATION).fold(told), empty(APPLICATION)
+    for each in each_stored(told):
+        one_by_one.fold([each])
+    assert whole == one_by_one
+    assert whole.held_changes == one_by_one.held_changes
+
+
+@given(histories.floods)
+def test_columns_concern_what_their_events_concern(events: list[Event]) -> None:
+    told = histories.told(events)
+    assert subjects(APPLICATION, told) == subjects(APPLICATION, each_stored(told))
+
+
+@given(histories.floods)
+def test_columns_are_counted_in_the_minutes_of_their_events(events: list[Event]) -> None:
+    told = histories.told(events)
+    assert counted(told) == counted(list(each_stored(told)))
+
+
+def counted(told: list[Stored]) -> dict[object, tuple[int, int]]:
+    found: dict[object, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for minute, counts in failures(told):
+        for cause, (count, sequence) in counts.items():
+            before, latest = found[minute, cause]
+            found[minute, cause] = (before + count, max(latest, sequence))
+    return found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run": None},
+        {"caused_by": INSTANCE},
+        {"schema_version": 2},
+        # An agent's mistake, which the server keeps aside.
+        {"occurred_at": datetime(2026, 11, 20)},
+    ],
+)
+def test_what_columns_cannot_say_stays_an_event(change: dict[str, Any]) -> None:
+    plain = [replace(histories.failed(position), body=None) for position in range(LEAST)]
+    assert len(list(in_columns(plain))) == 1
+    others = [replace(event, **change) for event in plain]
+    assert list(in_columns(others)) == others
+
+
+def test_every_field_of_a_failed_record_is_in_its_columns() -> None:
+    """Whoever adds a field to these adds a column, or what it says would be lost."""
+    said = {*RecordFailed.__struct_fields__, *Failure.__struct_fields__} - {"failure"}
+    shared = {"response", "attempts", "recurrence", "logged"}
+    own = {"task", "position", "key", "message"}
+    assert said == shared | own | {"fingerprint", "frame"} | set(Kind._fields)
+    assert set(Event.__struct_fields__) - {"body", "caused_by", "schema_version"} == {
+        "run",
+        "instance",
+        "occurred_at",
+        "data",
+    }
