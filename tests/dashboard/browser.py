@@ -118,6 +118,18 @@ def open_live(page: Page, url: str) -> None:
     page.evaluate("window.mark = 'not reloaded'")
 
 
+def open_dialog(page: Page, clicked: Sequence[str]) -> None:
+    """Open a dialog of the page: tick what is to be ticked, click the rest; by key without any."""
+    for each in clicked:
+        if each.startswith("[data-tick"):
+            page.locator(each).check()
+        else:
+            page.locator(each).click()
+    if not clicked:
+        page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
 def expect_no_reload(page: Page) -> None:
     assert page.evaluate("window.mark") == "not reloaded"
 

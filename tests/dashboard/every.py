@@ -54,6 +54,9 @@ def tell(story: Story) -> Told:
     for number in range(50):
         other.skips(f"part-{number}", 1 + number)
     other.falls_silent()
+    ended = Story(application="ended")
+    ended.starts()
+    ended.stops(command=actions.shut_down_application("ended", actor="ada", reason="moved").id)
     twin = Story(checkpoint="0dd0dd0d-1111-4c1e-9a2b-61b0f4ad0c11")
     twin.starts(host="spark-driver-7")
     for minutes in (190, 70, 40, 4):
@@ -120,18 +123,20 @@ def pages(told: Told) -> dict[str, str]:
     }
 
 
-def dialogs(told: Told) -> dict[str, tuple[str, str]]:
-    """Return every dialog by the name of its picture: its page, and the button that opens it."""
+def dialogs(told: Told) -> dict[str, tuple[str, list[str]]]:
+    """Return every dialog by the name of its picture: its page, and what is clicked on it."""
     task = reverse("task", args=[told.paused])
     application = reverse("application", args=["flights"])
     error = reverse("error", args=["flights", TYPO.fingerprint])
     return {
-        "dialog-skip": (task, "#skip"),
-        "dialog-resume-at": (task, "#resume-at"),
-        "dialog-resume-many": (application, "#resume-many"),
-        "dialog-shut-down": (application, "#shut-down"),
-        "dialog-policy": (f"{application}?tab=policy", ".policy tbody button >> nth=2"),
-        "dialog-dismiss": (reverse("quarantine"), "button:has-text('Dismiss…')"),
-        "dialog-mute": (error, "#mute"),
-        "dialog-keys": ("/", ""),
+        "dialog-skip": (task, ["#skip"]),
+        "dialog-resume-at": (task, ["#resume-at"]),
+        "dialog-resume-many": (application, ["#resume-many"]),
+        "dialog-shut-down": (application, ["#shut-down"]),
+        "dialog-start": (reverse("application", args=["ended"]), ["#start"]),
+        "dialog-policy": (f"{application}?tab=policy", [".policy tbody button >> nth=2"]),
+        "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss…')"]),
+        "dialog-mute": (error, ["#mute"]),
+        "dialog-mute-many": (reverse("errors"), ["[data-tick-all]", "#many-mute"]),
+        "dialog-keys": ("/", []),
     }

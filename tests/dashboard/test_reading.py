@@ -13,7 +13,7 @@ from redis import Redis
 from controlplane import embedded, queries
 from controlplane.domain import wire
 from tests.dashboard import every
-from tests.dashboard.browser import expect_no_reload, log_in, open_live, web, window
+from tests.dashboard.browser import expect_no_reload, log_in, open_dialog, open_live, web, window
 from tests.dashboard.conftest import make_user
 from tests.dashboard.story import TYPO, Story, failure
 
@@ -80,15 +80,11 @@ def test_no_dialog_acts_when_it_is_closed_or_on_enter(
     told = every.tell(story)
     before = done()
     with window(browser, server, "ada") as page:
-        for name, (url, button) in every.dialogs(told).items():
+        for name, (url, clicked) in every.dialogs(told).items():
             page.goto(url)
             for close in ("Escape", "Enter", "Cancel"):
-                if not button:
-                    page.keyboard.press("?")
-                else:
-                    page.locator(button).click()
+                open_dialog(page, clicked)
                 dialog = page.get_by_role("dialog")
-                expect(dialog).to_be_visible()
                 if close == "Enter":
                     for field in dialog.locator("input:visible").all():
                         field.focus()

@@ -19,12 +19,12 @@ from tests.dashboard.story import TYPO, Story, failure
 
 #: What is no page: it acts, streams, or answers machines.
 NO_PAGES = {
-    "act-on-group", "api-act-on-group", "api-act-on-quarantine", "api-cancel-command", "api-docs",
-    "api-notes", "api-resume-many", "cancel-command", "change-account", "create-account",
-    "dismiss-aside", "export", "healthz", "live", "login", "logout", "metrics", "mute-group",
-    "note-on-command", "note-on-group", "note-on-task", "pause", "put-back", "readyz", "restart",
-    "resume", "resume-at", "resume-many", "schema", "set-policy", "shut-down", "skip", "start",
-    "test-error",
+    "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
+    "api-act-on-quarantine", "api-cancel-command", "api-docs", "api-notes", "api-resume-many",
+    "cancel-command", "change-account", "create-account", "dismiss-aside", "export", "healthz",
+    "live", "login", "logout", "metrics", "mute-group", "note-on-command", "note-on-group",
+    "note-on-task", "pause", "put-back", "readyz", "restart", "resume", "resume-at",
+    "resume-many", "schema", "set-policy", "shut-down", "skip", "start", "test-error",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """
@@ -74,6 +74,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
     needs = {
         "policy-dialog": f"?pipeline={story.pipeline}&stage=deserialize",
         "resume-many-dialog": f"?application={app}",
+        "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
     }
     names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES
     for name in sorted(names):

@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 
 import pytest
 from django.urls import URLPattern, resolve
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from dashboard import urls
 from tests.dashboard import every
-from tests.dashboard.browser import REPOSITORY, violations, window
+from tests.dashboard.browser import REPOSITORY, open_dialog, violations, window
 from tests.dashboard.deeds import only_posts
 from tests.dashboard.story import Story
 
@@ -33,7 +33,7 @@ PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs that show no page of the dashboard by themselves: parts of one, files, machines' business.
 NO_PAGES = {
     "skip-dialog", "resume-at-dialog", "shut-down-dialog", "start-dialog", "mute-dialog",
-    "resume-many-dialog", "dismiss-aside-dialog", "policy-dialog", "export",
+    "resume-many-dialog", "groups-dialog", "dismiss-aside-dialog", "policy-dialog", "export",
     "live", "login", "logout", "healthz", "readyz", "metrics",
 }  # fmt: skip
 
@@ -64,8 +64,9 @@ def test_every_page_is_whole_for_each_role_at_each_size_in_each_theme(
             for each in _look_at(page, url, folder / name, axe=role == "admin")
         ]
         if role == "admin":
-            for name, (url, button) in every.dialogs(told).items():
-                _open(page, url, button)
+            for name, (url, clicked) in every.dialogs(told).items():
+                page.goto(url)
+                open_dialog(page, clicked)
                 wrong += [f"{name}: {each}" for each in _seen(page, folder / name, axe=True)]
     assert wrong == []
 
@@ -105,15 +106,6 @@ def _seen(page: Page, picture: Path, *, axe: bool) -> list[str]:
 
 def _photograph(page: Page, name: str) -> None:
     page.screenshot(path=f"{name}.jpg", type="jpeg", quality=70, full_page=True)
-
-
-def _open(page: Page, url: str, button: str) -> None:
-    page.goto(url)
-    if button:
-        page.locator(button).click()
-    else:
-        page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
 
 
 def test_no_page_is_left_out_of_the_sweep(story: Story) -> None:
