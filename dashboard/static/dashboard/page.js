@@ -30,6 +30,11 @@ function nextTheme() {
   showTheme();
 }
 
+// ── where we are ─────────────────────────────────────────────────────────────────────────────
+
+// On a phone the row of sections is longer than the window.
+document.querySelector(".sections-row [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // ── dialogs and menus ────────────────────────────────────────────────────────────────────────
 
 const dialog = document.getElementById("dialog");
