@@ -10,7 +10,10 @@ from celery import Celery
 from celery.signals import task_prerun, worker_process_init
 from django.conf import settings
 from django.db import close_old_connections, connections
+from kombu import Exchange, Queue
 
+#: Apart, so that no fold waits while a base is made and verified, which may take minutes.
+FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 
@@ -36,13 +39,20 @@ def broker_tls(redis_url: str) -> dict[str, Any] | None:
     return {"ssl_cert_reqs": "required", **said, "ssl_check_hostname": checked}
 
 
+def _queue(name: str) -> Queue:
+    return Queue(name, Exchange(name), routing_key=name)
+
+
 app = Celery("arrester")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
     broker_use_ssl=broker_tls(settings.REDIS_URL),
     broker_connection_retry_on_startup=True,
     task_ignore_result=True,
-    task_default_queue="arrester",
+    # A worker that is not told which takes the messages of both.
+    task_queues=[_queue(FOLDS), _queue(HOUSEKEEPING)],
+    task_default_queue=FOLDS,
+    task_routes={"arrester.housekeeping": {"queue": HOUSEKEEPING}},
     task_acks_late=True,
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,

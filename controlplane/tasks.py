@@ -56,7 +56,7 @@ def watch() -> None:
 def housekeeping() -> None:
     """Make the log's partitions ahead, drop the days that are over and sessions that have ended.
 
-    It waits for nobody, and one runs at a time: the worker's processes are for folds.
+    It has a queue and a process of its own, waits for nobody, and one runs at a time.
     """
     store.ensure_partitions(datetime.now(UTC).date(), days=DAYS_AHEAD)
     environment = settings.ENVIRONMENT

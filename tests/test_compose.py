@@ -26,7 +26,7 @@ import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane import demo, embedded
-from controlplane.celery import app
+from controlplane.celery import FOLDS, HOUSEKEEPING, app
 from controlplane.embedded import postgres
 from tests import services
 from tests.ports import free_port
@@ -106,8 +106,8 @@ def test_the_file_follows_the_compose_specification() -> None:
 
 
 def test_the_file_declares_all_parts() -> None:
-    parts = {"postgres", "redis", "migrate", "web", "wake", "worker", "beat", "demo"}
-    assert set(SERVICES) == parts
+    ours = {"migrate", "web", "wake", "worker", "housekeeper", "beat", "demo"}
+    assert set(SERVICES) == {"postgres", "redis", *ours}
     assert SERVICES["demo"]["profiles"] == ["demo"]
     assert SERVICES["demo"]["command"] == ["python", "-m", demo.MODULE]
 
@@ -120,7 +120,7 @@ def test_every_variable_without_default_is_required() -> None:
         interpolated("${REDIS_PASSWORD:?}", {})
 
 
-@pytest.mark.parametrize("service", ["web", "wake", "worker", "beat"])
+@pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper", "beat"])
 def test_every_setting_that_is_not_of_one_machine_is_passed(service: str) -> None:
     text = (REPOSITORY / "README.md").read_text()
     documented = dict(re.findall(r"^\| `(ARRESTER_\w+)` \| `([^`]*)`", text, re.MULTILINE))
@@ -132,7 +132,7 @@ def test_every_setting_that_is_not_of_one_machine_is_passed(service: str) -> Non
         assert interpolated(declared[name], {}) == documented[name], name
 
 
-@pytest.mark.parametrize("service", ["web", "wake", "worker", "beat"])
+@pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper", "beat"])
 def test_only_migrations_run_as_the_owner(service: str) -> None:
     def user(name: str) -> str | None:
         declared = SERVICES[name]["environment"]["DATABASE_URL"]
@@ -181,10 +181,15 @@ def asked(port: int, host: str) -> tuple[int, str | None]:
 
 
 @pytest.mark.usefixtures("redis")
-def test_the_declared_worker_answers_a_ping(fresh_database: embedded.Urls, tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
-    with started("worker", fresh_database, log) as process:
+@pytest.mark.parametrize(("service", "queue"), [("worker", FOLDS), ("housekeeper", HOUSEKEEPING)])
+def test_a_declared_worker_answers_and_takes_its_own_messages_only(
+    service: str, queue: str, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    log = tmp_path / f"{service}.log"
+    with started(service, fresh_database, log) as process:
         wait_until(lambda: bool(app.control.ping(timeout=0.5)), process, log)
+        (taken,) = (app.control.inspect(timeout=5).active_queues() or {}).values()
+    assert [each["name"] for each in taken] == [queue]
 
 
 @pytest.mark.usefixtures("redis")

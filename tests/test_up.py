@@ -65,7 +65,7 @@ def test_up_starts_everything_and_a_signal_stops_it(home: Path, number: signal.S
         said = read_until(process, "passwords of the first start")
         assert f"http://127.0.0.1:{port}\n" in said
         assert "user operator, password " in said
-        for part in ("PostgreSQL", "Redis", "wake", "worker", "beat", "web"):
+        for part in ("PostgreSQL", "Redis", "wake", "worker", "housekeeper", "beat", "web"):
             assert part in said
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
             assert answer.status == 200
@@ -74,9 +74,8 @@ def test_up_starts_everything_and_a_signal_stops_it(home: Path, number: signal.S
         rest, _ = process.communicate(timeout=60)
         assert process.returncode == 0, rest
         assert time.monotonic() - began < 30
-    order = [
-        rest.index(f"stopping {part}") for part in ("web", "beat", "worker", "wake", "the serv")
-    ]
+    parts = ("web", "beat", "housekeeper", "worker", "wake", "the serv")
+    order = [rest.index(f"stopping {part}") for part in parts]
     assert order == sorted(order)
     assert left_behind(home) == []
 

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from controlplane import embedded, ingest, queries, tasks
-from controlplane.celery import app
+from controlplane.celery import FOLDS, HOUSEKEEPING, app
 from controlplane.domain import ids, keys, wire
 from controlplane.management.commands.wake import LOOK_SECONDS, SWEEP_SECONDS, Waker
 from tests import histories
@@ -91,6 +91,12 @@ def test_a_drain_lingers_only_while_no_message_waits(redis: Redis) -> None:
     before = reads()
     tasks.drain(APPLICATION)
     assert reads() == before and length(APPLICATION) == 2
+
+
+def test_housekeeping_waits_behind_no_fold_and_before_none(redis: Redis) -> None:
+    tasks.housekeeping.delay()
+    tasks.drain.delay(APPLICATION)
+    assert (redis.llen(HOUSEKEEPING), redis.llen(FOLDS)) == (1, 1)
 
 
 def test_an_idle_wake_waits_in_one_blocking_read(redis: Redis) -> None:

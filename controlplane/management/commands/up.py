@@ -18,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from controlplane import demo, embedded
+from controlplane.celery import FOLDS, HOUSEKEEPING
 from controlplane.env import REPOSITORY, Environment, WrongSetting
 from controlplane.management.commands.bootstrap import USERS, password_variable
 from controlplane.settings import database_settings
@@ -167,9 +168,14 @@ def _children(
 ) -> list[Child]:
     python = sys.executable
     celery = [python, "-m", "celery", "-A", "controlplane"]
+    worker = [*celery, "worker", "--loglevel", "INFO"]
     commands: dict[str, list[str | Path]] = {
         "wake": [python, "manage.py", "wake"],
-        "worker": [*celery, "worker", "--concurrency", "2", "--loglevel", "INFO"],
+        "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
+        "housekeeper": [
+            *[*worker, "--queues", HOUSEKEEPING, "--concurrency", "1"],
+            *["--hostname", "housekeeper@%h"],
+        ],
         "beat": [*celery, "beat", "--schedule", environment.home / "beat", "--pidfile="],
         "web": [
             *[python, "-m", "uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1"],
