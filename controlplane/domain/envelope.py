@@ -69,5 +69,6 @@ def is_complete(failed: FailedRecords) -> bool:
     return (
         failed.is_whole()
         and _wrong_run(run.pipeline[:_CUT], run.checkpoint[:_CUT]) is None
-        and not any(_wrong_mark(mark[:_CUT]) for mark in failed.fingerprints)
+        and max(map(len, failed.fingerprints)) < _CUT
+        and not any(map(_wrong_mark, failed.fingerprints))
     )

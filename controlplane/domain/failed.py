@@ -85,6 +85,10 @@ class FailedRecords(NamedTuple):
             and max(self.moments) <= _LAST
         )
 
+    def marks(self) -> Iterator[str]:
+        """Return the fingerprint of each event."""
+        return map(self.fingerprints.__getitem__, self.cause)
+
     def data(self, place: int) -> RecordFailed:
         """Return what one of the events says."""
         cause = self.cause[place]

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from controlplane.domain.events import FAILED, StoredEvent
-from controlplane.domain.failed import Stored, StoredFailures, each_stored, moment
+from controlplane.domain.failed import Stored, StoredFailures, moment
+from controlplane.domain.joined import Joined, joined, lasts
 
 #: Pipeline, stage and fingerprint.
 Cause = tuple[str, str, str]
@@ -21,39 +22,56 @@ _MICROSECONDS = 60_000_000
 
 def failures(told: Iterable[Stored]) -> Iterator[tuple[datetime, Counts]]:
     """Yield the minutes in which records failed, with how many; a minute may come again."""
-    causes: dict[int, list[Cause]] = defaultdict(list)
-    sequences: dict[int, list[int]] = defaultdict(list)
-    rest: list[Stored] = []
+    alike: dict[tuple[int, str, str], list[StoredFailures]] = defaultdict(list)
+    rest: list[StoredEvent] = []
     for each in told:
-        found = _one_minute(each) if isinstance(each, StoredFailures) else None
-        if found is None or not isinstance(each, StoredFailures):
+        if not isinstance(each, StoredFailures):
             rest.append(each)
-        elif each.failed.adds:
-            causes[found] += _causes(each)
-            sequences[found] += range(each.sequence, each.sequence + each.failed.size)
-    for minute, some in causes.items():
-        # Of what is there twice, a dictionary keeps what came last.
-        lasts = dict(zip(some, sequences[minute], strict=True))
-        counts = {cause: (count, lasts[cause]) for cause, count in Counter(some).items()}
-        yield moment(minute * _MICROSECONDS), counts
-    yield from _each(each_stored(rest))
+        elif not each.failed.adds:
+            continue
+        elif (place := _place(each)) is None:
+            yield from _mixed(each)
+        else:
+            alike[place].append(each)
+    for (minute, pipeline, stage), some in alike.items():
+        marks, whole = joined(each.failed.marks() for each in some), Joined(some)
+        counts, last = Counter(marks), lasts(marks)
+        yield (
+            moment(minute * _MICROSECONDS),
+            {
+                (pipeline, stage, mark): (count, whole.sequence(last[mark]))
+                for mark, count in counts.items()
+            },
+        )
+    yield from _each(rest)
 
 
-def _one_minute(stored: StoredFailures) -> int | None:
-    """Return the minute that all of these failed in, counted from 1970; None: it is not one."""
-    moments = stored.failed.moments
-    first = min(moments) // _MICROSECONDS
-    return first if first == max(moments) // _MICROSECONDS else None
-
-
-def _causes(stored: StoredFailures) -> Iterator[Cause]:
+def _place(stored: StoredFailures) -> tuple[int, str, str] | None:
+    """Return the minute, counted from 1970, the pipeline and the stage that all of these failed in;
+    None: there is more than one."""
     failed = stored.failed
-    pipeline, kinds = failed.run.pipeline, failed.kinds
+    minute, stage = min(failed.moments) // _MICROSECONDS, failed.kinds[0].stage
+    if max(failed.moments) // _MICROSECONDS != minute:
+        return None
+    if any(kind.stage != stage for kind in failed.kinds):
+        return None
+    return minute, failed.run.pipeline, stage
+
+
+def _mixed(stored: StoredFailures) -> Iterator[tuple[datetime, Counts]]:
+    failed, pipeline = stored.failed, stored.failed.run.pipeline
     causes = [
-        (pipeline, kinds[kind].stage, mark)
+        (pipeline, failed.kinds[kind].stage, mark)
         for kind, mark in zip(failed.kind, failed.fingerprints, strict=True)
     ]
-    return map(causes.__getitem__, failed.cause)
+    found: dict[int, dict[Cause, list[int]]] = defaultdict(dict)
+    both = zip(failed.moments, failed.cause, strict=True)
+    for sequence, (at, cause) in enumerate(both, stored.sequence):
+        counted = found[at // _MICROSECONDS].setdefault(causes[cause], [0, 0])
+        counted[0] += 1
+        counted[1] = sequence
+    for minute, counts in found.items():
+        yield moment(minute * _MICROSECONDS), counts
 
 
 def _each(events: Iterable[StoredEvent]) -> Iterator[tuple[datetime, Counts]]:

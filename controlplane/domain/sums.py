@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
-from itertools import chain
-from operator import le
-from typing import TYPE_CHECKING, TypeVar, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
@@ -24,6 +21,7 @@ from controlplane.domain.events import (
     TaskEvent,
 )
 from controlplane.domain.failed import FailedRecords, StoredFailures, moment
+from controlplane.domain.joined import Joined, joined, lasts
 from controlplane.domain.names import task_digest
 from controlplane.domain.spending import is_bounded
 from controlplane.domain.states import TaskState, ThreadState, task_id
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from controlplane.domain.stream import StreamState
 
 _TASK = get_args(TaskEvent)
-T = TypeVar("T")
 
 
 class Sums:
@@ -82,12 +79,10 @@ class Sums:
             self._add_alike()
         if not self._is_sum(failed.run):
             return False
-        known = self._groups
-        for cause, mark in enumerate(failed.fingerprints):
-            if mark not in known:
-                first = failed.data(failed.cause.index(cause))
-                if self._group(first.failure) is None:
-                    return False
+        for mark in set(failed.fingerprints).difference(self._groups):
+            first = failed.data(failed.cause.index(failed.fingerprints.index(mark)))
+            if self._group(first.failure) is None:
+                return False
         self._alike.append(stored)
         return True
 
@@ -159,20 +154,20 @@ class Sums:
         run = some.run
         late = self._is_late(run)
         for key, times in Counter(some.tasks).items():
-            sequence = some.last_of_task[key]
+            at = some.last_of_task[key]
             self._task(run, key).add(
-                some.data(sequence),
-                sequence=sequence,
+                some.data(at),
+                sequence=some.sequence(at),
                 occurred_at=moment(some.latest_of_task[key]),
                 epoch=run.epoch,
                 late=late,
                 times=times,
             )
         for mark, times in Counter(some.marks).items():
-            sequence = some.last_of_mark[mark]
+            at = some.last_of_mark[mark]
             self._groups[mark].add(
-                some.data(sequence),
-                sequence=sequence,
+                some.data(at),
+                sequence=some.sequence(at),
                 occurred_at=moment(some.latest_of_mark[mark]),
                 earliest=moment(some.earliest_of_mark[mark]),
                 pipeline=run.pipeline,
@@ -193,41 +188,28 @@ class Sums:
             self._stream.touched.groups.add(mark)
 
 
-class Alike:
-    """Columns of one kind behind each other, and what is last in them."""
+class Alike(Joined):
+    """Columns of one kind behind each other: what is where, and what is last of a task or group."""
 
-    def __init__(self, some: list[StoredFailures]) -> None:
-        self._some = some
-        self._begins = [each.sequence for each in some]
+    def __init__(self, some: Sequence[StoredFailures]) -> None:
+        super().__init__(some)
         self.run, self.adds = some[0].failed.run, some[0].failed.adds
-        self.tasks = _joined(each.failed.tasks for each in some)
-        self.marks = _joined(
-            map(each.failed.fingerprints.__getitem__, each.failed.cause) for each in some
-        )
-        sequences = _joined(range(each.sequence, each.sequence + each.failed.size) for each in some)
-        # Of what is there twice, a dictionary keeps what came last.
-        self.last_of_task = dict(zip(self.tasks, sequences, strict=True))
-        self.last_of_mark = dict(zip(self.marks, sequences, strict=True))
-        moments = _joined(each.failed.moments for each in some)
-        tasks, marks = self.tasks, self.marks
-        if not all(map(le, moments, moments[1:])):
+        self.tasks = joined(each.failed.tasks for each in some)
+        self.marks = joined(each.failed.marks() for each in some)
+        moments = joined(each.failed.moments for each in some)
+        self.last_of_task, self.last_of_mark = lasts(self.tasks), lasts(self.marks)
+        latest_of_task, latest_of_mark, marks = self.last_of_task, self.last_of_mark, self.marks
+        ordered = sorted(moments)
+        if moments != ordered:
             order = sorted(range(len(moments)), key=moments.__getitem__)
-            tasks, marks = [tasks[each] for each in order], [marks[each] for each in order]
-            moments.sort()
-        self.latest_of_task = dict(zip(tasks, moments, strict=True))
-        self.latest_of_mark = dict(zip(marks, moments, strict=True))
-        self.earliest_of_mark = dict(zip(reversed(marks), reversed(moments), strict=True))
-
-    def data(self, sequence: int) -> RecordFailed:
-        """Return what the event at a position says."""
-        stored = self._some[bisect_right(self._begins, sequence) - 1]
-        return stored.failed.data(sequence - stored.sequence)
+            marks = [self.marks[each] for each in order]
+            latest_of_task = lasts([self.tasks[each] for each in order])
+            latest_of_mark = lasts(marks)
+        self.latest_of_task = {key: ordered[at] for key, at in latest_of_task.items()}
+        self.latest_of_mark = {mark: ordered[at] for mark, at in latest_of_mark.items()}
+        self.earliest_of_mark = {mark: ordered[~at] for mark, at in lasts(marks[::-1]).items()}
 
 
 def _added(failed: FailedRecords) -> tuple[object, ...]:
     """Return what columns share that is added."""
     return (failed.response, failed.attempts, failed.recurrence, failed.logged)
-
-
-def _joined(columns: Iterable[Iterable[T]]) -> list[T]:
-    return list(chain.from_iterable(columns))

@@ -6,12 +6,12 @@ value by value, they would cost as much as PostgreSQL takes to store them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
-from typing import get_args
+from typing import TypeVar, get_args
 from uuid import UUID
 
 from controlplane.columns import TEXT_LIMIT, fit, fit_or_none
@@ -51,6 +51,8 @@ _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
 #: What columns count from is so many microseconds earlier.
 _FROM_1970 = 946_684_800_000_000
 _CUT = TEXT_LIMIT + 1
+MOST_KNOWN = 10_000
+K = TypeVar("K")
 _MICROSECOND = timedelta(microseconds=1)
 #: Each value behind its length; -1 is NULL.
 _BATCH, _ALWAYS = Struct(">h ii ii"), Struct(">iq iq ii ii")
@@ -87,11 +89,12 @@ def _failures(batch: bytes, place: int, stored: StoredFailures) -> Iterator[byte
         range(place, place + size),
         repeat(end),
     )
-    tasks = [_of_task(name, pipeline, checkpoint, key) for key in failed.tasks]
-    kinds = [(each.stage[:_CUT], each.exception_class[:_CUT]) for each in failed.kinds]
+    tasks = map(_tasks(name, pipeline, checkpoint).__getitem__, failed.tasks)
+    kinds = [
+        _causes(name, pipeline, *_names(each.stage, each.exception_class)) for each in failed.kinds
+    ]
     causes = [
-        _of_cause(name, mark, pipeline, *kinds[kind])
-        for mark, kind in zip(failed.fingerprints, failed.kind, strict=True)
+        kinds[kind][mark] for mark, kind in zip(failed.fingerprints, failed.kind, strict=True)
     ]
     return chain.from_iterable(
         zip(places, tasks, map(causes.__getitem__, failed.cause), strict=True)
@@ -110,24 +113,47 @@ def _one(batch: bytes, place: int, stored: StoredEvent) -> Iterator[bytes]:
         return
     name, failure = stored.application, data.failure
     yield _LONG.pack(8, data.count)
-    yield _of_task(name, run.pipeline, run.checkpoint, data.task)
-    # Cut, so that nothing large is remembered; `fit` cuts there, too.
-    stage, cls = failure.stage[:_CUT], failure.exception_class[:_CUT]
-    yield _of_cause(name, failure.fingerprint, run.pipeline, stage, cls)
+    yield _tasks(name, run.pipeline, run.checkpoint)[data.task]
+    yield _causes(name, run.pipeline, *_names(failure.stage, failure.exception_class))[
+        failure.fingerprint
+    ]
 
 
-@lru_cache(maxsize=10_000)
-def _of_task(application: str, pipeline: str, checkpoint: str, key: str | None) -> bytes:
-    return _bytes(bytes.fromhex(task_digest(application, pipeline, checkpoint, key)))
+class _Known(dict[K, bytes]):
+    """What keys become in a row: remembered, but not without end."""
+
+    def __init__(self, make: Callable[[K], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> bytes:
+        if len(self) >= MOST_KNOWN:
+            self.clear()
+        found = self[key] = self._make(key)
+        return found
 
 
-@lru_cache(maxsize=10_000)
-def _of_cause(
-    application: str, fingerprint: str, pipeline: str, stage: str, exception_class: str
-) -> bytes:
-    """Return an error group, the names of a failure, and that it is of no command and nobody's."""
-    names = (4, marks.of_text(pipeline), 4, of_cut(stage), 4, of_cut(exception_class))
-    return _CAUSE.pack(8, marks.of_cause(application, fingerprint), *names, -1, -1)
+@lru_cache(maxsize=100)
+def _tasks(application: str, pipeline: str, checkpoint: str) -> _Known[str | None]:
+    """Return what tasks become, by their keys."""
+    return _Known(
+        lambda key: _bytes(bytes.fromhex(task_digest(application, pipeline, checkpoint, key)))
+    )
+
+
+@lru_cache(maxsize=100)
+def _causes(application: str, pipeline: str, stage: str, exception_class: str) -> _Known[str]:
+    """Return what error groups become, by their fingerprints: each with the names of the failure,
+    and that it is of no command and nobody's act."""
+    names = (4, marks.of_text(pipeline), 4, of_cut(stage), 4, of_cut(exception_class), -1, -1)
+    return _Known(
+        lambda fingerprint: _CAUSE.pack(8, marks.of_cause(application, fingerprint), *names)
+    )
+
+
+def _names(stage: str, exception_class: str) -> tuple[str, str]:
+    """Return names cut, so that nothing large is remembered; `fit` cuts there, too."""
+    return stage[:_CUT], exception_class[:_CUT]
 
 
 def of_cut(text: str) -> int:
