@@ -29,8 +29,8 @@ from controlplane.entries import POISON, Entry, read_entry
 log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
 #: A transaction is long enough to be cheap and short enough to be seen at once.
-EVENTS_PER_READ = 20_000
-FIRST_ENTRIES, MOST_ENTRIES = 32, 512
+EVENTS_PER_READ = 30_000
+FIRST_ENTRIES, MOST_ENTRIES = 64, 512
 #: How often, and how long each time, a drain waits for more before it gives the stream back: who
 #: sends all the time is not asked for anew each time, and who else needs the process waits for no
 #: longer than one of them.
@@ -113,7 +113,8 @@ def _drain_until(
         events += sum(last(each) - each.sequence + 1 for each in stored)
         begin = f"({entries[-1].id}"
         packed = sum(size(entry.events) for entry in entries)
-        count = max(1, min(count * 2 if packed < EVENTS_PER_READ else count // 2, MOST_ENTRIES))
+        fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
+        count = max(1, min(fitting, count * 2, MOST_ENTRIES))
     return events, True
 
 
