@@ -88,7 +88,7 @@ class Sender:
 
         for application in APPLICATIONS:
             sent = self.sent[application]
-            size = self.random.randint(1, 5)
+            size = self.random.randint(1, 12)
             events = [histories.failed(len(sent) + number) for number in range(size)]
             batch = ids.uuid7(datetime.now(UTC))
             sent += events

@@ -40,7 +40,7 @@ class Spool:
     def say(self, *, batches: int) -> None:
         """Send new batches of a few failures each; now and then one twice."""
         for _ in range(batches):
-            events = [histories.failed(next(self.numbers)) for _ in range(random.randint(1, 5))]
+            events = [histories.failed(next(self.numbers)) for _ in range(random.randint(1, 8))]
             batch = uuid4()
             self.kept[batch] = events
             self.sent += events

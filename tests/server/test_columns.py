@@ -1,0 +1,95 @@
+"""Failed records that came as columns: folded, kept, read and told as if each had come alone."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+from redis import Redis
+
+from controlplane import actions, ingest, past, queries, store
+from controlplane.domain import wire
+from controlplane.domain.events import Event, FailuresCounted, RecordFailed, Response
+from controlplane.domain.failed import FailedRecords, in_columns
+from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.states import GroupStatus
+from controlplane.domain.stream import empty
+from tests import histories
+from tests.histories import APPLICATION, FAILURE
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+def many(first: int, *, keys: str = "ABA") -> list[Event]:
+    """Return six failed records of some tasks, not in the order in which they occurred."""
+    order = [first + each for each in (5, 0, 1, 4, 2, 3)]
+    found = [histories.failed(each, key=keys[each % len(keys)]) for each in order]
+    heads = [replace(event, body=None) for event in found]
+    assert [type(each) for each in in_columns(heads)] == [FailedRecords]
+    return found
+
+
+@pytest.fixture
+def sent(redis: Redis) -> list[Event]:
+    """Return what was sent, in five batches: columns between much that they may not pass."""
+    counted = FailuresCounted(
+        task="A",
+        failure=FAILURE,
+        response=Response.CONTINUE,
+        count=3,
+        first_position=1,
+        last_position=9,
+    )
+    batches = [
+        [*histories.started(), *many(0), histories.event(counted), *many(10)],
+        [*many(20), *histories.paused(30, key="A"), *many(40)],
+        many(50),
+        [*many(60), histories.event(counted)],
+        [histories.failed(70), *many(80, keys="C")],
+    ]
+    for number, events in enumerate(batches):
+        streams.send(redis, events)
+        if number == 2:
+            ingest.drain(APPLICATION)
+            wish = GroupWish(
+                id=uuid4(), act=GroupAct.RESOLVE, fingerprint=FAILURE.fingerprint, actor="ana"
+            )
+            actions.act_on_group(APPLICATION, wish)
+    ingest.drain(APPLICATION)
+    return [event for events in batches for event in events]
+
+
+def test_the_log_says_what_was_sent_and_the_views_what_the_log_gives(sent: list[Event]) -> None:
+    assert [event for event in streams.said() if event.type != "ErrorGroupResolved"] == sent
+    streams.assert_exact()
+    group = queries.group(APPLICATION, FAILURE.fingerprint).state
+    assert (group.status, group.recurred) == (GroupStatus.UNRESOLVED, True)
+
+
+def test_the_past_may_end_within_columns(sent: list[Event]) -> None:
+    log = streams.log()
+    for position in range(len(log) + 1):
+        assert past.at(APPLICATION, position) == empty(APPLICATION).fold(log[:position])
+
+
+def test_any_stretch_of_the_log_can_be_read(sent: list[Event]) -> None:
+    log = streams.log()
+    assert len(log) == len(sent) + 1
+    for after in range(0, len(log), 3):
+        for until in range(after, len(log) + 1, 4):
+            assert list(store.read(APPLICATION, after=after, until=until)) == log[after:until]
+
+
+def test_one_event_among_columns_that_is_not_understood_is_kept_aside(redis: Redis) -> None:
+    good = many(0)
+    data = good[2].data
+    assert isinstance(data, RecordFailed)
+    other = replace(data, failure=replace(data.failure, fingerprint="no token"))
+    strange = [*good[:2], replace(good[2], data=other), *good[3:]]
+    streams.put(redis, streams.fields(uuid4(), wire.encode_batch(strange)))
+    ingest.drain(APPLICATION)
+    assert streams.said() == [*good[:2], *good[3:]]
+    assert queries.lag(APPLICATION).quarantined == 1
+    streams.assert_exact()
