@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import cache
 
 import psycopg
 from celery import Celery
@@ -21,30 +20,6 @@ from controlplane.domain.events import RecordFailed
 WORKERS = 2
 PATIENCE_SECONDS = 120
 
-app = Celery("toy", broker=os.environ.get("TOY_BROKER_URL"))
-app.conf.update(
-    task_ignore_result=True, task_acks_late=True, broker_connection_retry_on_startup=True
-)
-
-
-@cache
-def _connection() -> psycopg.Connection:
-    """Return this worker's connection: Celery would close Django's after each task."""
-    return psycopg.connect(os.environ["DATABASE_URL"])
-
-
-@app.task(name="toy.record")
-def record(task: str, event: str) -> None:
-    """Append one event and count it, under the lock of its task's row, in a transaction."""
-    with _connection().transaction(), _connection().cursor() as cursor:
-        cursor.execute("INSERT INTO toy_task VALUES (%s, 0) ON CONFLICT DO NOTHING", [task])
-        cursor.execute("SELECT failed FROM toy_task WHERE key = %s FOR UPDATE", [task])
-        (failed,) = cursor.fetchone() or (0,)
-        cursor.execute("INSERT INTO toy_event (task, payload) VALUES (%s, %s)", [task, event])
-        cursor.execute(
-            "UPDATE toy_task SET failed = %s, last = %s WHERE key = %s", [failed + 1, event, task]
-        )
-
 
 def measure(urls: embedded.Urls, *, events: int) -> float:
     """Return events per second of two workers, once they work; the queue is full before."""
@@ -52,11 +27,11 @@ def measure(urls: embedded.Urls, *, events: int) -> float:
 
     servers.freshen(urls)
     os.environ["TOY_BROKER_URL"] = broker_url(urls.redis)
-    app.conf.update(broker_url=os.environ["TOY_BROKER_URL"])
+    app = Celery("toy", broker=os.environ["TOY_BROKER_URL"])
     for _, some in batches("toy", events):
         for event in some:
             task = event.data.task if isinstance(event.data, RecordFailed) else None
-            record.delay(task or "", wire.to_json(event).decode())
+            app.send_task("toy.record", [task or "", wire.to_json(event).decode()])
     worker = subprocess.Popen(
         [
             *(
@@ -67,13 +42,12 @@ def measure(urls: embedded.Urls, *, events: int) -> float:
                 "celery",
                 "--quiet",
                 "--app",
-                "benchmarks.toy",
+                "benchmarks.toy_worker",
                 "worker",
             ),
             *("--pool", "prefork", "--concurrency", str(WORKERS), "--loglevel", "ERROR"),
         ],
         stdout=subprocess.DEVNULL,
-        env={name: value for name, value in os.environ.items() if "DJANGO" not in name},
     )
     try:
         return _rate(urls, events)
