@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Q, Sum
+from django.db.models import Max, Q, Sum
 
 from controlplane import models, rows, store
 from controlplane.columns import MOST, fit, fit_or_none
@@ -71,7 +71,8 @@ def group_occurrences(
 def failures(
     filter: FailureFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return failures (RecordFailed, FailuresCounted) by when they occurred, newest first.
+    """Return failures (RecordFailed, FailuresCounted) by when they occurred, newest first; those
+    of a task by when they were told.
 
     `event.data.count` of all rows sums up to the failed records; bodies are left out.
     """
@@ -86,6 +87,7 @@ def failures(
         exception_class=fit_or_none(filter.exception_class),
         since=filter.since,
         until=filter.until,
+        until_position=_last_of(names, filter),
         before=cursors.unpack(cursor, tuple[datetime, str, int]),
     )
     return cursors.page(
@@ -95,12 +97,23 @@ def failures(
     )
 
 
+def _last_of(names: list[str], filter: FailureFilter) -> int:
+    """Return a position behind which no failure of the task stands that is meant: each hour knows
+    its last one, whatever failed."""
+    if filter.task is None or filter.until is None:
+        return MOST
+    before = models.HourTotal.objects.filter(application__in=names, hour__lt=filter.until)
+    found: int | None = before.aggregate(last=Max("sequence"))["last"]
+    return found or 0
+
+
 def _applications(filter: FailureFilter) -> list[str]:
-    if filter.application is not None:
-        return [filter.application]
     if filter.task is not None:
         found = rows.TASKS.load("digest = %s", [_uuid("task", filter.task)])
-        return [each.id.application for each in found]
+        names = [each.id.application for each in found]
+        return [name for name in names if filter.application in (None, name)]
+    if filter.application is not None:
+        return [filter.application]
     return [each.application for each in store.known()]
 
 

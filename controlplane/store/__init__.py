@@ -17,6 +17,7 @@ from controlplane.store.appending import (
     remember,
 )
 from controlplane.store.bodies import erase_body, vacuum
+from controlplane.store.failures import Failures, read_failures
 from controlplane.store.kept import (
     SNAPSHOT,
     Base,
@@ -42,14 +43,12 @@ from controlplane.store.lists import (
     read_notes_on_command,
 )
 from controlplane.store.log import (
-    Failures,
     follow,
     last_before,
     position_at,
     read,
     read_about,
     read_batch,
-    read_failures,
     read_next,
     read_one,
     read_task_turns,

@@ -112,38 +112,39 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
     if not keys:
         return
     streams, days, sequences = zip(*keys, strict=True)
-    with connection.cursor() as cursor:
-        # One look-up for each, whatever is known about the tables' size.
-        cursor.execute(
-            f"SELECT wanted.stream, wanted.day, {COLUMNS}"
-            " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
-            " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
-            "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
-            " AND batch.sequence = wanted.sequence LIMIT 1) AS batch",
-            [list(streams), list(days), list(sequences)],
-        )
-        for stream, day, *row in cursor.fetchall():
-            yield (stream, day), _row(row)
+    # One look-up for each, whatever is known about the tables' size.
+    statement = (
+        f"SELECT wanted.stream, wanted.day, {COLUMNS}"
+        " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
+        " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
+        "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
+        " AND batch.sequence = wanted.sequence LIMIT 1) AS batch"
+    )
+    for stream, day, *row in _in_binary(statement, [list(streams), list(days), list(sequences)]):
+        yield (stream, day), _row(row)
+
+
+def _in_binary(
+    statement: str, parameters: Sequence[Any] | Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement that gives many bytes: as text, each byte would be two."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        return cursor.execute(statement.encode(), parameters, binary=True).fetchall()
 
 
 def read(application: str, *, after: int, until: int, limit: int) -> list[Row]:
-    """Return the batches that hold the positions behind `after` up to `until`, the first ones.
-
-    In binary: they are many bytes.
-    """
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(
-            f"SELECT {COLUMNS} FROM stream JOIN batch ON batch.stream = stream.id"
-            " WHERE stream.application = %(application)s AND batch.sequence <= %(until)s"
-            " AND batch.sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
-            " WHERE early.stream = (SELECT id FROM stream WHERE application = %(application)s)"
-            " AND early.sequence <= %(first)s), 0)"
-            " ORDER BY batch.sequence LIMIT %(limit)s",
-            {"application": application, "until": until, "first": after + 1, "limit": limit},
-            binary=True,
-        )
-        return [_row(row) for row in cursor.fetchall()]
+    """Return the batches that hold the positions behind `after` up to `until`, the first ones."""
+    found = _in_binary(
+        f"SELECT {COLUMNS} FROM stream JOIN batch ON batch.stream = stream.id"
+        " WHERE stream.application = %(application)s AND batch.sequence <= %(until)s"
+        " AND batch.sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
+        " WHERE early.stream = (SELECT id FROM stream WHERE application = %(application)s)"
+        " AND early.sequence <= %(first)s), 0)"
+        " ORDER BY batch.sequence LIMIT %(limit)s",
+        {"application": application, "until": until, "first": after + 1, "limit": limit},
+    )
+    return [_row(row) for row in found]
 
 
 def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
@@ -163,18 +164,16 @@ def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
 
 def holding(application: str, sequence: int) -> Row | None:
     """Return the batch that holds a position."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {COLUMNS}, batch.count"
-            " FROM stream CROSS JOIN LATERAL (SELECT * FROM batch WHERE batch.stream = stream.id"
-            " AND batch.sequence <= %s ORDER BY batch.sequence DESC LIMIT 1) AS batch"
-            " WHERE stream.application = %s",
-            [sequence, application],
-        )
-        found = cursor.fetchone()
-    if found is None or sequence >= found[1] + found[-1]:
+    found = _in_binary(
+        f"SELECT {COLUMNS}, batch.count"
+        " FROM stream CROSS JOIN LATERAL (SELECT * FROM batch WHERE batch.stream = stream.id"
+        " AND batch.sequence <= %s ORDER BY batch.sequence DESC LIMIT 1) AS batch"
+        " WHERE stream.application = %s",
+        [sequence, application],
+    )
+    if not found or sequence >= found[0][1] + found[0][-1]:
         return None
-    return _row(found[:-1])
+    return _row(found[0][:-1])
 
 
 def _row(values: Sequence[Any]) -> Row:

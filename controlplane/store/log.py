@@ -1,4 +1,4 @@
-"""Every way of reading the log."""
+"""Reading the log: in its order, by position, by task. `failures` and `lists` read it otherwise."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from datetime import UTC, date, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-import msgspec
 from django.db import connection
 from msgspec.structs import replace
 
-from controlplane.columns import MOST, fit
+from controlplane.columns import MOST
 from controlplane.domain import wire
 from controlplane.domain.errors import NotFound
 from controlplane.domain.events import (
@@ -190,34 +189,6 @@ def read_task_turns(task: UUID, *, before: int | None, limit: int) -> list[Store
     )
 
 
-class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """Which failures to read; what is None does not matter."""
-
-    applications: Sequence[str]
-    #: (application, fingerprint) of the groups that it can only be; None: it may be any.
-    groups: Sequence[tuple[str, str]] | None = None
-    task: UUID | None = None
-    pipeline: str | None = None
-    stage: str | None = None
-    exception_class: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    #: The row that the page before this one ended with: occurred_at, application, sequence.
-    before: Newest | None = None
-
-    def has(self, stored: StoredEvent) -> bool:
-        """Return whether an event is one of these, where its row's numbers say so."""
-        event = stored.event
-        failure = getattr(event.data, "failure", None)
-        return (
-            event.run is not None
-            and failure is not None
-            and self.pipeline in (None, event.run.pipeline)
-            and self.stage in (None, fit(failure.stage))
-            and self.exception_class in (None, fit(failure.exception_class))
-        )
-
-
 def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
     """Return the next RecordFailed of the same group that is newer, or older, by sequence."""
     failure = getattr(stored.event.data, "failure", None)
@@ -234,67 +205,6 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
         )
         found = cursor.fetchone()
     return None if found is None else int(found[0])
-
-
-def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
-    """Return failures, those that occurred last first, without bodies."""
-    return filled(
-        lambda before: _failures(replace(wanted, before=before), limit=limit),
-        wanted.has,
-        key=newest,
-        before=wanted.before,
-        limit=limit,
-    )
-
-
-def _failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
-    conditions = ["count IS NOT NULL"]
-    parameters: list[Parameter] = []
-    scans, given = _scans(wanted)
-    conditions.append("stream = log.id" if wanted.groups is None else "cause = log.cause")
-    numbers = {
-        "task": wanted.task,
-        "pipeline": None if wanted.pipeline is None else marks.of_text(wanted.pipeline),
-        "stage": None if wanted.stage is None else marks.of_text(wanted.stage),
-        "exception_class": (
-            None if wanted.exception_class is None else marks.of_text(wanted.exception_class)
-        ),
-    }
-    for column, value in numbers.items():
-        if value is not None:
-            conditions.append(f"{column} = %s")
-            parameters.append(value)
-    if wanted.since is not None:
-        conditions.append("occurred_at >= %s")
-        parameters.append(wanted.since)
-    if wanted.until is not None:
-        conditions.append("occurred_at < %s")
-        parameters.append(wanted.until)
-    if wanted.before is not None:
-        # The first condition is what the index begins at, the second is exact.
-        conditions.append("occurred_at <= %s AND (occurred_at, log.name, sequence) < (%s, %s, %s)")
-        parameters += [wanted.before[0], *wanted.before]
-    # One short index scan for each application or group, whatever the others' size.
-    return fetch(
-        f"SELECT {PLACE} FROM {scans} CROSS JOIN LATERAL ("
-        f"SELECT * FROM event WHERE {' AND '.join(conditions)}"
-        " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS event"
-        " ORDER BY occurred_at DESC, log.name DESC, sequence DESC LIMIT %s",
-        [*given, *parameters, limit, limit],
-    )
-
-
-def _scans(wanted: Failures) -> tuple[str, list[Parameter]]:
-    if wanted.groups is None:
-        names = list(wanted.applications)
-        return (
-            "(SELECT application AS name, id FROM stream WHERE application = ANY(%s::text[]))"
-            " AS log",
-            [names],
-        )
-    names = [application for application, _ in wanted.groups]
-    causes = [marks.of_cause(*group) for group in wanted.groups]
-    return "unnest(%s::text[], %s::bigint[]) AS log (name, cause)", [names, causes]
 
 
 #: When, of which application, at which position: what the lists are sorted by.

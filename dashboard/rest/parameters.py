@@ -74,7 +74,10 @@ class TaskQuery(ApplicationQuery, AsOfQuery):
 
 
 class FailureQuery(ApplicationQuery):
-    """Filters of the list of failures; times are of occurrence, `until` is exclusive."""
+    """Filters of the list of failures; times are of occurrence, `until` is exclusive.
+
+    They are listed by when they occurred, those of a task by when they were told.
+    """
 
     pipeline = serializers.CharField(required=False)
     task = _task_id()

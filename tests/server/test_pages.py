@@ -107,6 +107,23 @@ def test_failures_by_filter(redis: Redis, wanted: FailureFilter, expected: list[
     assert positions(queries.failures(wanted).rows) == expected
 
 
+def test_failures_of_a_task_come_as_they_were_told_each_once(redis: Redis) -> None:
+    # Clocks differ, and some were spooled for days: what occurred when says little of its place.
+    at = [NOON + timedelta(hours=hours) for hours in (9, 2, 30, 2, 5, 0, 50, 7, 40, 1)]
+    for number, moment in enumerate(at):
+        mine, other = histories.failed(number), histories.failed(100 + number, key="EWR")
+        fold(redis, [replace(each, occurred_at=moment) for each in (other, mine)])
+    for until in (None, NOON + timedelta(hours=6), NOON + timedelta(hours=31), NOON):
+        wanted = FailureFilter(task=JFK.digest, until=until)
+
+        def read(cursor: str | None, wanted: FailureFilter = wanted) -> Page[StoredEvent]:
+            return queries.failures(wanted, cursor=cursor, limit=2)
+
+        told = [number for number, moment in enumerate(at) if until is None or moment < until]
+        assert positions(all_pages(read)) == told[::-1]
+    assert not queries.failures(FailureFilter(task=JFK.digest, application="other")).rows
+
+
 def test_a_condition_in_exceptions_of_two_classes_is_found_by_either(redis: Redis) -> None:
     failure = replace(FAILURE, condition="CAST_INVALID_INPUT", exception_class="NumberFormat")
     said = [
