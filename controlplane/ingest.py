@@ -38,6 +38,9 @@ LINGER_LOOKS, LINGER_MILLISECONDS = 5, 10
 #: What is answered by a relay at once: who starts has to hear soon if the application is LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
 
+#: Between two statements a fold computes for a second or two at most, however much it folds.
+STUCK_SECONDS = 30.0
+
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
     """What one drain did."""
@@ -66,12 +69,15 @@ def drain(
     """
     check_name("application", application)
     deadline = time.monotonic() + budget_seconds
-    store.open_stream(application)
     events = 0
     while True:
         with store.exclusively(application) as mine, not_collecting():
             if not mine:
+                if store.cut_off_stuck(application, seconds=STUCK_SECONDS):
+                    log.warning("%s: who folded it did not go on, and is cut off", application)
                 return Drained(events=events, busy=True)
+            # Not before: it waits for a transaction that has changed the stream's row.
+            store.open_stream(application)
             folded, more = _drain_until(deadline, application, may_linger)
             events += folded
         if more:

@@ -37,6 +37,8 @@ SESSION = " ".join(
         # process more for one of them.
         "jit": "off",
         "max_parallel_workers_per_gather": 0,
+        # Whoever is suspended in a transaction gives back what it has locked: a stream, above all.
+        "idle_in_transaction_session_timeout": "5min",
         **{name if name.startswith("tcp_") else f"tcp_{name}": each for name, each in TCP.items()},
     }.items()
 )

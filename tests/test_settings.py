@@ -129,7 +129,7 @@ def test_a_host_that_goes_without_a_word_is_noticed_at_either_end() -> None:
         assert connection.connection is not None
         ours = connection.connection.info.get_parameters()
     names = {"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"}
-    assert names | {"tcp_user_timeout", "jit"} <= said
+    assert names | {"tcp_user_timeout", "jit", "idle_in_transaction_session_timeout"} <= said
     assert (ours["keepalives_idle"], ours["tcp_user_timeout"]) == ("15", "30000")
     options = database_settings("DATABASE_URL", "postgresql:///x?options=-c%20work_mem%3D8MB")
     assert options["OPTIONS"]["options"].startswith("-c jit=off -c max_parallel_workers_per_gat")

@@ -130,9 +130,24 @@ def exclusively(application: str) -> AbstractContextManager[bool]:
     """Hold the advisory lock of a stream while the block runs; yield False when another does.
 
     It only saves work: what is true is decided by the stream's row. But whoever is refused folds
-    nothing, so a holder that is gone without a word must be noticed soon: `settings.TCP`.
+    nothing, so a holder that is gone without a word must be noticed soon: `settings.TCP` for a
+    host, `cut_off_stuck` for a process.
     """
     return _at_once(_LOCK_CLASS, _key(application))
+
+
+def cut_off_stuck(application: str, *, seconds: float) -> bool:
+    """End the connection of who holds a stream, and with it the hold, where PostgreSQL has waited
+    for its next word for so long: a process that was suspended. Return whether there was one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s"
+            " AND objid = %s AND datname = current_database() AND database = datid"
+            " AND wait_event = 'ClientRead' AND state_change < now() - %s * interval '1 second'",
+            [_LOCK_CLASS, _key(application) & 0xFFFF_FFFF, seconds],
+        )
+        return bool(cursor.fetchall())
 
 
 @contextmanager
