@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from agents.failed import FailedRecord, bring
 from agents.fates import Fates, described
 from agents.held import must_hold
-from agents.microbatch import Evaluated, as_it_is, evaluate
+from agents.microbatch import Evaluated, evaluate
 from agents.saying import say
 from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, RETRIES, ROW, SOURCE, TASK
 from controlplane.domain.events import Response, RetriesCounted
@@ -59,11 +59,7 @@ def with_cured(evaluated: Evaluated, cured: Sequence[Cured]) -> Evaluated:
     for each in cured:
         frame = frame.where(~each.is_at()).unionByName(each.frame)
     return replace(
-        evaluated,
-        rows=frame,
-        shown=as_it_is,
-        failed=evaluated.failed - len(cured),
-        made=None,
+        evaluated.with_frame(frame, failed=evaluated.failed - len(cured)),
         retries=evaluated.retries + sum(each.retries for each in cured),
         blocks=(*evaluated.blocks, *(one for each in cured for one in each.evaluated.blocks)),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from agents.entries import Cursor
-from agents.failed import FailedRecord, bring
+from agents.failed import FailedRecord
+from agents.failures import Failures
 from agents.fates import Fates
 from agents.held import place
 from agents.worker.columns import ERROR, FATE, POSITION, TASK
@@ -50,7 +51,7 @@ class Alike:
 class Counting:
     """One decision about failed records that nobody has to be asked about."""
 
-    failed: DataFrame
+    failures: Failures
     fates: Fates
 
     def decide(self) -> tuple[dict[str, Cursor], set[str], FailedRecord | None]:
@@ -77,33 +78,20 @@ class Counting:
 
     def _groups(self) -> Mapping[str | None, list[Alike]]:
         """Return the failed records of each task, by step and kind."""
-        kind = F.col(ERROR)["kind"].alias("kind")
-        with_position = F.col(POSITION).isNotNull()
-        rows = (
-            self.failed.groupBy(TASK, FATE, kind, self._known().alias("known"))
-            .agg(
-                F.first(F.col(ERROR)["names"]).alias("names"),
-                F.first(F.col(ERROR)["condition"]).alias("condition"),
-                F.count(F.lit(1)).alias("count"),
-                F.count_if(~with_position).alias("without"),
-                F.min(F.when(with_position, place())).alias("first"),
-            )
-            .collect()
-        )
+        by, numbers = _numbers_by(self._answering_by_class())
+        rows = self.failures.in_one(self.failures.records).groupBy(*by).agg(*numbers).collect()
         groups: dict[str | None, list[Alike]] = {}
         for row in rows:
             groups.setdefault(row[TASK], []).append(self._alike(row))
         return groups
 
-    def _known(self) -> Column:
-        """Return what tells failures apart at steps that answer by class.
+    def _answering_by_class(self) -> tuple[int, ...]:
+        """Return the steps that answer by class.
 
         Of native steps the executors know no class: here all of their answers are the same.
         """
         stages = self.fates.stages.items()
-        steps = [n for n, stage in stages if stage.policy.by_class and not stage.native]
-        cause = F.struct(F.col(ERROR)["names"], F.col(ERROR)["condition"])
-        return F.when(F.col(FATE).isin(steps), cause) if steps else F.lit(None)
+        return tuple(n for n, stage in stages if stage.policy.by_class and not stage.native)
 
     def _alike(self, row: Row) -> Alike:
         # Only records of the source lack a position, and PAUSE holds none of them.
@@ -143,11 +131,30 @@ class Counting:
     def _record(self, task: str | None, groups: Sequence[Alike], index: int) -> FailedRecord:
         """Return the record that has `index` others of these groups before it in its task."""
         one = self._rows(task, groups).orderBy(place().asc()).offset(index).limit(1)
-        return bring(self.fates.pipeline, one)[0]
+        return self.failures.bring(self.fates.pipeline, one)[0]
 
     def _rows(self, task: str | None, groups: Sequence[Alike]) -> DataFrame:
         alike = reduce(lambda one, other: one | other, [each.condition() for each in groups])
-        return self.failed.where(F.col(TASK).eqNullSafe(F.lit(task)) & alike)
+        return self.failures.records.where(F.col(TASK).eqNullSafe(F.lit(task)) & alike)
+
+
+@cache
+def _numbers_by(by_class: tuple[int, ...]) -> tuple[list[Column], list[Column]]:
+    """Return what failures are told apart by, and what is counted of those alike.
+
+    At some steps their causes tell them apart, too.
+    """
+    error = F.col(ERROR)
+    cause = F.struct(error["names"], error["condition"])
+    known = F.when(F.col(FATE).isin(*by_class), cause) if by_class else F.lit(None)
+    with_position = F.col(POSITION).isNotNull()
+    return [F.col(TASK), F.col(FATE), error["kind"].alias("kind"), known.alias("known")], [
+        F.first(error["names"]).alias("names"),
+        F.first(error["condition"]).alias("condition"),
+        F.count(F.lit(1)).alias("count"),
+        F.count_if(~with_position).alias("without"),
+        F.min(F.when(with_position, place())).alias("first"),
+    ]
 
 
 def _first(groups: Sequence[Alike], answer: Answer) -> Cursor | None:

@@ -100,7 +100,9 @@ class Commits:
         if order is not None and (decision.cuts or evaluated.held):
             return self.shelf.put(evaluated.frame, cut, order=order)
         number = self.journal.next_number if order is None else order
-        return self.shelf.put_skipped(evaluated.frame, cut, order=number), []
+        failures = evaluated.failures
+        skipped = failures.in_one(failures.records)
+        return self.shelf.put_skipped(skipped, cut, order=number), []
 
     def _dead_letters(
         self, evaluated: Evaluated, decision: Decision, at: datetime

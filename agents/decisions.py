@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -12,13 +12,14 @@ from pyspark.sql import functions as F
 from agents.again import Again, Cured
 from agents.alike import Counting
 from agents.entries import Cursor
-from agents.failed import FailedRecord, bring
+from agents.failed import FailedRecord
+from agents.failures import Failures
 from agents.fates import Fates, described
 from agents.held import cut_of, place
 from agents.outage import Outage, outage_in
 from agents.payload import Redaction
 from agents.saying import say
-from agents.worker.columns import ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
+from agents.worker.columns import ERROR, FATE, POSITION, TASK
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
 from controlplane.domain.outage import OutagePolicy
@@ -113,26 +114,25 @@ class Judge:
     outage: OutagePolicy = field(default_factory=OutagePolicy)
     redaction: Redaction = field(default_factory=Redaction)
 
-    def decide(self, frame: DataFrame, blamed: Sequence[Coordinates]) -> Decision:
-        """Return the decision about the failed records in `frame`.
+    def decide(self, failures: Failures, blamed: Sequence[Coordinates]) -> Decision:
+        """Return the decision about the failed records of a micro-batch or chunk.
 
         `blamed` are coordinates that were reported before: always among the examples, so that
         nobody counts them twice.
         """
-        failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE))
-        outage = outage_in(frame, failed, self.fates.pipeline, self.outage)
+        outage = outage_in(failures, self.fates.pipeline, self.outage)
         if outage is not None:
             say(Saying.OUTAGE, str(outage))
             if outage.response is Response.FAIL:
                 return self._redacted(Decision(fatal=outage.example, outage=outage))
-        asked = self._asked(failed if outage is None else _before(failed, outage.cuts))
+        asked = self._asked(failures if outage is None else _before(failures, outage.cuts))
         for each in asked.cured:
-            failed = failed.where(~each.is_at())
+            failures = failures.where(~each.is_at())
         if outage is not None:
             asked.cuts = {**outage.cuts, **asked.cuts}
         decision = Decision(fatal=asked.fatal)
         if asked.fatal is None:
-            decision = replace(self._described(failed, asked, blamed), outage=outage)
+            decision = replace(self._described(failures, asked, blamed), outage=outage)
         _say(decision)
         return self._redacted(decision)
 
@@ -155,23 +155,23 @@ class Judge:
         told = replace(problem, message=message or "", stack=stack)
         return replace(each, problem=told, key=key)
 
-    def _asked(self, failed: DataFrame) -> _Asked:
+    def _asked(self, failures: Failures) -> _Asked:
         """Return what the handlers say of failed records, or their declarations."""
         asking = [number for number, stage in self.fates.stages.items() if stage.asks]
-        if asking and not failed.where(F.col(FATE).isin(asking)).isEmpty():
-            return self._ask_each(failed)
-        cuts, dead, fatal = Counting(failed=failed, fates=self.fates).decide()
+        if asking and not failures.records.where(F.col(FATE).isin(asking)).isEmpty():
+            return self._ask_each(failures)
+        cuts, dead, fatal = Counting(failures=failures, fates=self.fates).decide()
         return _Asked(cuts=cuts, dead=dead, fatal=fatal)
 
-    def _ask_each(self, failed: DataFrame) -> _Asked:
+    def _ask_each(self, failures: Failures) -> _Asked:
         """Ask the handlers record by record, in (task, position) order, page by page."""
         asked = _Asked()
         now_ms = self.fates.now_ms()
-        for page in self._pages(failed, asked.cuts):
+        for page in self._pages(failures, asked.cuts):
             for each in page:
                 if each.task is not None and each.task in asked.cuts:
                     continue
-                last = self.again.until_decided(each, failed, now_ms=now_ms)
+                last = self.again.until_decided(each, failures.rows, now_ms=now_ms)
                 if isinstance(last, Cured):
                     asked.cured.append(last)
                     continue
@@ -192,39 +192,41 @@ class Judge:
             asked.dead.add(each.task)
             self.fates.forget(each.task)
 
-    def _pages(self, failed: DataFrame, cuts: Mapping[str, Cursor]) -> Iterator[list[FailedRecord]]:
+    def _pages(
+        self, failures: Failures, cuts: Mapping[str, Cursor]
+    ) -> Iterator[list[FailedRecord]]:
         """Bring failed records in order, without those that are behind a cut by then.
 
         To look at a record of a native step costs the driver milliseconds; a stop ends it between
         two pages.
         """
         order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-        ranked = failed.withColumn(_RANK, F.row_number().over(order)).localCheckpoint(eager=True)
+        ranked = failures.in_one(failures.records).withColumn(_RANK, F.row_number().over(order))
+        ranked = failures.kept(ranked)
         for first in range(1, ranked.count() + 1, _PAGE):
             self.again.wait(0)
             page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
             if len(cuts) <= _CUTS_IN_A_PAGE:
                 cut = cut_of(cuts)
                 page = page.where(cut.isNull() | (place() <= cut))
-            yield bring(self.fates.pipeline, page.orderBy(_RANK).drop(_RANK))
+            yield failures.bring(self.fates.pipeline, page.orderBy(_RANK))
 
     def _described(
-        self, failed: DataFrame, asked: _Asked, blamed: Sequence[Coordinates]
+        self, failures: Failures, asked: _Asked, blamed: Sequence[Coordinates]
     ) -> Decision:
         """Bring the examples, and count the rest exactly."""
         cuts = asked.cuts
-        cut = cut_of(cuts)
-        standing = failed.where(cut.isNull() | (place() <= cut))
-        attempts = F.coalesce(F.col(ERROR)["attempts"], F.lit(1))
-        cause = [F.col(FATE), F.col(ERROR)["exception_class"], F.col(ERROR)["frame"], attempts]
-        order = Window.partitionBy(*cause).orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-        is_example = (F.col(_RANK) <= self.examples_limit) | _at([*blamed, *asked.attempts])
-        halts = F.coalesce(place() == cut, F.lit(False))
-        ranked = standing.withColumn(_RANK, F.row_number().over(order)).withColumn(
-            _RANK, F.when(is_example, _EXAMPLE).when(halts, _HALTS).otherwise(_REST)
-        )
-        ranked = ranked.localCheckpoint(eager=True)
-        brought = bring(self.fates.pipeline, ranked.where(F.col(_RANK) == _EXAMPLE).drop(_RANK))
+        standing, cut = failures.records, cut_of(cuts)
+        if cuts:
+            standing = standing.where(cut.isNull() | (place() <= cut))
+        is_example = F.col(_RANK) <= self.examples_limit
+        if described := [*blamed, *asked.attempts]:
+            is_example = is_example | _at(described)
+        rank = F.when(is_example, _EXAMPLE)
+        rank = rank.when(F.coalesce(place() == cut, F.lit(False)), _HALTS) if cuts else rank
+        ranked = failures.in_one(standing).withColumn(_RANK, _rank_of_cause())
+        ranked = failures.kept(ranked.withColumn(_RANK, rank.otherwise(_REST)))
+        brought = failures.bring(self.fates.pipeline, ranked.where(F.col(_RANK) == _EXAMPLE))
         brought = [asked.with_attempts(each) for each in brought]
         brought.sort(key=lambda each: _order((each.task, each.position)))
         fatal = [
@@ -236,28 +238,50 @@ class Judge:
             # Only the first of each task: whatever is behind it is held.
             for each in reversed(fatal):
                 self._halt(asked, each, Response.FAIL)
-            return self._described(failed, asked, blamed)
+            return self._described(failures, asked, blamed)
         halted = [each for each in brought if _is_cut(each, cuts)]
         return Decision(
             cuts=cuts,
             paused=[each for each in halted if each.task not in asked.dead],
             died=[each for each in halted if each.task in asked.dead],
             examples=[each for each in brought if not _is_cut(each, cuts)],
-            halted=_halted(ranked.where(F.col(_RANK) == _HALTS), cause, asked.dead),
-            rest=_counted(ranked.where(F.col(_RANK) == _REST), cause),
+            halted=_halted(ranked.where(F.col(_RANK) == _HALTS), asked.dead) if cuts else (),
+            rest=_counted(failures.in_one(ranked.where(F.col(_RANK) == _REST))),
             cured=asked.cured,
         )
 
 
-def _before(failed: DataFrame, cuts: Mapping[str, Cursor]) -> DataFrame:
+def _before(failures: Failures, cuts: Mapping[str, Cursor]) -> Failures:
     """Return the failed records that are not held by these cuts."""
     cut = cut_of(cuts)
-    return failed.where(cut.isNull() | (place() < cut))
+    return failures.where(cut.isNull() | (place() < cut))
 
 
-def _halted(failed: DataFrame, cause: Sequence[Column], dead: Set[str]) -> list[Halted]:
+# Made once: to make Columns takes many calls to the JVM.
+@cache
+def _causes() -> tuple[Column, ...]:
+    """Return what failures have to have in common to be counted together."""
+    error = F.col(ERROR)
+    attempts = F.coalesce(error["attempts"], F.lit(1))
+    found = (F.col(FATE), error["exception_class"], error["frame"], attempts)
+    return tuple(each.alias(f"cause{number}") for number, each in enumerate(found))
+
+
+@cache
+def _rank_of_cause() -> Column:
+    order = Window.partitionBy(*_causes()).orderBy(F.col(TASK).asc_nulls_first(), place().asc())
+    return F.row_number().over(order)
+
+
+@cache
+def _numbers() -> tuple[Column, ...]:
+    position = F.col(POSITION)
+    first, last = F.min(position), F.max(position)
+    return F.count(F.lit(1)).alias("n"), first.alias("first"), last.alias("last")
+
+
+def _halted(failed: DataFrame, dead: Set[str]) -> list[Halted]:
     """Bring where tasks halt, and of what, in the order of tasks; no rows, no traces."""
-    causes = [each.alias(f"cause{n}") for n, each in enumerate(cause)]
     return [
         Halted(
             task=row[TASK],
@@ -268,21 +292,13 @@ def _halted(failed: DataFrame, cause: Sequence[Column], dead: Set[str]) -> list[
             attempts=row["cause3"],
             dies=row[TASK] in dead,
         )
-        for row in failed.select(TASK, POSITION, *causes).orderBy(TASK).collect()
+        for row in failed.select(TASK, POSITION, *_causes()).orderBy(TASK).collect()
     ]
 
 
-def _counted(failed: DataFrame, cause: Sequence[Column]) -> list[Rest]:
+def _counted(failed: DataFrame) -> list[Rest]:
     """Count failed records by task and cause, exactly."""
-    rows = (
-        failed.groupBy(TASK, *[each.alias(f"cause{n}") for n, each in enumerate(cause)])
-        .agg(
-            F.count(F.lit(1)).alias("n"),
-            F.min(POSITION).alias("first"),
-            F.max(POSITION).alias("last"),
-        )
-        .collect()
-    )
+    rows = failed.groupBy(TASK, *_causes()).agg(*_numbers()).collect()
     return [
         Rest(
             task=row[TASK],

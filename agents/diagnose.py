@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from agents.guard import as_column, failfast
-from agents.inputs import Inputs, collected, inputs_of
+from agents.inputs import Inputs, collected, inputs_of, unwrapped
 from agents.pipeline import Pipeline
 from agents.problem import Describer, Problem
 from agents.steps import Columns, Deserialize, Step
-from agents.worker.columns import ROW, SOURCE
+from agents.worker.columns import SOURCE
 
 _PLACE = "__arrester_place"
 
@@ -25,7 +25,7 @@ NOT_REPEATED = Problem(
 def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list[Problem]:
     """Return why each row of `examples` failed; `numbers` are their steps, in the same order.
 
-    `examples` is a small local checkpoint itself, with the source row in its column ROW. Each
+    `examples` are gathered, with the source row in their column ROW. Each
     native step is bound once on the driver and applied to its rows: a few calls a row, no job. Only
     what comes before it and is not native runs again, as a job over these records.
     """
@@ -40,9 +40,9 @@ def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list
 def explain_places(examples: DataFrame, raised: Sequence[Column | None]) -> list[Problem | None]:
     """Return why the expression of each record's task or position raised; None where none did.
 
-    `examples` is a small local checkpoint itself, in the same order.
+    `examples` are gathered, in the same order.
     """
-    source = examples.select(f"{ROW}.*")
+    source = unwrapped(examples)
     found: list[Problem | None] = []
     evaluators: dict[int, _Evaluator] = {}
     for row, expression in zip(collected(examples), raised, strict=True):

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.diagnose import explain, explain_places
+from agents.gathered import gathered
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
 from agents.problem import Problem
@@ -55,7 +56,7 @@ def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
     frame = failed.select(*_CARRIED, f"{ROW}.*")
     key = _safe(frame, pipeline.key).cast("string").alias(_KEY)
     small = frame.select(*_CARRIED, key, _safe(frame, pipeline.value).alias(_VALUE))
-    small = small.localCheckpoint(eager=True)
+    small = gathered(small)
     rows = _collected(small)
     numbers = [int(row[FATE]) for row in rows]
     native = [is_native(pipeline, number) for number in numbers]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cache, partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -68,11 +68,11 @@ class Shelf:
         counts = self._places([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
         return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
 
-    def put_skipped(self, frame: DataFrame, cut: Column, *, order: int) -> str:
-        """Write the coordinates of failed rows; what a chunk holds stays where it is."""
-        failed = (F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE) & ~must_hold(cut)
-        row = F.when(F.lit(False), F.col(ROW)).alias(ROW)
-        skipped = frame.where(failed).select(TASK, POSITION, F.lit(False).alias(_HOLD), row, ENTRY)
+    def put_skipped(self, failed: DataFrame, cut: Column, *, order: int) -> str:
+        """Write the coordinates of failed records; what a chunk holds stays where it is."""
+        row = F.lit(None).cast(self.schema).alias(ROW)
+        skipped = failed.where(~must_hold(cut))
+        skipped = skipped.select(TASK, POSITION, F.lit(False).alias(_HOLD), row, ENTRY)
         return self._write(skipped, order)
 
     def _write(self, written: DataFrame, order: int) -> str:
@@ -240,6 +240,8 @@ class HeldRowsMissing(ArresterError):
     """The journal knows of held rows that are not in their folder; restore it from a backup."""
 
 
+# To make a Column takes many calls to the JVM; what is always the same is made once.
+@cache
 def place() -> Column:
     """Return where a record stands among those of its task: by entry, then by position."""
     return F.struct(F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
@@ -248,7 +250,7 @@ def place() -> Column:
 def cut_of(cuts: Mapping[str, Cursor]) -> Column:
     """Return, for each row, the place that its task pauses at, NULL where it does not."""
     if not cuts:
-        return F.lit(None).cast(_PLACE)
+        return _nowhere()
     pairs: list[Column] = []
     for key, cut in cuts.items():
         entry, position = F.lit(cut.entry).alias("entry"), F.lit(cut.position).alias("position")
@@ -258,9 +260,21 @@ def cut_of(cuts: Mapping[str, Cursor]) -> Column:
 
 def must_hold(cut: Column) -> Column:
     """Return whether a row waits: its task is blocked, or pauses at or before it."""
+    if cut is _nowhere():
+        return _is_blocked()
     behind = F.coalesce(place() >= cut, F.lit(False))
     decided = F.coalesce(F.col(FATE) == DECIDED, F.lit(False))
-    return (F.coalesce(F.col(FATE) == HELD, F.lit(False)) | behind) & ~decided
+    return (_is_blocked() | behind) & ~decided
+
+
+@cache
+def _nowhere() -> Column:
+    return F.lit(None).cast(_PLACE)
+
+
+@cache
+def _is_blocked() -> Column:
+    return F.coalesce(F.col(FATE) == HELD, F.lit(False))
 
 
 def is_needed(ledger: Ledger, aside: Aside, *, committed: int) -> bool:

@@ -30,7 +30,7 @@ from controlplane.domain.policy import Policy
 class Inputs:
     """Rows that some records had become, for the native steps that come next."""
 
-    #: With the author's columns; its plan is a projection of the checkpoint that `rows` are of.
+    #: With the author's columns; its plan is a projection of what `rows` are of.
     frame: DataFrame
     #: The native steps from there on; the last one is the step that failed.
     steps: Sequence[Step]
@@ -41,7 +41,7 @@ class Inputs:
 def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs:
     """Return what the native step `number` was given for the records that failed there, in order.
 
-    `examples` is a small local checkpoint with the source row in its column ROW. Python steps and
+    `examples` are gathered, with the source row in their column ROW. Python steps and
     transforms that come before it run again on these few records, once each; others do not.
     """
     others = (Process, Transform)
@@ -51,7 +51,7 @@ def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs
     if not done:
         rows = [[row] for row in collected(examples)]
         failed = [row for row, fate in zip(rows, fates, strict=True) if fate == number]
-        return Inputs(frame=examples.select(f"{ROW}.*"), steps=steps[:number], rows=failed)
+        return Inputs(frame=unwrapped(examples), steps=steps[:number], rows=failed)
     again = _again(examples.where(F.col(FATE) == number), steps[:done])
     place, fate = again.columns.index(POSITION), again.columns.index(FATE)
     grouped: dict[int, list[Any]] = {}
@@ -77,6 +77,14 @@ def _again(examples: DataFrame, steps: Sequence[Step]) -> DataFrame:
         f"{ROW}.*",
     )
     return keep(in_one_go(prepared, steps, Way(policy=Policy()), kept=[]), [])
+
+
+def unwrapped(examples: DataFrame) -> DataFrame:
+    """Return a frame without rows whose plan takes the source's columns out of `examples`.
+
+    Over the rows themselves Spark would compute what it can when it plans, and raise there.
+    """
+    return examples.sparkSession.createDataFrame([], examples.schema).select(f"{ROW}.*")
 
 
 def collected(frame: DataFrame) -> list[Any]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from agents.failures import FEW, Failures, has_failed, light
+from agents.gathered import gathered
 from agents.pipeline import Pipeline
 from agents.prepared import prepared, with_all
 from agents.problem import StepFailed
-from agents.search import is_cancelled, release
+from agents.search import is_cancelled, numbered, release
 from agents.segments import in_quotes
 from agents.steps import Process, Step, Transform
 from agents.stretches import Way, after_tail, in_one_go, one_by_one
@@ -46,11 +48,22 @@ class Evaluated:
     parted: bool = False
     #: What the pipeline's tail made of all that passed; None: there is none, or rows have changed.
     made: DataFrame | None = None
+    #: Its failed records, where they are known already.
+    known: Failures | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
         """The rows with all columns of ours beside the author's."""
         return self.shown(self.rows)
+
+    @cached_property
+    def failures(self) -> Failures:
+        """The failed records, without their rows."""
+        return self.known or Failures.of(self.frame, failed=self.failed)
+
+    def with_frame(self, frame: DataFrame, *, failed: int) -> Evaluated:
+        """Return it with other rows, of whose records so many have failed."""
+        return replace(self, rows=frame, shown=as_it_is, failed=failed, made=None, known=None)
 
     @property
     def clean(self) -> bool:
@@ -63,7 +76,7 @@ class Evaluated:
         if tail is not None and held is None and self.made is not None:
             return self.made
         all_of_ours = held is not None or tail is not None
-        rows = (self.frame if all_of_ours else self.rows).where(F.col(FATE).isNull())
+        rows = (self.frame if all_of_ours else self.rows).where(f"{FATE} IS NULL")
         rows = rows if held is None else rows.where(~held)
         if tail is not None:
             return transformed(rows, tail)
@@ -141,14 +154,7 @@ def _checkpointed(frame: DataFrame, shown: Callable[[DataFrame], DataFrame]) -> 
     """Evaluate `frame` once; `shown` gives what is seen of it its columns."""
     seen = Observation()
     may_be_several = ORDINAL in frame.columns
-    fate = F.col(FATE)
-    numbers = {
-        "records": F.count_if(F.col(ORDINAL) == 0) if may_be_several else F.count(F.lit(1)),
-        "told": F.count_if(fate.isNotNull() & (fate != FILTERED)),
-    }
-    if may_be_several:
-        numbers["retries"] = F.sum(RETRIES)
-    observed = frame.observe(seen, *[each.alias(name) for name, each in numbers.items()])
+    observed = frame.observe(seen, *_numbers(may_be_several))
     block = observed.localCheckpoint(eager=True)
     counts = seen.get
     evaluated = Evaluated(
@@ -158,23 +164,52 @@ def _checkpointed(frame: DataFrame, shown: Callable[[DataFrame], DataFrame]) -> 
         records=int(counts["records"]),
         retries=int(counts.get("retries") or 0),
     )
-    return _counted(evaluated) if counts["told"] else evaluated
+    if not counts["told"]:
+        return evaluated
+    several = may_be_several and counts["rows"] > counts["records"]
+    return _counted(evaluated, told=counts["told"], several=several)
 
 
-def _counted(evaluated: Evaluated) -> Evaluated:
-    """Count what did not pass: not many records, or not often."""
+# Made once: to make Columns takes many calls to the JVM.
+@cache
+def _is_told() -> Column:
+    """Return whether a row has a fate that is told or obeyed."""
+    return F.col(FATE).isNotNull() & (F.col(FATE) != FILTERED)
+
+
+@cache
+def _numbers(may_be_several: bool) -> tuple[Column, ...]:
+    """Return what is observed of a micro-batch, whose records may have become several rows."""
+    rows, told = F.count(F.lit(1)), F.count_if(_is_told()).alias("told")
+    if not may_be_several:
+        return rows.alias("records"), told
+    records, retries = F.count_if(F.col(ORDINAL) == 0), F.sum(RETRIES)
+    return records.alias("records"), told, retries.alias("retries"), rows.alias("rows")
+
+
+@cache
+def _kinds() -> tuple[Column, ...]:
     fate, first = F.col(FATE), F.col(ORDINAL) == 0
-    counts = evaluated.frame.agg(
+    return (
         F.count_if(first & (fate >= SOURCE)).alias("failed"),
         F.count_if(first & (fate == HELD)).alias("held"),
-        F.count_if(~first).alias("more"),
         F.count_if(fate > SOURCE).alias("failed_rows"),
-    ).collect()[0]
+    )
+
+
+def _counted(evaluated: Evaluated, *, told: int, several: bool) -> Evaluated:
+    """Count what did not pass: so many rows; `several`: a record may have more than one."""
+    whole = numbered(evaluated.frame)
+    rows = light(whole.where(_is_told()))
+    few = told <= FEW
+    rows = gathered(rows) if few else rows
+    counts = (rows.coalesce(1) if few else rows).agg(*_kinds()).collect()[0]
     return replace(
         evaluated,
         rows=evaluated.frame,
         shown=as_it_is,
         failed=counts["failed"],
         held=counts["held"],
-        parted=bool(counts["more"] and counts["failed_rows"]),
+        parted=bool(several and counts["failed_rows"]),
+        known=Failures(records=rows.where(has_failed()), frame=whole, few=few),
     )

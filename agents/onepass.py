@@ -120,8 +120,8 @@ class _Making:
         ready = step.ready
         if ready is None:
             values = {name: reusable(self._shape, each) for name, each in step.expressions.items()}
-            ready = Ready(expressions=values)
-        for layer in ready.layers(self._shape, _ATTEMPT):
+            ready = Ready(spark=self._shape.sparkSession, expressions=values)
+        for layer in ready.layers(_ATTEMPT):
             self.select(layer)
         self._unasked.append(F.col(_ATTEMPT).isNull())
         self._ask()

@@ -10,7 +10,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from agents.entries import Cursor
-from agents.failed import FailedRecord, bring, is_native
+from agents.failed import FailedRecord, is_native
+from agents.failures import Failures
 from agents.held import place
 from agents.pipeline import Pipeline
 from agents.worker.columns import ERROR, FATE, FILTERED, ORDINAL, POSITION, TASK
@@ -45,37 +46,34 @@ class Outage:
         return f"outage: {about}{self.failed:,} of {self.records:,} records failed alike at {cause}"
 
 
-def outage_in(
-    frame: DataFrame, failed: DataFrame, pipeline: Pipeline, policy: OutagePolicy
-) -> Outage | None:
+def outage_in(failures: Failures, pipeline: Pipeline, policy: OutagePolicy) -> Outage | None:
     """Return the outage that the failures of an evaluated micro-batch are, if they are one.
 
-    `failed` are its failed records. Causes of Python steps are told apart by class and frame,
+    Causes of Python steps are told apart by class and frame,
     exactly; those of native ones by a sample.
     """
     if policy.share is None:
         return None
-    records = frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
-    causes = failed.groupBy(
+    records = failures.frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
+    causes = failures.in_one(failures.records).groupBy(
         FATE, F.col(ERROR)["exception_class"].alias("kind"), F.col(ERROR)["frame"].alias("frame")
     )
     biggest = causes.count().orderBy(F.col("count").desc()).limit(_CAUSES).collect()
     for cause in biggest:
         if policy.is_outage(cause["count"], records):
-            alike = failed.where(_is_of(cause))
-            found = _outage(alike, cause, records, pipeline, policy)
+            found = _outage(failures.where(_is_of(cause)), cause, records, pipeline, policy)
             if found is not None:
                 return found
     return None
 
 
 def _outage(
-    alike: DataFrame, cause: Row, records: int, pipeline: Pipeline, policy: OutagePolicy
+    alike: Failures, cause: Row, records: int, pipeline: Pipeline, policy: OutagePolicy
 ) -> Outage | None:
     native = is_native(pipeline, cause[FATE])
     count: int = cause["count"]
-    ordered = alike.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-    sample = bring(pipeline, ordered.limit(_SAMPLE if native else 1))
+    ordered = alike.records.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
+    sample = alike.bring(pipeline, ordered.limit(_SAMPLE if native else 1))
     kinds = Counter((each.problem.exception_class, each.problem.condition) for each in sample)
     kind, seen = kinds.most_common(1)[0]
     failed = count * seen // len(sample)
@@ -84,7 +82,7 @@ def _outage(
     example = next(
         each for each in sample if (each.problem.exception_class, each.problem.condition) == kind
     )
-    cuts = _firsts(alike) if policy.response is Response.PAUSE else None
+    cuts = _firsts(alike.records) if policy.response is Response.PAUSE else None
     return Outage(
         example=example,
         failed=failed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -32,6 +33,8 @@ from controlplane.domain.names import KEY_MAX_BYTES
 
 #: Beside a mark: the fate that is known before evaluation.
 MARK = "__arrester_mark"
+#: Of so many pipelines the Columns are kept.
+_KEPT = 64
 _TASK_ATTEMPT = "__arrester_task_attempt"
 _POSITION_ATTEMPT = "__arrester_position_attempt"
 
@@ -64,13 +67,18 @@ def prepared(
     if plain is None or marks is not None:
         theirs = [quoted(name) for name in source.columns if name != ENTRY]
         return _with_all(source, pipeline, theirs, blocked, marks)
-    nowhere, fate = quoted(plain.position).isNull(), F.lit(SOURCE)
     if blocked:
+        nowhere, fate = quoted(plain.position).isNull(), F.lit(SOURCE)
         task = task_key(None if plain.task is None else quoted(plain.task))
         made = F.when(_is_one_of(task, blocked), F.lit(HELD)).when(nowhere, fate)
-    else:
-        made = F.when(nowhere, fate)
-    return source.select(made.alias(FATE), F.col("*"))
+        return source.select(made.alias(FATE), "*")
+    return source.select(_fate(plain), "*")
+
+
+# Made once: to make Columns takes many calls to the JVM.
+@lru_cache(maxsize=_KEPT)
+def _fate(plain: Plain) -> Column:
+    return F.when(quoted(plain.position).isNull(), F.lit(SOURCE)).alias(FATE)
 
 
 def with_all(frame: DataFrame, names: Sequence[str], plain: Plain | None) -> DataFrame:
@@ -78,7 +86,14 @@ def with_all(frame: DataFrame, names: Sequence[str], plain: Plain | None) -> Dat
 
     `names` are the columns of the source.
     """
-    there, kept = set(frame.columns), where_kept(frame, names)
+    return frame.select(*_columns(tuple(frame.columns), tuple(names), plain))
+
+
+@lru_cache(maxsize=_KEPT)
+def _columns(
+    columns: tuple[str, ...], names: tuple[str, ...], plain: Plain | None
+) -> tuple[Column, ...]:
+    kept = where_kept(columns, names)
     task = None if plain is None or plain.task is None else quoted(kept[plain.task])
     position = F.lit(None) if plain is None else quoted(kept[plain.position])
     made = {
@@ -90,8 +105,8 @@ def with_all(frame: DataFrame, names: Sequence[str], plain: Plain | None) -> Dat
         ORDINAL: F.lit(0),
         RETRIES: F.lit(0).cast("long"),
     }
-    ours = [F.col(name) if name in there else made[name].alias(name) for name in INTERNAL]
-    return frame.select(*ours, *[quoted(name) for name in frame.columns if not is_ours(name)])
+    ours = [F.col(name) if name in columns else made[name].alias(name) for name in INTERNAL]
+    return (*ours, *[quoted(name) for name in columns if not is_ours(name)])
 
 
 def _with_all(

@@ -271,7 +271,7 @@ class Processor:
         self._judge.fates.forget_undecided()
         if not evaluated.failed:
             return Decision()
-        decision = self._judge.decide(evaluated.frame, blamed)
+        decision = self._judge.decide(evaluated.failures, blamed)
         if decision.fatal is not None:
             raise RecordFatal(decision.fatal, decision.outage)
         return decision

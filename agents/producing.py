@@ -122,7 +122,7 @@ class Production:
         judge = Judge(
             fates=fates, again=again, examples_limit=self.examples_limit, redaction=self.redaction
         )
-        decision = judge.decide(left.frame, blamed) if left.failed else Decision()
+        decision = judge.decide(left.failures, blamed) if left.failed else Decision()
         if decision.fatal is not None:
             raise RecordFatal(decision.fatal) from raised
         return LeftOut(evaluated=left, decision=decision)

@@ -6,7 +6,8 @@ it; what a step makes of one record fails or passes as a whole (`agents.whole`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache, lru_cache
 from itertools import groupby
 
 from pyspark.sql import Column, DataFrame
@@ -14,12 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.guard import guarded_together
+from agents.sharing import Ready
 from agents.shipping import shipped, shipped_rules
 from agents.steps import Columns, Deserialize, Native, Process, Step, Transform
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, ORDINAL, PREFIX, RETRIES, SOURCE
 from controlplane.domain.policy import Policy
 
 _ATTEMPT = "__arrester_attempt"
+#: Of so many steps the Columns are kept.
+_KEPT = 256
 #: What Python steps tell of each row that leaves them.
 _TOLD = {
     FATE: T.StructField(FATE, T.IntegerType()),
@@ -72,9 +76,9 @@ def kept_name(number: int) -> str:
     return f"{PREFIX}source_{number}"
 
 
-def where_kept(frame: DataFrame, source: Sequence[str]) -> dict[str, str]:
-    """Return by what names the source's columns stand in `frame`."""
-    there = set(frame.columns)
+def where_kept(columns: Collection[str], source: Sequence[str]) -> dict[str, str]:
+    """Return by what names the source's columns stand among those of a frame."""
+    there = set(columns)
     return {
         name: kept_name(number) if kept_name(number) in there else name
         for number, name in enumerate(source)
@@ -84,7 +88,7 @@ def where_kept(frame: DataFrame, source: Sequence[str]) -> dict[str, str]:
 def _with_kept(frame: DataFrame, step: Native, source: Sequence[str]) -> DataFrame:
     """Keep the columns of the source that the step is about to replace."""
     replaced = {name.lower() for name in step.expressions}
-    kept = where_kept(frame, source)
+    kept = where_kept(frame.columns, source)
     copies = {
         kept_name(number): quoted(name)
         for number, name in enumerate(source)
@@ -94,16 +98,32 @@ def _with_kept(frame: DataFrame, step: Native, source: Sequence[str]) -> DataFra
 
 
 def _after_native(frame: DataFrame, number: int, step: Native) -> DataFrame:
-    decided = F.col(FATE).isNotNull()
     if step.ready is None:
-        attempt = guarded_together(frame, step.expressions, unless=decided)
+        attempt = guarded_together(frame, step.expressions, unless=_is_decided())
         frame = frame.withColumn(_ATTEMPT, attempt)
     else:
-        frame = step.ready.attempt(frame, _ATTEMPT, unless=decided)
+        for columns in _attempting(step.ready):
+            frame = frame.select(*columns)
+    return frame.withColumns(_of_attempt(number, tuple(step.expressions))).drop(_ATTEMPT)
+
+
+# What is the same for all micro-batches is made once: a Column is many calls to the JVM.
+@cache
+def _is_decided() -> Column:
+    return F.col(FATE).isNotNull()
+
+
+@lru_cache(maxsize=_KEPT)
+def _attempting(ready: Ready) -> list[list[Column]]:
+    return ready.layers(_ATTEMPT, unless=_is_decided())
+
+
+@lru_cache(maxsize=_KEPT)
+def _of_attempt(number: int, names: tuple[str, ...]) -> dict[str, Column]:
+    """Return what an attempt at the step `number` makes of a row: its fate and its columns."""
     failed = F.col(FATE).isNull() & F.col(_ATTEMPT).isNull()
-    made = {name: F.col(_ATTEMPT).getField(name) for name in step.expressions}
     fate = F.when(failed, F.lit(number)).otherwise(F.col(FATE))
-    return frame.withColumns({FATE: fate, **made}).drop(_ATTEMPT)
+    return {FATE: fate} | {name: F.col(_ATTEMPT).getField(name) for name in names}
 
 
 def _after_python(
@@ -113,7 +133,7 @@ def _after_python(
     source: Sequence[str],
 ) -> DataFrame:
     worker = shipped("records")
-    kept = where_kept(frame, source)
+    kept = where_kept(frame.columns, source)
     pairs = [(kept[name], kept_name(number)) for number, name in enumerate(source)]
     ours = {name for name in frame.columns if is_ours(name)} - {*_TOLD, *kept.values()}
     pairs += [(name, name) for name in sorted(ours)]

@@ -6,12 +6,15 @@ only then is it looked whether it is the record's own; among records that pass n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.microbatch import Evaluated, as_it_is
+from agents.failures import is_in
+from agents.microbatch import Evaluated
 from agents.whole import BROADCAST_RECORDS
 from agents.worker.columns import (
     ENTRY,
@@ -27,11 +30,13 @@ from agents.worker.columns import (
 
 _COORDINATES = (TASK, ENTRY, POSITION)
 _SHARED = "__arrester_shared"
+#: Of so many failed records, in so many tasks, the places are named in an expression.
+_LISTED, _LISTED_TASKS = 5_000, 50
 
 
 def blaming_shared(evaluated: Evaluated) -> Evaluated:
     """Return `evaluated` with all records failed that have the position of a failed one."""
-    if not evaluated.failed:
+    if not evaluated.failed or _have_their_own(evaluated):
         return evaluated
     shared = _shared(evaluated)
     if shared.isEmpty():
@@ -48,7 +53,40 @@ def blaming_shared(evaluated: Evaluated) -> Evaluated:
     ).select(*evaluated.frame.columns)
     failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE)).count()
     blocks = (*evaluated.blocks, block)
-    return replace(evaluated, rows=frame, shown=as_it_is, failed=failed, blocks=blocks, made=None)
+    return replace(evaluated.with_frame(frame, failed=failed), blocks=blocks)
+
+
+def _have_their_own(evaluated: Evaluated) -> bool:
+    """Whether no failed record shares its position; False: it does, or there are too many to say.
+
+    As many records are at the failed ones' places as have failed, each at its own.
+    """
+    failures = evaluated.failures
+    if not failures.few or evaluated.failed > _LISTED:
+        return False
+    placed = f"{POSITION} IS NOT NULL AND {FATE} > {SOURCE}"
+    rows = failures.records.where(placed).select(*_COORDINATES).collect()
+    places: dict[tuple[str | None, int], set[int]] = {}
+    for task, entry, position in rows:
+        places.setdefault((task, entry), set()).add(position)
+    if sum(map(len, places.values())) < len(rows) or len(places) > _LISTED_TASKS:
+        return False
+    if not rows:
+        return True
+    here = " OR ".join(_is_at(*each, some) for each, some in places.items())
+    found = evaluated.frame.where(here).where(_is_a_record()).select(F.lit(1))
+    return int(found._jdf.queryExecution().toRdd().count()) == len(rows)
+
+
+def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
+    """Return, as SQL, whether a row is at one of a task's positions."""
+    key = "NULL" if task is None else f"CAST(X'{task.encode().hex()}' AS STRING)"
+    return f"({TASK} <=> {key} AND {ENTRY} = {entry} AND {is_in(POSITION, positions)})"
+
+
+@cache
+def _is_a_record() -> Column:
+    return (F.col(ORDINAL) == 0) & _is_evaluated()
 
 
 def _shared(evaluated: Evaluated) -> DataFrame:

@@ -28,10 +28,11 @@ _CHEAP = "GetStructField"
 _CATCHES = "TryEval"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ready:
     """The expressions of a native step, analysed once; for any frame that has its columns."""
 
+    spark: SparkSession
     expressions: Mapping[str, Column]
     #: What they share, by the name of its field in the column SHARED.
     shared: Mapping[str, Column] = field(default_factory=dict)
@@ -48,27 +49,27 @@ class Ready:
             parts = _common(spark, list(made.values()))
             shared = {f"v{number}": part for number, part in enumerate(parts)}
             ready = cls(
+                spark=spark,
                 expressions={
                     name: as_column(spark, by_name(spark, _without(spark, each, shared)))
                     for name, each in made.items()
                 },
                 shared={name: as_column(spark, by_name(spark, p)) for name, p in shared.items()},
             )
-            ready.attempt(shape, _ATTEMPT, unless=F.lit(False))
+            for columns in ready.layers(_ATTEMPT, unless=F.lit(False)):
+                shape = shape.select(*columns)
         except (PySparkException, Py4JJavaError):
             _log.debug("expressions are analysed for each micro-batch", exc_info=True)
             return None
         return ready
 
-    def layers(
-        self, frame: DataFrame, name: str, *, unless: Column | None = None
-    ) -> list[list[Column]]:
-        """Return what to select from `frame`, one after the other: its columns, and beside them a
+    def layers(self, name: str, *, unless: Column | None = None) -> list[list[Column]]:
+        """Return what to select from a frame, one after the other: its columns, and beside them a
         struct `name` of all expressions, NULL when one of them raised.
 
         Rows where `unless` holds are not evaluated, and NULL too.
         """
-        spark = frame.sparkSession
+        spark = self.spark
         theirs = F.col("*")
         layers: list[list[Column]] = []
         if self.shared:
@@ -79,12 +80,6 @@ class Ready:
             *layers,
             [theirs, attempted(spark, self.expressions, unless=unless).alias(name)],
         ]
-
-    def attempt(self, frame: DataFrame, name: str, *, unless: Column) -> DataFrame:
-        """Return `frame` with a struct `name`, as `layers` makes it."""
-        for columns in self.layers(frame, name, unless=unless):
-            frame = frame.select(*columns)
-        return frame
 
 
 def _common(spark: SparkSession, expressions: list[Any]) -> list[Any]:

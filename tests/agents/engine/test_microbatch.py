@@ -69,7 +69,7 @@ def failures(source: DataFrame, pipeline: Pipeline) -> dict[int, FailedRecord]:
         again=Again(fates=fates, policy=Policy(), wait=lambda wait_ms: None),
         examples_limit=100,
     )
-    decision: Decision = judge.decide(evaluated.frame, [])
+    decision: Decision = judge.decide(evaluated.failures, [])
     assert len(decision.examples) == evaluated.failed
     evaluated.release()
     return {each.position: each for each in decision.examples if each.position is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from agents.sharing import Ready
@@ -36,6 +36,12 @@ def test_a_shared_part_that_raises_fails_its_record_alone(spark: SparkSession) -
     assert "cannot be cast" in found[1].problem.message
 
 
+def attempted(frame: DataFrame, ready: Ready) -> DataFrame:
+    for columns in ready.layers("made"):
+        frame = frame.select(*columns)
+    return frame
+
+
 def test_fields_of_one_line_are_split_once(spark: SparkSession) -> None:
     fields = F.split("value", ",")
     source = lines(spark, "1,2", "3,x", "5,6")
@@ -43,7 +49,7 @@ def test_fields_of_one_line_are_split_once(spark: SparkSession) -> None:
     ready = Ready.of(source, {"a": fields[0].cast("int"), "b": fields[1].cast("int") + 1})
 
     assert ready is not None and len(ready.shared) == 1
-    made = ready.attempt(source, "made", unless=F.lit(False)).orderBy("position").collect()
+    made = attempted(source, ready).orderBy("position").collect()
     assert [row["made"] and tuple(row["made"]) for row in made] == [(1, 3), None, (5, 7)]
 
 
@@ -57,5 +63,5 @@ def test_what_need_not_be_computed_raises_nothing(spark: SparkSession, kind: str
     ready = Ready.of(source, {"a": made(condition, number), "b": made(condition, number + 1)})
 
     assert ready is not None
-    rows = ready.attempt(source, "made", unless=F.lit(False)).collect()
+    rows = attempted(source, ready).collect()
     assert [row["made"] is not None for row in rows] == [True, True]

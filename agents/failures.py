@@ -1,0 +1,95 @@
+"""The failed records of a micro-batch without their rows: they are decided about by this.
+
+A few of them are brought to the driver once: to ask for them again is no job then, or a small one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from agents.failed import FailedRecord, bring
+from agents.gathered import gathered
+from agents.pipeline import Pipeline
+from agents.search import ID, numbered
+from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
+
+#: So many are brought to the driver at most: some hundred bytes each.
+FEW: Final = 20_000
+#: May be long, and nothing is decided by them.
+_TEXTS = ("message", "stack")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Failed records of an evaluated frame, each with a number of its own, ID, for its row."""
+
+    #: TASK, ENTRY, POSITION, FATE, ERROR without its texts, ORDINAL and ID.
+    records: DataFrame
+    #: The whole frame, with the same numbers.
+    frame: DataFrame
+    #: Whether `records` are on the driver.
+    few: bool
+
+    @classmethod
+    def of(cls, frame: DataFrame, *, failed: int) -> Failures:
+        """Return those of `frame`, of whose records so many have failed."""
+        whole = numbered(frame)
+        records = light(whole.where(has_failed()))
+        few = failed <= FEW
+        return cls(records=gathered(records) if few else records, frame=whole, few=few)
+
+    @property
+    def rows(self) -> DataFrame:
+        """The failed records with their rows."""
+        return self.frame.where(has_failed())
+
+    def in_one(self, records: DataFrame) -> DataFrame:
+        """Return some of the records for what has to see them together: few need no shuffle."""
+        return records.coalesce(1) if self.few else records
+
+    def kept(self, records: DataFrame) -> DataFrame:
+        """Return some of the records as they are now, with what was found out about them."""
+        return gathered(records) if self.few else records.localCheckpoint(eager=True)
+
+    def where(self, condition: Column) -> Failures:
+        """Return those of which the condition holds."""
+        return replace(self, records=self.records.where(condition))
+
+    def bring(self, pipeline: Pipeline, records: DataFrame) -> list[FailedRecord]:
+        """Return a few of the records with their rows and reasons, in the order of `records`."""
+        ids = [row[ID] for row in records.select(ID).collect()]
+        if not ids:
+            return []
+        found = bring(pipeline, self.frame.where(is_in(ID, ids)))
+        by_id = dict(zip(sorted(ids), found, strict=True))
+        return [by_id[each] for each in ids]
+
+
+@cache
+def has_failed() -> Column:
+    """Return whether a row stands for a record that has failed."""
+    return (F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE)
+
+
+def is_in(name: str, numbers: Collection[int]) -> str:
+    """Return, as SQL, whether a column has one of these numbers."""
+    return f"{name} IN ({', '.join(f'{each}L' for each in numbers)})"
+
+
+def light(frame: DataFrame) -> DataFrame:
+    """Return the numbered rows of an evaluated frame without what may be long."""
+    return frame.select(ID, TASK, ENTRY, POSITION, FATE, ORDINAL, _without_texts())
+
+
+@cache
+def _without_texts() -> Column:
+    error = F.col(ERROR)
+    for name in _TEXTS:
+        error = error.withField(name, F.lit(None).cast("string"))
+    return error.alias(ERROR)

@@ -1,0 +1,26 @@
+"""A few rows on the driver: to ask for them again is no job, or a small one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+
+def gathered(frame: DataFrame) -> DataFrame:
+    """Return a frame of the rows that `frame` has now, in their order.
+
+    They are the JVM's own rows: nothing is lost on a way through Python.
+    """
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    execution = frame._jdf.queryExecution()
+    rows = execution.executedPlan().executeCollect()
+    relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
+        execution.analyzed().output(),
+        jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(rows),
+        False,
+        jvm.scala.Option.empty(),
+    )
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, relation)
+    return DataFrame(made, spark)
