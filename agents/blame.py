@@ -22,6 +22,8 @@ from controlplane.domain.policy import Policy
 
 _FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
 _FOUND = "__arrester_found"
+#: So few are named in an expression.
+_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,8 @@ class Blame:
         """Return the rows with the fates of those that were blamed."""
         if not self._fates:
             return self._base
+        if len(self._fates) <= _NAMED:
+            return self._named()
         fate = T.StructType().add("fate", T.IntegerType()).add("error", ERROR_TYPE)
         schema = T.StructType().add(ID, T.LongType()).add(_FOUND, fate)
         rows = [
@@ -99,6 +103,26 @@ class Blame:
         }
         joined = numbered(self._base).join(F.broadcast(found), ID, "left")
         return joined.withColumns(fates).select(*self._base.columns)
+
+    def _named(self) -> DataFrame:
+        """Return it with the few of them named in expressions: there is nothing to broadcast."""
+        fate, error, here = F.col(FATE), F.col(ERROR), F.col(ID)
+        for each in self._fates:
+            known = _error_row(each.problem, self._policy)
+            names = F.array(*[F.lit(name) for name in known["names"]])
+            made = [
+                (names if name == "names" else F.lit(value)).alias(name)
+                for name, value in known.items()
+            ]
+            fate = F.when(here == each.id, F.lit(each.number)).otherwise(fate)
+            error = F.when(here == each.id, F.struct(*made).cast(ERROR_TYPE)).otherwise(error)
+        marked = numbered(self._base).withColumns({FATE: fate, ERROR: error})
+        return marked.select(*self._base.columns)
+
+    @property
+    def blamed(self) -> int:
+        """How many records were found."""
+        return len(self._fates)
 
     def _failed(
         self, problem: Problem, raised: Exception, why: str, *, recordless: bool = False

@@ -41,7 +41,7 @@ class Failures:
         """Return those of `frame`, of whose records so many have failed."""
         whole = numbered(frame)
         records = light(whole.where(has_failed()))
-        few = failed <= FEW
+        few = are_few(failed)
         return cls(records=gathered(records) if few else records, frame=whole, few=few)
 
     @property
@@ -69,6 +69,11 @@ class Failures:
         found = bring(pipeline, self.frame.where(is_in(ID, ids)))
         by_id = dict(zip(sorted(ids), found, strict=True))
         return [by_id[each] for each in ids]
+
+
+def are_few(rows: int) -> bool:
+    """Whether so many rows may be brought to the driver."""
+    return rows <= FEW
 
 
 @cache

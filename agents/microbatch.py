@@ -9,7 +9,7 @@ from functools import cache, cached_property, partial
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from agents.failures import FEW, Failures, has_failed, light
+from agents.failures import Failures, are_few, has_failed, light
 from agents.gathered import gathered
 from agents.pipeline import Pipeline
 from agents.prepared import prepared, with_all
@@ -141,8 +141,11 @@ def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Polic
     """Run the last step, a transform: its failures are marked, what it made is kept aside."""
     kept: list[DataFrame] = []
     made: DataFrame | None
-    frame, made = after_tail(evaluated.frame, step, number=number, policy=policy, kept=kept)
-    if frame is not evaluated.frame:
+    frame, made, blamed = after_tail(evaluated.frame, step, number=number, policy=policy, kept=kept)
+    if blamed and ORDINAL not in evaluated.rows.columns:
+        # Each row is a record of its own: all that changes are the fates of those found.
+        evaluated = evaluated.with_frame(frame, failed=evaluated.failed + blamed)
+    elif blamed:
         evaluated = _checkpointed(frame, as_it_is)
         if evaluated.parted:
             evaluated = _whole(evaluated)
@@ -201,7 +204,7 @@ def _counted(evaluated: Evaluated, *, told: int, several: bool) -> Evaluated:
     """Count what did not pass: so many rows; `several`: a record may have more than one."""
     whole = numbered(evaluated.frame)
     rows = light(whole.where(_is_told()))
-    few = told <= FEW
+    few = are_few(told)
     rows = gathered(rows) if few else rows
     counts = (rows.coalesce(1) if few else rows).agg(*_kinds()).collect()[0]
     return replace(

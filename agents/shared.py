@@ -51,8 +51,10 @@ def blaming_shared(evaluated: Evaluated) -> Evaluated:
             ERROR: F.when(here, nothing).otherwise(F.col(ERROR)),
         }
     ).select(*evaluated.frame.columns)
+    # A join may give its rows in another order each time; failed records are known by that.
+    frame = frame.localCheckpoint(eager=True)
     failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE)).count()
-    blocks = (*evaluated.blocks, block)
+    blocks = (*evaluated.blocks, block, frame)
     return replace(evaluated.with_frame(frame, failed=failed), blocks=blocks)
 
 

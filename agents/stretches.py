@@ -63,16 +63,16 @@ def one_by_one(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept)
         run = suspect.whole
         if isinstance(segment[0], Transform):
             run = partial(transformed_on, step=segment[0])
-        _, frame = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept)
+        _, frame, _ = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept)
     return frame
 
 
 def after_tail(
     frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept
-) -> tuple[DataFrame, DataFrame]:
+) -> tuple[DataFrame, DataFrame, int]:
     """Return `frame`, a local checkpoint, with failures of the last step, and what the step made.
 
-    What it made does not know its records.
+    What it made does not know its records. The last is the number of its failures.
     """
     return survived(
         frame,
@@ -90,14 +90,14 @@ def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
 
 def survived(
     base: DataFrame, run: Operation, suspect: Suspect, *, policy: Policy, kept: Kept
-) -> tuple[DataFrame, DataFrame]:
-    """Return `base` with the fates of guilty records, and what `run` makes of it, evaluated."""
+) -> tuple[DataFrame, DataFrame, int]:
+    """Return `base` with the fates of guilty records, what `run` makes of it, and their number."""
     blame = Blame(base, suspect, policy)
     while True:
         marked = blame.marked()
         made = partial(_evaluated, run, marked, kept)
         try:
-            return marked, attempted(base.sparkSession, made)
+            return marked, attempted(base.sparkSession, made), blame.blamed
         except AttemptFailed as exc:
             blame.blame(exc.failed)
 

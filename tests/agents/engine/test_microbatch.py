@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from agents import failures as failing
 from agents import whole
 from agents.again import Again
 from agents.builder import PipelineBuilder, define
@@ -24,6 +25,7 @@ from agents.payload import Redaction
 from agents.pipeline import Pipeline, PipelineInvalid
 from agents.policies import stage_policies
 from agents.prepared import MARK
+from agents.shared import blaming_shared
 from agents.shipping import ship, shipped
 from agents.worker.columns import DECIDED, ENTRY, FATE, POSITION, TASK
 from controlplane.domain.errors import InvalidValue
@@ -53,6 +55,13 @@ def begun(source: DataFrame) -> PipelineBuilder:
 def failures(source: DataFrame, pipeline: Pipeline) -> dict[int, FailedRecord]:
     """Return the failed records by position."""
     evaluated = evaluate(source, pipeline)
+    decision: Decision = judge(pipeline).decide(evaluated.failures, [])
+    assert len(decision.examples) == evaluated.failed
+    evaluated.release()
+    return {each.position: each for each in decision.examples if each.position is not None}
+
+
+def judge(pipeline: Pipeline, *, examples_limit: int = 100) -> Judge:
     config = AgentConfig.read(
         "tests",
         {
@@ -64,15 +73,11 @@ def failures(source: DataFrame, pipeline: Pipeline) -> dict[int, FailedRecord]:
     fates = Fates(
         application="tests", pipeline=pipeline, stages=stages, clock=lambda: datetime.now(UTC)
     )
-    judge = Judge(
+    return Judge(
         fates=fates,
         again=Again(fates=fates, policy=Policy(), wait=lambda wait_ms: None),
-        examples_limit=100,
+        examples_limit=examples_limit,
     )
-    decision: Decision = judge.decide(evaluated.failures, [])
-    assert len(decision.examples) == evaluated.failed
-    evaluated.release()
-    return {each.position: each for each in decision.examples if each.position is not None}
 
 
 def by_expression(spark: SparkSession, expression: Column, *values: str) -> dict[int, FailedRecord]:
@@ -351,6 +356,41 @@ def test_marks_tell_fates_however_many_they_are(
 
     assert (evaluated.records, evaluated.failed) == (3, 0)
     assert {row.n for row in evaluated.passed(pipeline).collect()} == {1, 2}
+
+
+@pytest.mark.parametrize("few", [0, 20_000])
+def test_many_failures_are_decided_about_as_few_are(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """Few are brought to the driver at once, many stay where they are."""
+    monkeypatch.setattr(failing, "FEW", few)
+    rows: list[tuple[str | None, int, str]] = [
+        ("a'\\`ü", n, "x" if n % 2 else "1") for n in range(-10, 10)
+    ]
+    rows += [("b", 7, "x"), ("b", 7, "2"), (None, 3, "x"), (None, 4, "4")]
+    source = spark.createDataFrame(rows, SCHEMA).repartition(3)
+    pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
+
+    evaluated = blaming_shared(evaluate(source, pipeline))
+    decision = judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
+
+    assert (evaluated.records, evaluated.failed) == (24, 13)
+    passed = [row.value for row in evaluated.passed(pipeline).collect()]
+    assert sorted(passed) == ["1"] * 10 + ["4"]
+    native = [each for each in decision.examples if each.number == 1]
+    shared = [each for each in decision.examples if each.number == 0]
+    assert [(each.task, each.position) for each in native] == [
+        (None, 3),
+        ("a'\\`ü", -9),
+        ("a'\\`ü", -7),
+    ]
+    assert all("cannot be cast" in each.problem.message for each in native)
+    assert all(each.row["value"] == "x" and each.value == "x" for each in native)
+    assert {each.row["value"] for each in shared} == {"x", "2"}
+    assert {each.problem.exception_class for each in shared} == {"PositionNotUnique"}
+    assert [(each.task, each.count, each.first, each.last) for each in decision.rest] == [
+        ("a'\\`ü", 8, -5, 9)
+    ]
 
 
 def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None:
