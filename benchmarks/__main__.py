@@ -103,7 +103,7 @@ def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
         table, once = costs.measured(
             folder, rows=options.rows, pairs=options.pairs, only=options.cost or ""
         )
-        kept = [] if options.cost else standing.figures(folder, failures=options.rows)
+        kept = standing.figures(folder, failures=options.rows, only=options.cost or "")
     title = f"## Agent, {options.rows:,} rows, {options.pairs} pairs of runs for each row"
     return [title, table, figures([*once, *kept]), f"{spooled} (goal: ≤ 20 µs)."]
 
@@ -156,7 +156,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
     parser.add_argument("--pairs", type=int, help="pairs of runs for each cost (9)")
-    parser.add_argument("--cost", help="only rows of the costs whose name has this")
+    parser.add_argument("--cost", help="only costs whose name has this; memory; replaced")
     parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args(arguments)
     quick = {

@@ -52,12 +52,16 @@ class Use:
         )
 
 
-def figures(folder: Path, *, failures: int) -> list[Figure]:
-    """Return what stays behind, measured in a Spark of its own."""
+def figures(folder: Path, *, failures: int, only: str = "") -> list[Figure]:
+    """Return what stays behind, measured in a Spark of its own; `only` names one of the two."""
+    parts = {"memory": _of_failures, "replaced": _of_replacements}
+    wanted = [part for name, part in parts.items() if only in ("", name)]
+    if not wanted:
+        return []
     spark = session()
     try:
         world = World(spark=spark, folder=folder, rows=failures)
-        return [*_of_failures(world), *_of_replacements(world)]
+        return [figure for part in wanted for figure in part(world)]
     finally:
         spark.stop()
 
