@@ -202,14 +202,14 @@ class Judge:
         """
         order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
         ranked = failures.in_one(failures.records).withColumn(_RANK, F.row_number().over(order))
-        ranked = failures.kept(ranked)
-        for first in range(1, ranked.count() + 1, _PAGE):
-            self.again.wait(0)
-            page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
-            if len(cuts) <= _CUTS_IN_A_PAGE:
-                cut = cut_of(cuts)
-                page = page.where(cut.isNull() | (place() <= cut))
-            yield failures.bring(self.fates.pipeline, page.orderBy(_RANK))
+        with failures.kept(ranked) as ranked:
+            for first in range(1, ranked.count() + 1, _PAGE):
+                self.again.wait(0)
+                page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
+                if len(cuts) <= _CUTS_IN_A_PAGE:
+                    cut = cut_of(cuts)
+                    page = page.where(cut.isNull() | (place() <= cut))
+                yield failures.bring(self.fates.pipeline, page.orderBy(_RANK))
 
     def _described(
         self, failures: Failures, asked: _Asked, blamed: Sequence[Coordinates]
@@ -225,8 +225,10 @@ class Judge:
         rank = F.when(is_example, _EXAMPLE)
         rank = rank.when(F.coalesce(place() == cut, F.lit(False)), _HALTS) if cuts else rank
         ranked = failures.in_one(standing).withColumn(_RANK, _rank_of_cause())
-        ranked = failures.kept(ranked.withColumn(_RANK, rank.otherwise(_REST)))
-        brought = failures.bring(self.fates.pipeline, ranked.where(F.col(_RANK) == _EXAMPLE))
+        with failures.kept(ranked.withColumn(_RANK, rank.otherwise(_REST))) as ranked:
+            brought = failures.bring(self.fates.pipeline, ranked.where(F.col(_RANK) == _EXAMPLE))
+            halted = _halted(ranked.where(F.col(_RANK) == _HALTS), asked.dead) if cuts else []
+            rest = _counted(failures.in_one(ranked.where(F.col(_RANK) == _REST)))
         brought = [asked.with_attempts(each) for each in brought]
         brought.sort(key=lambda each: _order((each.task, each.position)))
         fatal = [
@@ -239,14 +241,14 @@ class Judge:
             for each in reversed(fatal):
                 self._halt(asked, each, Response.FAIL)
             return self._described(failures, asked, blamed)
-        halted = [each for each in brought if _is_cut(each, cuts)]
+        halting = [each for each in brought if _is_cut(each, cuts)]
         return Decision(
             cuts=cuts,
-            paused=[each for each in halted if each.task not in asked.dead],
-            died=[each for each in halted if each.task in asked.dead],
+            paused=[each for each in halting if each.task not in asked.dead],
+            died=[each for each in halting if each.task in asked.dead],
             examples=[each for each in brought if not _is_cut(each, cuts)],
-            halted=_halted(ranked.where(F.col(_RANK) == _HALTS), asked.dead) if cuts else (),
-            rest=_counted(failures.in_one(ranked.where(F.col(_RANK) == _REST))),
+            halted=halted,
+            rest=rest,
             cured=asked.cured,
         )
 

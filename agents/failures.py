@@ -5,7 +5,8 @@ A few of them are brought to the driver once: to ask for them again is no job th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from agents.failed import FailedRecord, bring
 from agents.gathered import gathered
 from agents.pipeline import Pipeline
-from agents.search import ID, numbered
+from agents.search import ID, numbered, release
 from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
 
 #: So many are brought to the driver at most: some hundred bytes each.
@@ -53,9 +54,17 @@ class Failures:
         """Return some of the records for what has to see them together: few need no shuffle."""
         return records.coalesce(1) if self.few else records
 
-    def kept(self, records: DataFrame) -> DataFrame:
-        """Return some of the records as they are now, with what was found out about them."""
-        return gathered(records) if self.few else records.localCheckpoint(eager=True)
+    @contextmanager
+    def kept(self, records: DataFrame) -> Iterator[DataFrame]:
+        """Give some of the records as they are now, with what was found out about them."""
+        if self.few:
+            yield gathered(records)
+            return
+        block = records.localCheckpoint(eager=True)
+        try:
+            yield block
+        finally:
+            release([block])
 
     def where(self, condition: Column) -> Failures:
         """Return those of which the condition holds."""

@@ -70,6 +70,9 @@ def _of_failures(world: World) -> list[Figure]:
     """A micro-batch of which no record passes, beside one of which all do."""
     healthy = Flights(rows=world.rows, files=1)
     failing = Flights(rows=world.rows, files=1, dirty_every=1)
+    # To write them takes more memory than to run them.
+    for flights in (healthy, failing):
+        world.input(flights)
     world.took(world.guarded(PARSE, healthy, atomic=True), healthy)
     before = Use.now(world.spark)
     peak = _peak(lambda: world.guarded(PARSE, healthy, atomic=True)(*_places(world), lambda: None))
