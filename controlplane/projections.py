@@ -77,20 +77,20 @@ def standing(
 def _load(application: str, wanted: Subjects) -> StreamState:
     """Return the states that are known of `wanted`, each kind in one read."""
     state = empty(application)
-    for found in rows.APPLICATIONS.load("name = %s", [application]):
+    for found in rows.APPLICATIONS.load_often("name = %s", [application]):
         state.application = found
     _load_tasks(state, wanted)
     _load_threads(state, wanted)
     mine = "application = %s AND {} = ANY(%s::{}[])"
-    for instance in rows.INSTANCES.load(
+    for instance in rows.INSTANCES.load_often(
         mine.format("id", "uuid"), [application, list(wanted.instances)]
     ):
         state.instances[instance.id] = instance
-    for command in rows.COMMANDS.load(
+    for command in rows.COMMANDS.load_often(
         mine.format("id", "uuid"), [application, list(wanted.commands)]
     ):
         state.commands[command.id] = command
-    for group in rows.GROUPS.load(
+    for group in rows.GROUPS.load_often(
         mine.format("fingerprint", "text"), [application, list(wanted.groups)]
     ):
         state.groups[group.fingerprint] = group
@@ -98,10 +98,10 @@ def _load(application: str, wanted: Subjects) -> StreamState:
 
 
 def _load_tasks(state: StreamState, wanted: Subjects) -> None:
-    for task in rows.TASKS.load("digest = ANY(%s::uuid[])", [list(wanted.tasks)]):
+    for task in rows.TASKS.load_often("digest = ANY(%s::uuid[])", [list(wanted.tasks)]):
         state.tasks[task.id.digest] = task
     for pipeline, checkpoint in wanted.reported:
-        for task in rows.TASKS.load(
+        for task in rows.TASKS.load_often(
             "application = %s AND pipeline = %s AND checkpoint = %s AND (status <> %s OR held > 0)",
             [state.application.name, pipeline, checkpoint, TaskStatus.RUNNING.value],
         ):
@@ -111,7 +111,7 @@ def _load_tasks(state: StreamState, wanted: Subjects) -> None:
 def _load_threads(state: StreamState, wanted: Subjects) -> None:
     lines = sorted(wanted.threads)
     pipelines, checkpoints = [line[0] for line in lines], [line[1] for line in lines]
-    for thread in rows.THREADS.load(
+    for thread in rows.THREADS.load_often(
         "application = %s AND (pipeline, checkpoint) IN"
         " (SELECT * FROM unnest(%s::text[], %s::text[]))",
         [state.application.name, pipelines, checkpoints],

@@ -62,6 +62,8 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
         "OPTIONS": {
             "connect_timeout": 5,
             "application_name": "arrester",
+            # Of `controlplane.prepared`, from the sixth time on.
+            "prepare_threshold": 5,
             **TCP,
             **options,
             "options": f"{SESSION} {options.get('options', '')}".rstrip(),

@@ -11,6 +11,7 @@ import msgspec
 from django.db import connection
 from msgspec.structs import replace
 
+from controlplane import prepared
 from controlplane.domain import wire
 from controlplane.domain.failed import Stored, Told, each_of, last, size
 from controlplane.store import rows
@@ -67,7 +68,7 @@ def append(
         return stream, []
     copy(layout)
     end = last(stored[-1])
-    with connection.cursor() as cursor:
+    with prepared.cursor() as cursor:
         cursor.execute(
             "UPDATE stream SET sequence = %s, received_at = %s WHERE application = %s",
             [end, received_at, stream.application],
@@ -79,7 +80,7 @@ def append(
 
 def notify(stream: Stream) -> None:
     """Let live pages know, once the transaction is committed, that the application has moved."""
-    with connection.cursor() as cursor:
+    with prepared.cursor() as cursor:
         payload = f"{stream.application} {stream.sequence}"
         cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
 

@@ -12,6 +12,7 @@ import msgspec
 from django.db import Error, connection
 from msgspec.structs import replace
 
+from controlplane import prepared
 from controlplane.domain.errors import NotFound
 
 #: Before the first entry of a stream in Redis.
@@ -176,7 +177,7 @@ def _unlock(lock_class: int, key: int) -> None:
 
 
 def _one(application: str, statement: str) -> Stream:
-    with connection.cursor() as cursor:
+    with prepared.cursor() as cursor:
         cursor.execute(statement, [application])
         row = cursor.fetchone()
     if row is None:
@@ -197,7 +198,7 @@ def _stream(row: tuple[int, str, str, int, int, datetime | None]) -> Stream:
 
 
 def _set_cursor(application: str, cursor: str, *, generation: int) -> None:
-    with connection.cursor() as statement:
+    with prepared.cursor() as statement:
         statement.execute(
             "UPDATE stream SET cursor = %s, generation = %s WHERE application = %s",
             [cursor, generation, application],
