@@ -21,7 +21,7 @@ from controlplane.rows import Row
 
 PROGRESS_EVERY = 50_000
 #: Sums of so many become states at once.
-EVENTS_PER_CHUNK = 20_000
+EVENTS_PER_CHUNK = 10_000
 #: So few events are left for the time under the stream's lock.
 NEAR = 2_000
 Progress = Callable[[int], None]

@@ -79,9 +79,9 @@ class Sums:
             self._add_alike()
         if not self._is_sum(failed.run):
             return False
-        for mark in set(failed.fingerprints).difference(self._groups):
-            first = failed.data(failed.cause.index(failed.fingerprints.index(mark)))
-            if self._group(first.failure) is None:
+        if not all(map(self._groups.__contains__, failed.fingerprints)):
+            firsts = map(failed.data, map(failed.cause.index, range(len(failed.kind))))
+            if any(self._group(first.failure) is None for first in firsts):
                 return False
         self._alike.append(stored)
         return True
