@@ -115,7 +115,8 @@ def _drain_until(
             continue
         _confirm(redis, application, entries)
         _tell(application, stored)
-        past.keep_if_due(application)
+        if stored and past.may_be_due(seen.sequence, last(stored[-1])):
+            past.keep_if_due(application)
         events += sum(last(each) - each.sequence + 1 for each in stored)
         begin = f"({entries[-1].id}"
         packed = sum(size(entry.events) for entry in entries)

@@ -126,6 +126,13 @@ def packed(state: AnyState) -> store.Kept:
     return store.Kept(view.table, view.key(state), msgspec.json.encode(state).decode())
 
 
+def may_be_due(before: int, after: int) -> bool:
+    """Whether it is worth to look if states are due, now that a log has grown so: some ten times
+    between one snapshot and the next."""
+    step = max(1, EVENTS_PER_SNAPSHOT // 10)
+    return before // step != after // step
+
+
 def keep_if_due(application: str) -> bool:
     """Keep the states as they are now if the log has grown enough since the last time."""
     if not _is_due(application, store.look(application)):

@@ -82,18 +82,19 @@ def _load(application: str, wanted: Subjects) -> StreamState:
     _load_tasks(state, wanted)
     _load_threads(state, wanted)
     mine = "application = %s AND {} = ANY(%s::{}[])"
-    for instance in rows.INSTANCES.load_often(
-        mine.format("id", "uuid"), [application, list(wanted.instances)]
-    ):
-        state.instances[instance.id] = instance
-    for command in rows.COMMANDS.load_often(
-        mine.format("id", "uuid"), [application, list(wanted.commands)]
-    ):
-        state.commands[command.id] = command
-    for group in rows.GROUPS.load_often(
-        mine.format("fingerprint", "text"), [application, list(wanted.groups)]
-    ):
-        state.groups[group.fingerprint] = group
+    # Most folds touch no instance and no command.
+    if wanted.instances:
+        where = mine.format("id", "uuid")
+        for instance in rows.INSTANCES.load_often(where, [application, list(wanted.instances)]):
+            state.instances[instance.id] = instance
+    if wanted.commands:
+        where = mine.format("id", "uuid")
+        for command in rows.COMMANDS.load_often(where, [application, list(wanted.commands)]):
+            state.commands[command.id] = command
+    if wanted.groups:
+        where = mine.format("fingerprint", "text")
+        for group in rows.GROUPS.load_often(where, [application, list(wanted.groups)]):
+            state.groups[group.fingerprint] = group
     return state
 
 

@@ -211,3 +211,9 @@ def test_a_position_is_of_one_application_and_has_been(redis: Redis) -> None:
         queries.past.tasks(queries.TaskFilter(), at(1))
     with pytest.raises(NotFound):
         queries.past.application("other", at(0))
+
+
+def test_states_are_looked_for_ten_times_between_snapshots() -> None:
+    looks = [past.may_be_due(position, position + 100) for position in range(0, 10_000, 100)]
+    assert sum(looks) == 10
+    assert past.may_be_due(0, 30_000)
