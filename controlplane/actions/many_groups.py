@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
+from django.db import DataError
 from msgspec.structs import replace
 
 from controlplane.actions.groups import act_on_group
+from controlplane.actions.road import check_text
 from controlplane.domain import ids
 from controlplane.domain.errors import GroupRefused, InvalidValue, NotFound
-from controlplane.domain.groups import GroupWish
+from controlplane.domain.groups import GroupWish, decide
 from controlplane.domain.states import GroupState
 
 #: How many error groups one click may be about.
@@ -22,7 +25,7 @@ class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str
     fingerprint: str
-    #: None when its state forbids it or it does not exist; then `refused` says why.
+    #: None when nothing was done: its state forbids it, there is none; `refused` says why.
     group: GroupState | None
     refused: str = ""
 
@@ -32,11 +35,13 @@ def act_on_groups(groups: Sequence[tuple[str, str]], wish: GroupWish) -> list[Ac
 
     Each gets a wish like this one, for its own fingerprint, whose id is made of `wish.id` and the
     group: the same id again changes nothing. Raises InvalidValue for no group, too many, or a mute
-    without an end.
+    without an end, before anything is done; what is wrong with one group is said of that one.
     """
     each = list(dict.fromkeys(groups))
     if not 1 <= len(each) <= MOST_GROUPS:
         raise InvalidValue("groups", len(each), f"1 to {MOST_GROUPS} error groups at once")
+    check_text(actor=wish.actor, reason=wish.reason)
+    decide(wish, now=datetime.now(UTC))
     return [_act(application, fingerprint, wish) for application, fingerprint in each]
 
 
@@ -44,7 +49,7 @@ def _act(application: str, fingerprint: str, wish: GroupWish) -> ActedOn:
     id = ids.part_of(wish.id, f"{application}/{fingerprint}")
     try:
         group = act_on_group(application, replace(wish, id=id, fingerprint=fingerprint))
-    except (GroupRefused, NotFound) as refused:
+    except (GroupRefused, NotFound, InvalidValue, DataError) as refused:
         return ActedOn(
             application=application, fingerprint=fingerprint, group=None, refused=str(refused)
         )

@@ -14,6 +14,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
 from controlplane import queries
@@ -76,10 +77,21 @@ def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
     try:
         filled.is_valid(raise_exception=True)
     except ValidationError:
-        name, problems = next(iter(filled.errors.items()))
-        allowed = " ".join(str(problem) for problem in problems)
-        raise InvalidValue(name, given.get(name), allowed) from None
+        name, allowed = _first_wrong(filled.errors)
+        raise InvalidValue(name, given.get(name.partition("[")[0]), allowed) from None
     return dict(filled.validated_data)
+
+
+def _first_wrong(errors: Any, name: str = "") -> tuple[str, str]:
+    """Return the name of the first value that may not be so, `groups[0].application`, and why."""
+    if isinstance(errors, Mapping):
+        inner, problems = next(iter(errors.items()))
+        if isinstance(inner, int):
+            return _first_wrong(problems, f"{name}[{inner}]")
+        if inner == api_settings.NON_FIELD_ERRORS_KEY:
+            return _first_wrong(problems, name)
+        return _first_wrong(problems, f"{name}.{inner}" if name else inner)
+    return name, " ".join(str(problem) for problem in errors)
 
 
 def paged(page: queries.Page[Any], row: type[fields.Serializer[Any]]) -> Response:

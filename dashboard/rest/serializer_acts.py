@@ -135,6 +135,13 @@ class GroupKey(serializers.Serializer[Any]):
     application = serializers.CharField()
     fingerprint = serializers.CharField()
 
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the values; a name that is not known is refused."""
+        strange = [name for name in data if name not in self.fields] if data else []
+        if strange and isinstance(data, dict):
+            raise serializers.ValidationError({strange[0]: [f"one of {', '.join(self.fields)}"]})
+        return super().to_internal_value(data)
+
 
 class NewGroupsAct(NewGroupAct):
     """What to do with each of some error groups."""

@@ -440,9 +440,34 @@ def test_many_error_groups_are_acted_on_at_once(flights: Story, operator: Client
     assert [bool(each["refused"]) for each in again.json()] == [True] * 3
     (act,) = read(operator, f"errors/flights/{NA.fingerprint}/history")["results"]
     assert (act["kind"], act["actor"]) == ("ErrorGroupResolved", "ana")
-    for groups in ([], keys * 50, [{"application": "flights"}]):
+    strange: list[tuple[list[Any], str]] = [
+        ([], "groups"),
+        (keys * 50, "groups"),
+        ([*keys, {"application": "flights"}], "groups[3].fingerprint"),
+        ([keys[0] | {"zz": 1}], "groups[0].zz"),
+        (["flights"], "groups[0]"),
+    ]
+    for groups, named in strange:
         wrong = operator.post("/api/errors/acts", body | {"groups": groups}, content_type=JSON)
-        assert wrong.status_code == 400
+        assert (wrong.status_code, wrong.json()["field"]) == (400, named)
+
+
+def test_what_is_wrong_with_one_group_of_many_is_said_of_that_one(
+    flights: Story, operator: Client
+) -> None:
+    flights.pauses("JFK", cause=TYPO)
+    flights.pauses("LGA", cause=NA)
+    keys = [{"application": "flights", "fingerprint": each.fingerprint} for each in (NA, TYPO)]
+    body = {"id": str(uuid4()), "act": "MUTE", "failures": 5, "period_seconds": 60}
+    one = operator.post("/api/errors/acts", body | {"groups": keys[1:]}, content_type=JSON)
+    assert one.json()[0]["group"]["status"] == "MUTED"
+    other = {"id": body["id"], "act": "RESOLVE", "groups": keys}
+    first, second = operator.post("/api/errors/acts", other, content_type=JSON).json()
+    assert first["group"]["status"] == "RESOLVED"
+    assert (second["group"], "an id that no other act has" in second["refused"]) == (None, True)
+    # What is wrong with the wish is said before anything is done.
+    never = {"act": "MUTE", "groups": keys[1:]}
+    assert operator.post("/api/errors/acts", never, content_type=JSON).status_code == 400
 
 
 def test_the_feed_is_followed_by_its_cursor(flights: Story, viewer: Client) -> None:
