@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agents.decisions import Halted, Rest
+from agents.counted import Halted, Rest
 from agents.failed import FailedRecord, is_native, stage_of
 from agents.pipeline import Pipeline
 from agents.problem import Problem

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
 from agents.again import Again, Cured
 from agents.alike import Counting
+from agents.counted import Halted, Rest, counted, rank_of_cause, told_halts
 from agents.entries import Cursor
 from agents.failed import FailedRecord
 from agents.failures import Failures
@@ -19,7 +20,7 @@ from agents.held import cut_of, place
 from agents.outage import Outage, outage_in
 from agents.payload import Redaction
 from agents.saying import say
-from agents.worker.columns import ERROR, FATE, POSITION, TASK
+from agents.worker.columns import FATE, POSITION, TASK
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
 from controlplane.domain.outage import OutagePolicy
@@ -34,35 +35,6 @@ _EXAMPLE, _HALTS, _REST = 0, 1, 2
 
 #: A task and a position in it.
 Coordinates = tuple[str | None, int | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
-    """Failed records of one task and cause that are counted, not described."""
-
-    task: str | None
-    number: int
-    exception_class: str | None
-    frame: str | None
-    #: Of each of them.
-    attempts: int
-    count: int
-    first: int | None
-    last: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Halted:
-    """A record that a task halts at, told without its row: of its cause enough are described."""
-
-    task: str
-    position: int | None
-    number: int
-    exception_class: str | None
-    frame: str | None
-    attempts: int
-    #: The task dies of it, alone.
-    dies: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +196,11 @@ class Judge:
             is_example = is_example | _at(described)
         rank = F.when(is_example, _EXAMPLE)
         rank = rank.when(F.coalesce(place() == cut, F.lit(False)), _HALTS) if cuts else rank
-        ranked = failures.in_one(standing).withColumn(_RANK, _rank_of_cause())
+        ranked = failures.in_one(standing).withColumn(_RANK, rank_of_cause())
         with failures.kept(ranked.withColumn(_RANK, rank.otherwise(_REST))) as ranked:
             brought = failures.bring(self.fates.pipeline, ranked.where(F.col(_RANK) == _EXAMPLE))
-            halted = _halted(ranked.where(F.col(_RANK) == _HALTS), asked.dead) if cuts else []
-            rest = _counted(failures.in_one(ranked.where(F.col(_RANK) == _REST)))
+            halted = told_halts(ranked.where(F.col(_RANK) == _HALTS), asked.dead) if cuts else []
+            rest = counted(failures.in_one(ranked.where(F.col(_RANK) == _REST)))
         brought = [asked.with_attempts(each) for each in brought]
         brought.sort(key=lambda each: _order((each.task, each.position)))
         fatal = [
@@ -257,63 +229,6 @@ def _before(failures: Failures, cuts: Mapping[str, Cursor]) -> Failures:
     """Return the failed records that are not held by these cuts."""
     cut = cut_of(cuts)
     return failures.where(cut.isNull() | (place() < cut))
-
-
-# Made once: to make Columns takes many calls to the JVM.
-@cache
-def _causes() -> tuple[Column, ...]:
-    """Return what failures have to have in common to be counted together."""
-    error = F.col(ERROR)
-    attempts = F.coalesce(error["attempts"], F.lit(1))
-    found = (F.col(FATE), error["exception_class"], error["frame"], attempts)
-    return tuple(each.alias(f"cause{number}") for number, each in enumerate(found))
-
-
-@cache
-def _rank_of_cause() -> Column:
-    order = Window.partitionBy(*_causes()).orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-    return F.row_number().over(order)
-
-
-@cache
-def _numbers() -> tuple[Column, ...]:
-    position = F.col(POSITION)
-    first, last = F.min(position), F.max(position)
-    return F.count(F.lit(1)).alias("n"), first.alias("first"), last.alias("last")
-
-
-def _halted(failed: DataFrame, dead: Set[str]) -> list[Halted]:
-    """Bring where tasks halt, and of what, in the order of tasks; no rows, no traces."""
-    return [
-        Halted(
-            task=row[TASK],
-            position=row[POSITION],
-            number=row["cause0"],
-            exception_class=row["cause1"],
-            frame=row["cause2"],
-            attempts=row["cause3"],
-            dies=row[TASK] in dead,
-        )
-        for row in failed.select(TASK, POSITION, *_causes()).orderBy(TASK).collect()
-    ]
-
-
-def _counted(failed: DataFrame) -> list[Rest]:
-    """Count failed records by task and cause, exactly."""
-    rows = failed.groupBy(TASK, *_causes()).agg(*_numbers()).collect()
-    return [
-        Rest(
-            task=row[TASK],
-            number=row["cause0"],
-            exception_class=row["cause1"],
-            frame=row["cause2"],
-            attempts=row["cause3"],
-            count=row["n"],
-            first=row["first"],
-            last=row["last"],
-        )
-        for row in rows
-    ]
 
 
 def _say(decision: Decision) -> None:

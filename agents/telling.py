@@ -10,7 +10,8 @@ from uuid import UUID
 from pyspark.sql import Row
 
 from agents.causes import Causes, failure_of
-from agents.decisions import Decision, Halted, Rest
+from agents.counted import Halted, Rest
+from agents.decisions import Decision
 from agents.failed import FailedRecord, is_native
 from agents.ledger import Blame
 from agents.outage import Outage

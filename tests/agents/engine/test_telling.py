@@ -6,8 +6,9 @@ from uuid import uuid4
 
 from pyspark.sql import Row
 
+from agents.counted import Halted
 from agents.death import death_of
-from agents.decisions import Decision, Halted
+from agents.decisions import Decision
 from agents.failed import FailedRecord
 from agents.payload import Redaction
 from agents.problem import Problem, StepFailed
