@@ -27,9 +27,14 @@ def bounded_key(key: str) -> str:
 
     Two different long keys stay different; Spark computes the same text on the executors.
     """
-    if len(key.encode()) <= KEY_MAX_BYTES:
+    if not is_long(key):
         return key
     return f"{key[:64]}…{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def is_long(key: str) -> bool:
+    """Return whether no agent of ours says `key`: `bounded_key` would not leave it as it is."""
+    return len(key.encode()) > KEY_MAX_BYTES
 
 
 class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -54,9 +59,16 @@ class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return task_digest(self.application, self.pipeline, self.checkpoint, self.key)
 
 
-@lru_cache(maxsize=10_000)
 def task_digest(application: str, pipeline: str, checkpoint: str, key: str | None) -> str:
     """Return the digest of the task with this identity."""
+    # What is remembered is bounded in number, so it has to be in size.
+    if key is not None and is_long(key):
+        return _digest.__wrapped__(application, pipeline, checkpoint, key)
+    return _digest(application, pipeline, checkpoint, key)
+
+
+@lru_cache(maxsize=10_000)
+def _digest(application: str, pipeline: str, checkpoint: str, key: str | None) -> str:
     parts = [application, pipeline, checkpoint]
     parts += [] if key is None else [key]
     # Lengths before the texts: no two different lists of parts give the same bytes.

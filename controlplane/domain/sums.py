@@ -80,7 +80,8 @@ class Sums:
         if not self._is_sum(failed.run):
             return False
         if not all(map(self._groups.__contains__, failed.fingerprints)):
-            firsts = map(failed.data, map(failed.cause.index, range(len(failed.kind))))
+            places = dict(zip(reversed(failed.cause), reversed(range(failed.size)), strict=True))
+            firsts = map(failed.data, map(places.__getitem__, range(len(failed.kind))))
             if any(self._group(first.failure) is None for first in firsts):
                 return False
         self._alike.append(stored)

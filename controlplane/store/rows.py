@@ -25,7 +25,7 @@ from controlplane.domain.events import (
     TaskEvent,
 )
 from controlplane.domain.failed import Stored, StoredFailures
-from controlplane.domain.names import task_digest
+from controlplane.domain.names import is_long, task_digest
 from controlplane.store import marks
 
 #: In the order of what `packed` gives.
@@ -120,13 +120,15 @@ def _one(batch: bytes, place: int, stored: StoredEvent) -> Iterator[bytes]:
 
 
 class _Known(dict[K, bytes]):
-    """What keys become in a row: remembered, but not without end."""
+    """What keys become in a row: remembered, but not without end, and no key without end."""
 
     def __init__(self, make: Callable[[K], bytes]) -> None:
         super().__init__()
         self._make = make
 
     def __missing__(self, key: K) -> bytes:
+        if isinstance(key, str) and is_long(key):
+            return self._make(key)
         if len(self) >= MOST_KNOWN:
             self.clear()
         found = self[key] = self._make(key)

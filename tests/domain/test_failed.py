@@ -47,6 +47,19 @@ def test_columns_are_folded_as_their_events_are_one_by_one(events: list[Event]) 
     assert whole.held_changes == one_by_one.held_changes
 
 
+def test_columns_of_as_many_causes_as_events_are_folded_as_these() -> None:
+    events = []
+    for position in range(2_000):
+        event = histories.failed(position)
+        data = event.data
+        assert isinstance(data, RecordFailed)
+        failure = replace(data.failure, fingerprint=f"1-{position % 1_900:016x}", message="m")
+        events.append(replace(event, data=replace(data, failure=failure)))
+    told = histories.told(events)
+    assert len(told) == 1
+    assert empty(APPLICATION).fold(told) == empty(APPLICATION).fold(each_stored(told))
+
+
 @given(histories.floods)
 def test_columns_concern_what_their_events_concern(events: list[Event]) -> None:
     told = histories.told(events)

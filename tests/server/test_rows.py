@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from datetime import UTC, date, datetime
 from itertools import count
 
@@ -28,6 +30,25 @@ def test_columns_are_found_by_the_rows_that_their_events_would_have(events: list
     day = date(2026, 11, 20)
     apart = list(each_stored(told))
     assert b"".join(rows.packed(1, day, told)) == b"".join(rows.packed(1, day, apart))
+
+
+def test_nothing_large_is_remembered_of_a_key() -> None:
+    def lay_out(number: int) -> None:
+        long = [histories.failed(number, key=f"{number} {'k' * 2**20}")] * 4
+        told = histories.told(long)
+        for some in (told, list(each_stored(told))):
+            assert b"".join(rows.packed(1, date(2026, 11, 20), some))
+
+    lay_out(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 9):
+            lay_out(number)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2**20
 
 
 def of_stage(position: int, stage: str) -> Event:
