@@ -60,7 +60,9 @@ NOT_ALWAYS_BELIEVED = SERVER_ONLY | {
 
 #: What a value that we did not foresee raises, in our code or in PostgreSQL. Whatever else fails
 #: (a server that is away, a table that is missing) will not fail for ever, and is tried again.
-POISON = (DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError)
+POISON = (
+    DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError, MemoryError,
+)  # fmt: skip
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +113,8 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
         decoded = wire.decode_batch(batch)
     except MalformedBatch as exc:
         return entry.refused(str(exc))
+    except MemoryError:
+        return entry.refused("more than the memory of who folds it can hold")
     return _sorted_out(entry, dict(enumerate(decoded)))
 
 

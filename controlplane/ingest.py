@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 from uuid import UUID, uuid5
@@ -107,7 +107,7 @@ def _drain_until(
             if begin != "-" and _something_came(redis, application, begin[1:], may_linger):
                 continue
             return events, False
-        entries = [read_entry(application, id, fields) for id, fields in found]
+        entries = _read(application, found)
         try:
             stored = _fold(application, seen, entries)
         except _Moved:
@@ -123,6 +123,18 @@ def _drain_until(
         fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
         count = max(1, min(fitting, count * 2, MOST_ENTRIES))
     return events, True
+
+
+def _read(application: str, found: Iterable[tuple[str, Mapping[bytes, bytes]]]) -> list[Entry]:
+    """Return entries in their order, as many as one transaction takes."""
+    entries: list[Entry] = []
+    events = 0
+    for id, fields in found:
+        entries.append(read_entry(application, id, fields))
+        events += size(entries[-1].events) + len(entries[-1].aside)
+        if events >= EVENTS_PER_READ:
+            break
+    return entries
 
 
 def _something_came(

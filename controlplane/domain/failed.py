@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from controlplane.domain.events import (
     Event,
@@ -24,6 +26,14 @@ from controlplane.domain.events.base import Count, Data, Position
 
 #: Fewer are not worth their columns.
 LEAST = 4
+#: Columns, whatever the values of single events are; numbers are what says which is whose.
+_unpack = msgspec.msgpack.Decoder(
+    tuple[
+        Any, Any, Any, Any, Any, Any,
+        list[tuple[Any, Any, Any]], list[int], list[Any], list[Any],
+        list[int], list[int], list[Any], list[Any], list[Any], list[Any],
+    ]
+)  # fmt: skip
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -179,6 +189,16 @@ def each_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
             yield from map(each.one, range(each.failed.size))
         else:
             yield each
+
+
+def of_any_values(packed: bytes | msgspec.Raw) -> FailedRecords:
+    """Return packed columns whose values may be anything.
+
+    Raises msgspec.DecodeError for what are no columns.
+    """
+    values: Iterable[Any] = _unpack.decode(packed)
+    failed = FailedRecords(*values)
+    return failed._replace(kinds=[Kind(*each) for each in failed.kinds])
 
 
 def in_columns(events: Iterable[Event]) -> Iterator[Told]:

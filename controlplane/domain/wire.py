@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC
 from itertools import chain, repeat
@@ -12,13 +11,21 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from controlplane.domain.compressed import (
+    BATCH_MAX_BYTES,
+    COLUMNS_MARK,
+    compressed,
+    each_body,
+    each_head,
+    inflated,
+    is_columns,
+    may_be_too_many,
+)
 from controlplane.domain.envelope import incomplete, is_complete
 from controlplane.domain.errors import MalformedBatch
 from controlplane.domain.events import Body, CommandIssued, Count, Data, Event, Moment, Run
-from controlplane.domain.failed import FailedRecords, Kind, Told, each_of, in_columns, size
+from controlplane.domain.failed import FailedRecords, Told, each_of, in_columns, of_any_values, size
 
-#: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
-BATCH_MAX_BYTES = 64 * 2**20
 #: How many events an agent packs into one batch at most.
 BATCH_MAX_EVENTS = 500
 
@@ -30,8 +37,6 @@ _ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_told = msgspec.msgpack.Decoder(list[Event | FailedRecords])
-#: What begins an array of 16 values and more: columns, among events that are maps.
-_MANY = b"\xdc"
 #: What fails to decode, or to be what it says.
 _STRANGE = (msgspec.DecodeError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 _unpack_body = msgspec.msgpack.Decoder(Body | None)
@@ -75,10 +80,10 @@ class Packed(NamedTuple):
 
 def pack(events: Sequence[Event]) -> Packed:
     """Return `events` packed, as two compressed lists: who reads the first need not unpack both."""
-    heads, bodies = _lists(events)
+    mark, heads, bodies = _lists(events)
     return Packed(
-        heads=zlib.compress(heads, level=1),
-        bodies=None if bodies is None else zlib.compress(bodies, level=1),
+        heads=mark + compressed(heads),
+        bodies=None if bodies is None else compressed(bodies),
     )
 
 
@@ -87,26 +92,35 @@ def encode_batch(events: Sequence[Event]) -> bytes:
 
     The bodies follow the heads. Raises MalformedBatch for what nobody would unpack.
     """
-    lists = [each for each in _lists(events) if each is not None]
+    mark, heads, bodies = _lists(events)
+    lists = [heads] if bodies is None else [heads, bodies]
     if max(map(len, lists)) > BATCH_MAX_BYTES:
         raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-    return b"".join(zlib.compress(each, level=1) for each in lists)
+    return mark + b"".join(map(compressed, lists))
 
 
-def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
+def _lists(events: Sequence[Event]) -> tuple[bytes, bytes, bytes | None]:
+    """Return what stands before the heads, the heads, and the bodies where there are any."""
     heads = (event if event.body is None else replace(event, body=None) for event in events)
+    told = list(in_columns(heads))
     bodies = [event.body for event in events]
-    return _pack.encode(list(in_columns(heads))), _pack.encode(bodies) if any(bodies) else None
+    return (
+        COLUMNS_MARK if len(told) < len(events) else b"",
+        _pack.encode(told),
+        _pack.encode(bodies) if any(bodies) else None,
+    )
 
 
 def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
     """Return the events of a batch without their bodies, and its parts as they came.
 
     None where not all is understood, or where a body is not in its place. Raises MalformedBatch
-    when the bytes are no batch at all.
+    when the bytes are no batch at all, or of more than BATCH_MOST_EVENTS.
     """
-    unpacked, bodies = _inflated(batch)
+    unpacked, bodies = inflated(batch)
     try:
+        if may_be_too_many(unpacked):
+            each_head(unpacked)
         told = _told(unpacked)
     except _STRANGE:
         return None
@@ -133,7 +147,7 @@ def decode_told(heads: bytes) -> list[Told]:
     Raises MalformedBatch when they cannot be read.
     """
     try:
-        return _told(_inflated(heads)[0])
+        return _told(inflated(heads)[0])
     except _STRANGE as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
@@ -154,12 +168,12 @@ def decode_some(heads: bytes, places: Iterable[int]) -> dict[int, Event]:
 def decode_batch(packed: bytes) -> list[Event | Unreadable]:
     """Return the events of a batch, each on its own: one that is not understood spoils no other.
 
-    Raises MalformedBatch when the bytes are no batch at all.
+    Raises MalformedBatch when the bytes are no batch at all, or of more than BATCH_MOST_EVENTS.
     """
-    heads, rest = _inflated(packed)
+    heads, rest = inflated(packed)
     try:
-        raws = chain.from_iterable(map(_spread, _unpack_list.decode(heads)))
-        bodies = _unpack_list.decode(_inflated(rest)[0]) if rest else []
+        raws = chain.from_iterable(map(_spread, each_head(heads)))
+        bodies = each_body(inflated(rest)[0]) if rest else []
         return [_read(raw) for raw in map(_joined, raws, chain(bodies, repeat(_NONE)))]
     except (msgspec.DecodeError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
@@ -171,11 +185,10 @@ def _spread(raw: msgspec.Raw) -> list[msgspec.Raw]:
     No value is looked at: whoever reads the events says which of them is strange. Raises
     MalformedBatch for columns of which nobody knows how many events, and bodies, they are.
     """
-    if bytes(memoryview(raw)[:1]) != _MANY:
+    if not is_columns(raw):
         return [raw]
     try:
-        failed = FailedRecords(*msgspec.msgpack.decode(raw))
-        failed = failed._replace(kinds=[Kind(*each) for each in failed.kinds])
+        failed = of_any_values(raw)
         if failed.is_whole():
             return [msgspec.Raw(_pack.encode(event)) for event in each_of([failed])]
     except _STRANGE as exc:
@@ -205,28 +218,14 @@ def without_body(bodies: bytes, index: int) -> bytes:
     if index >= len(raws) or raws[index] in (_NONE, _ERASED):
         raise MalformedBatch(f"event {index} of the batch has no body")
     raws[index] = _ERASED
-    return zlib.compress(_pack.encode(raws), level=1)
+    return compressed(_pack.encode(raws))
 
 
 def _bodies(bodies: bytes) -> list[msgspec.Raw]:
     try:
-        return _unpack_list.decode(_inflated(bodies)[0])
+        return _unpack_list.decode(inflated(bodies)[0])
     except msgspec.DecodeError as exc:
         raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
-
-
-def _inflated(packed: bytes) -> tuple[bytes, bytes]:
-    """Return what was compressed first, and the bytes behind it."""
-    inflate = zlib.decompressobj()
-    try:
-        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
-    except zlib.error as exc:
-        raise MalformedBatch(f"not a packed list: {exc}") from exc
-    if inflate.unconsumed_tail:
-        raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-    if not inflate.eof:
-        raise MalformedBatch("not a packed list: it is cut off")
-    return unpacked, inflate.unused_data
 
 
 def _joined(head: msgspec.Raw, body: msgspec.Raw) -> bytes:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controlplane.domain import wire
+from controlplane.domain.compressed import BATCH_MAX_BYTES, BATCH_MOST_EVENTS
 from controlplane.domain.errors import MalformedBatch
 from controlplane.domain.events import (
     CommandIssued,
@@ -116,6 +117,11 @@ def test_a_strange_event_among_columns_spoils_no_other(changes: dict[str, Any]) 
         {"kind": [1]},
         {"moments": [2**62] * 6},
         {"moments": ["now"] * 6},
+        {"tasks": "AABBCC"},
+        {"messages": "AABBCC"},
+        {"frames": "F"},
+        {"kinds": ["SCX"]},
+        {"messages": {str(each): None for each in range(6)}},
         {"cause": [], "moments": [], "tasks": [], "positions": [], "keys": [], "messages": []},
     ],
 )
@@ -138,6 +144,28 @@ def test_columns_of_a_newer_agent_are_kept_for_a_newer_server() -> None:
     assert wire.read_batch(batch) is None
     with pytest.raises(MalformedBatch, match="columns"):
         wire.decode_batch(batch)
+
+
+def test_a_batch_with_columns_is_none_to_who_knows_no_columns() -> None:
+    events = [histories.failed(position) for position in range(6)]
+    for marked in (wire.encode_batch(events), wire.pack(events).heads):
+        with pytest.raises(zlib.error):
+            zlib.decompressobj().decompress(marked)
+    # Whoever wrote columns before there was a mark is read still.
+    bare = wire.encode_batch(events)[1:]
+    assert wire.decode_batch(bare) == events
+    found, marked_one = wire.read_batch(bare), wire.read_batch(wire.encode_batch(events))
+    assert found is not None and marked_one is not None
+    assert found[0] == marked_one[0] == wire.decode_told(found[1].heads)
+    assert found[1].bodies == marked_one[1].bodies
+
+
+def test_a_batch_without_columns_is_the_bytes_that_it_always_was() -> None:
+    events = [histories.failed(1), *histories.started()]
+    heads = [replace(event, body=None) for event in events]
+    bodies = [event.body for event in events]
+    lists = [zlib.compress(msgspec.msgpack.encode(each), level=1) for each in (heads, bodies)]
+    assert wire.encode_batch(events) == b"".join(lists)
 
 
 def test_events_that_travel_each_for_themselves_are_read_too() -> None:
@@ -267,7 +295,47 @@ def test_what_is_no_batch_says_so(batch: bytes) -> None:
 
 def test_a_batch_does_not_unpack_without_end() -> None:
     with pytest.raises(MalformedBatch, match="unpacks to more"):
-        wire.decode_batch(zlib.compress(b"\0" * (wire.BATCH_MAX_BYTES + 1)))
+        wire.decode_batch(zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
+
+
+_PLAIN = replace(histories.failed(1), body=None)
+_OTHER = histories.event(ThreadStarted())
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        wire.encode_batch([_PLAIN] * (BATCH_MOST_EVENTS + 1)),
+        wire.encode_batch([*[_PLAIN] * 6000, _OTHER, *[_PLAIN] * 6000]),
+        # A third of a million, and each column is short.
+        packed(*[msgspec.msgpack.encode(next(in_columns([_PLAIN] * 9000)))] * 37),
+        wire.encode_batch([_PLAIN, _OTHER] * 6000),
+        zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1))),
+        zlib.compress(b"\xdd\0\x98\x96\x80" + bytes(10_000_000)),
+    ],
+    ids=["columns", "two columns", "many columns", "events", "small", "ten million"],
+)
+def test_what_says_more_events_than_anybody_sends_is_no_batch(batch: bytes) -> None:
+    assert len(batch) < 200_000
+    with pytest.raises(MalformedBatch, match="more than 10000 events"):
+        if wire.read_batch(batch) is None:
+            wire.decode_batch(batch)
+    with pytest.raises(MalformedBatch, match="more than 10000 events"):
+        wire.decode_batch(batch)
+
+
+def test_a_batch_of_as_many_events_as_may_be_is_one() -> None:
+    events = [_PLAIN] * BATCH_MOST_EVENTS
+    found = wire.read_batch(wire.encode_batch(events))
+    assert found is not None
+    assert list(each_of(found[0])) == events
+
+
+def test_more_bodies_than_events_may_be_are_no_batch() -> None:
+    strange = packed(wire.encode_event(replace(_PLAIN, schema_version=2)))
+    bodies = zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1)))
+    with pytest.raises(MalformedBatch, match="more than 10000"):
+        wire.decode_batch(strange + bodies)
 
 
 def test_a_record_nested_without_end_is_kept_aside() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, past, queries, store
+from controlplane import actions, ingest, models, past, queries, store
 from controlplane.domain import wire
 from controlplane.domain.events import Event, FailuresCounted, RecordFailed, Response
 from controlplane.domain.failed import FailedRecords, in_columns
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.states import GroupStatus
 from controlplane.domain.stream import empty
+from controlplane.entries import Entry
 from tests import histories
 from tests.histories import APPLICATION, FAILURE
 from tests.server import streams
@@ -80,6 +83,36 @@ def test_any_stretch_of_the_log_can_be_read(sent: list[Event]) -> None:
     for after in range(0, len(log), 3):
         for until in range(after, len(log) + 1, 4):
             assert list(store.read(APPLICATION, after=after, until=until)) == log[after:until]
+
+
+def test_columns_that_an_older_server_refused_are_put_back_whole(redis: Redis) -> None:
+    events = [*many(0), histories.failed(6), *histories.paused(7)]
+    batch = uuid4()
+    # It cannot inflate them, so it kept the entry as it came.
+    fields = {
+        name.encode(): value if isinstance(value, bytes) else value.encode()
+        for name, value in streams.fields(batch, wire.encode_batch(events)).items()
+    }
+    refused = Entry(application=APPLICATION, id="1-0", fields=fields, batch=batch).refused("old")
+    store.open_stream(APPLICATION)
+    store.keep_aside(refused.aside, received_at=datetime.now(UTC))
+
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=1, waiting=0)
+    assert streams.said()[: len(events)] == events
+    streams.assert_exact()
+
+
+def test_a_transaction_takes_as_many_entries_as_are_enough(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "EVENTS_PER_READ", 10)
+    sent = [many(10 * each) for each in range(5)]
+    for events in sent:
+        streams.send(redis, events)
+    ingest.drain(APPLICATION)
+    assert streams.said() == [event for events in sent for event in events]
+    moments = Counter(models.BatchSeen.objects.values_list("received_at", flat=True))
+    assert max(moments.values()) == 2
 
 
 def test_one_event_among_columns_that_is_not_understood_is_kept_aside(redis: Redis) -> None:

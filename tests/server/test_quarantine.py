@@ -17,6 +17,7 @@ from redis import Redis
 
 from controlplane import actions, entries, ingest, models, queries
 from controlplane.domain import ids, keys, wire
+from controlplane.domain.compressed import BATCH_MAX_BYTES
 from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.domain.events import (
     ApplicationLatched,
@@ -161,12 +162,13 @@ def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
     assert kept.reason == "only the server may say ApplicationOpened"
 
 
+@pytest.mark.parametrize("error", [ValueError, MemoryError])
 def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def break_on_two(stream: int, day: date, stored: list[StoredEvent]) -> Iterator[bytes]:
         if any(getattr(each.event.data, "position", None) == 2 for each in stored):
-            raise ValueError("two")
+            raise error("two")
         return packed_rows(stream, day, stored)
 
     packed_rows = rows.packed
@@ -248,10 +250,25 @@ def test_one_thing_is_put_back_or_dismissed_once(
 
 
 def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
-    bomb = zlib.compress(b"\0" * (wire.BATCH_MAX_BYTES + 1))
+    bomb = zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1))
     streams.put(redis, GOOD | {"events": bomb})
     ingest.drain(APPLICATION)
     assert "unpacks to more than" in queries.quarantine().rows[0].reason
+
+
+def test_a_batch_of_more_events_than_anybody_sends_is_kept_aside(redis: Redis) -> None:
+    event = replace(histories.failed(1), body=None)
+    flood = wire.encode_batch([event] * 100_000)
+    assert len(flood) < 30_000
+    batch = uuid4()
+    streams.put(redis, streams.fields(batch, flood))
+    streams.send(redis, [event])
+    ingest.drain(APPLICATION)
+    (kept,) = queries.quarantine().rows
+    assert kept.reason == "a batch of more than 10000 events"
+    assert msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])[b"events"] == flood
+    assert streams.said() == [event]
+    assert batch in streams.confirmed(redis)
 
 
 def test_an_agent_is_not_believed_about_people(redis: Redis) -> None:
