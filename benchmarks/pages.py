@@ -24,7 +24,7 @@ from controlplane.queries import GroupFilter, TaskFilter
 
 Execute = Callable[[str, Any, bool, Any], Any]
 GOAL_MS = 100
-_SIGHTINGS = ("redis", "wake", "worker")
+_SIGHTINGS = ("redis", "wake", "worker", "housekeeper")
 
 
 class PageCost(NamedTuple):

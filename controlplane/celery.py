@@ -14,6 +14,10 @@ from kombu import Exchange, Queue
 
 #: Apart, so that no fold waits while a base is made and verified, which may take minutes.
 FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
+#: Drains wait behind whatever else the workers of FOLDS have to do, so that no backlog keeps sweeps
+#: from them. In Redis, Celery has a list for each priority; 0 is taken first.
+_LAST = 9
+DRAINS = f"{FOLDS}\x06\x16{_LAST}"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 
@@ -52,7 +56,10 @@ app.conf.update(
     # A worker that is not told which takes the messages of both.
     task_queues=[_queue(FOLDS), _queue(HOUSEKEEPING)],
     task_default_queue=FOLDS,
-    task_routes={"arrester.housekeeping": {"queue": HOUSEKEEPING}},
+    task_routes={
+        "arrester.drain": {"priority": _LAST},
+        "arrester.housekeeping": {"queue": HOUSEKEEPING},
+    },
     task_acks_late=True,
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,

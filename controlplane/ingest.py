@@ -38,8 +38,9 @@ LINGER_LOOKS, LINGER_MILLISECONDS = 5, 10
 #: What is answered by a relay at once: who starts has to hear soon if the application is LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
 
-#: Between two statements a fold computes for a second or two at most, however much it folds.
-STUCK_SECONDS = 30.0
+#: Between two statements a fold computes for a second or two, however much it folds. Where a
+#: machine is so slow that it takes longer, doubled each time that one is cut off, so often at most.
+STUCK_SECONDS, MOST_DOUBLINGS = 30.0, 6
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +74,7 @@ def drain(
     while True:
         with store.exclusively(application) as mine, not_collecting():
             if not mine:
-                if store.cut_off_stuck(application, seconds=STUCK_SECONDS):
-                    log.warning("%s: who folded it did not go on, and is cut off", application)
+                _cut_off_stuck(application)
                 return Drained(events=events, busy=True)
             # Not before: it waits for a transaction that has changed the stream's row.
             store.open_stream(application)
@@ -87,6 +87,20 @@ def drain(
         broker.client().delete(keys.woken(application))
         if not broker.client().xlen(keys.events(application)):
             return Drained(events=events)
+
+
+def _cut_off_stuck(application: str) -> None:
+    """Cut off who folds the stream but seems suspended; be the more patient the more often it was.
+
+    PostgreSQL cannot tell a process that is suspended from one that computes: who only computes is
+    given twice the time when it tries again, so that it gets through.
+    """
+    redis, key = broker.client(), keys.cut_off(application)
+    before = min(int(redis.get(key) or 0), MOST_DOUBLINGS)
+    seconds = STUCK_SECONDS * 2**before
+    if store.cut_off_stuck(application, seconds=seconds):
+        redis.set(key, before + 1, ex=keys.CUT_OFF_SECONDS)
+        log.warning("%s: who folded it said nothing for %d s: cut off", application, seconds)
 
 
 def _drain_until(

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from typing import Any
 
-from celery import current_app, shared_task
+from celery import Task, shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from controlplane import actions, broker, ingest, retention, store
+from controlplane import actions, asking, broker, ingest, retention, store
 from controlplane import relay as outbox
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
 
 
-@shared_task(name="arrester.drain")
-def drain(application: str) -> None:
-    """Fold what waits; come back while there is more, so that others get their turn."""
-    if ingest.drain(application, may_linger=_nobody_waits).more:
-        drain.delay(application)
+@shared_task(name="arrester.drain", bind=True)
+def drain(self: Task[Any, Any], application: str) -> None:
+    """Fold what waits; come back while there is more, so that others get their turn.
 
-
-def _nobody_waits() -> bool:
-    """Whether no message waits for a process."""
-    return not broker.client().llen(current_app.conf.task_default_queue)
+    A drain that raises leaves the stream's mark until it is over: that is how soon it is tried
+    again, and no sooner.
+    """
+    if asking.is_void(application, self.request.id or ""):
+        return
+    if ingest.drain(application, may_linger=asking.nobody_waits).more:
+        # It does not expire: until its turn comes nobody else asks.
+        drain.apply_async(args=(application,), task_id=asking.replace(application))
 
 
 @shared_task(name="arrester.relay")
@@ -64,3 +67,4 @@ def housekeeping() -> None:
         if mine:
             SessionStore.clear_expired()
             retention.retain(days=environment.retention_days, replay_days=environment.replay_days)
+    actions.sighted("housekeeper")

@@ -45,6 +45,7 @@ class Everything(Collector):
             "redis": health.redis,
             "wake": health.wake,
             "worker": health.worker,
+            "housekeeper": health.housekeeper,
         }
         yield _gauge(
             "arrester_up",

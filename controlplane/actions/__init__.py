@@ -40,13 +40,13 @@ from controlplane.actions.groups import (
 from controlplane.actions.many_groups import MOST_GROUPS, ActedOn, act_on_groups
 from controlplane.actions.resuming import MOST_AT_ONCE, Resumed, resume_tasks
 from controlplane.actions.testing import send_test_error
-from controlplane.actions.watching import sighted, watch
+from controlplane.actions.watching import expected, sighted, watch
 
 __all__ = [
     "MOST_AT_ONCE", "MOST_GROUPS", "AccountAct", "ActedOn", "Requeued", "Resumed", "act_on_group",
     "act_on_groups", "activate_account",
     "cancel_command", "change_role", "create_account", "deactivate_account", "dismiss",
-    "dismiss_one", "issue_command", "note_on_command", "note_on_group", "note_on_task",
+    "dismiss_one", "expected", "issue_command", "note_on_command", "note_on_group", "note_on_task",
     "open_application", "pause_task", "requeue", "requeue_one", "reset_password",
     "restart_task", "resume_task", "resume_task_at", "resume_tasks", "send_test_error",
     "set_policy", "shut_down_application", "sighted", "skip_record", "start_application", "watch",

@@ -31,10 +31,15 @@ def watch(*, now: datetime | None = None) -> int:
 
 
 def sighted(*names: str) -> None:
-    """Note that parts of the system (redis, wake, worker) are at work now."""
+    """Note that parts of the system (redis, wake, worker, housekeeper) are at work now."""
     now = datetime.now(UTC)
     for name in names:
         models.Sighting.objects.update_or_create(name=name, defaults={"at": now})
+
+
+def expected(name: str) -> None:
+    """Begin to wait for a sign of a part that comes seldom: of a new system's none is missed."""
+    models.Sighting.objects.get_or_create(name=name, defaults={"at": datetime.now(UTC)})
 
 
 def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:

@@ -12,8 +12,11 @@ LOST_AFTER_SECONDS = 30
 OVERLOAD_SECONDS = 30
 #: How long an instance may take to answer a request for a report.
 REPORT_SECONDS = 60
-#: How long a fold that was asked for, or is at work, is waited for before it is asked for again.
-WOKEN_SECONDS = 5
+#: How long the mark of a fold lives that nobody renews. With two looks of `wake`'s, which last a
+#: second at most, a fold that died is asked for again after 5 s.
+WOKEN_SECONDS = 3
+#: How long it is remembered that a fold was cut off.
+CUT_OFF_SECONDS = 3600
 EVENT_STREAMS = "arrester:*:events"
 #: Since when the server has watched this Redis without a gap, and when it last looked.
 WATCH = "arrester:watch"
@@ -59,8 +62,16 @@ def state(application: str) -> str:
 
 
 def woken(application: str) -> str:
-    """A short-lived mark that a fold of the stream is on its way or at work: nobody has to ask."""
-    return f"arrester:{application}:woken"
+    """A short-lived mark that a fold of the stream is on its way or at work: nobody has to ask.
+
+    It holds the id of the one message that counts, until a fold at work writes over it.
+    """
+    return f"arrester:{application}:fold"
+
+
+def cut_off(application: str) -> str:
+    """How often a fold of the stream was cut off, the last time within CUT_OFF_SECONDS."""
+    return f"arrester:{application}:cut-off"
 
 
 def overload(application: str) -> str:

@@ -247,11 +247,13 @@ class Health(Answer, frozen=True, kw_only=True):
     redis: Reach
     wake: Reach
     worker: Reach
+    housekeeper: Reach
 
     @property
     def well(self) -> bool:
         """Whether everything is there."""
-        return self.postgres.up and self.redis.up and self.wake.up and self.worker.up
+        parts = (self.postgres, self.redis, self.wake, self.worker, self.housekeeper)
+        return all(each.up for each in parts)
 
 
 class Refusal(Answer, frozen=True, kw_only=True):

@@ -13,8 +13,12 @@ from controlplane.domain.errors import NotFound
 from controlplane.queries import cursors
 from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach, Refusal, Storage
 
-#: Wake and the workers are seen every 5 s.
-SILENT_AFTER = timedelta(seconds=30)
+#: Wake and the workers are seen every 5 s, the housekeeper when it has done what it does each hour.
+SILENT_AFTER = {
+    "wake": timedelta(seconds=30),
+    "worker": timedelta(seconds=30),
+    "housekeeper": timedelta(hours=3),
+}
 _BUCKETS = ("minute_count", "hour_count", "minute_total", "hour_total", "held_change")
 
 
@@ -108,7 +112,7 @@ def health() -> Health:
     except (DatabaseError, InterfaceError) as exc:
         unknown = Reach(up=False, detail="not known while PostgreSQL is away")
         away = Reach(up=False, last_seen=presence.postgres_seen(), detail=_first_line(exc))
-        return Health(postgres=away, redis=redis, wake=unknown, worker=unknown)
+        return Health(postgres=away, redis=redis, wake=unknown, worker=unknown, housekeeper=unknown)
     if not redis.up:
         redis = Reach(up=False, last_seen=seen.get("redis"), detail=redis.detail)
     return Health(
@@ -116,6 +120,7 @@ def health() -> Health:
         redis=redis,
         wake=_process("wake", seen, now=now),
         worker=_process("worker", seen, now=now),
+        housekeeper=_process("housekeeper", seen, now=now),
     )
 
 
@@ -161,7 +166,7 @@ def refusals() -> tuple[Refusal, ...]:
 
 def _process(name: str, seen: dict[str, datetime], *, now: datetime) -> Reach:
     at = seen.get(name)
-    if at is not None and now - at <= SILENT_AFTER:
+    if at is not None and now - at <= SILENT_AFTER[name]:
         return Reach(up=True, last_seen=at)
     return Reach(up=False, last_seen=at, detail=f"no sign of {name}")
 

@@ -49,6 +49,7 @@ def test_metrics_say_what_the_pages_say(flights: Story, viewer: Client) -> None:
     assert sum(found["arrester_commands"].values()) == 1
     assert found["arrester_queue_batches"][("flights",)] == 0
     assert (found["arrester_up"][("wake",)], found["arrester_up"][("worker",)]) == (1, 0)
+    assert found["arrester_up"][("housekeeper",)] == 0
     assert found["arrester_events_folded_total"][("flights",)] > 3
 
 

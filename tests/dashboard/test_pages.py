@@ -92,6 +92,14 @@ def test_an_empty_control_plane_says_how_to_begin(operator: Client) -> None:
         assert 'class="empty"' in text(operator, reverse(page))
 
 
+def test_the_banner_tells_that_nobody_keeps_house(flights: Story, operator: Client) -> None:
+    actions.sighted("wake", "worker")
+    found = text(operator, reverse("overview"))
+    assert "No housekeeping is done" in found and "arrester-housekeeping" in found
+    actions.expected("housekeeper")
+    assert "No housekeeping is done" not in text(operator, reverse("overview"))
+
+
 def test_nothing_needs_attention_while_all_runs(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 12)
     assert "Nothing needs attention" in text(operator, reverse("overview"))

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from controlplane import embedded, ingest, queries, tasks
-from controlplane.celery import FOLDS, HOUSEKEEPING, app
+from controlplane.celery import DRAINS, FOLDS, HOUSEKEEPING
 from controlplane.domain import ids, keys, wire
 from controlplane.management.commands.wake import LOOK_SECONDS, SWEEP_SECONDS, Waker
 from tests import histories
@@ -49,8 +49,7 @@ def test_a_quiet_application_has_its_turn_beside_a_noisy_one(
 
 def messages(redis: Redis) -> int:
     """Return how many drains are asked for."""
-    queued = redis.lrange(app.conf.task_default_queue, 0, -1)
-    return len([message for message in queued if b"arrester.drain" in message])
+    return redis.llen(DRAINS)
 
 
 def test_nobody_asks_for_a_fold_that_is_at_work(redis: Redis) -> None:
@@ -86,7 +85,7 @@ def test_a_drain_lingers_only_while_no_message_waits(redis: Redis) -> None:
     before = reads()
     tasks.drain(APPLICATION)
     assert reads() - before == ingest.LINGER_LOOKS
-    redis.lpush(app.conf.task_default_queue, "of another application")
+    redis.lpush(DRAINS, "of another application")
     streams.send(redis, [histories.failed(2)])
     before = reads()
     tasks.drain(APPLICATION)
@@ -96,7 +95,7 @@ def test_a_drain_lingers_only_while_no_message_waits(redis: Redis) -> None:
 def test_housekeeping_waits_behind_no_fold_and_before_none(redis: Redis) -> None:
     tasks.housekeeping.delay()
     tasks.drain.delay(APPLICATION)
-    assert (redis.llen(HOUSEKEEPING), redis.llen(FOLDS)) == (1, 1)
+    assert (redis.llen(HOUSEKEEPING), redis.llen(DRAINS), redis.llen(FOLDS)) == (1, 1, 0)
 
 
 def test_an_idle_wake_waits_in_one_blocking_read(redis: Redis) -> None:
@@ -110,14 +109,14 @@ def test_an_idle_wake_waits_in_one_blocking_read(redis: Redis) -> None:
     waker = Waker()
     waker.turn()
     waker.next_look = waker.next_sweep = time.monotonic() + 60
-    before, queued = commands(), redis.llen(app.conf.task_default_queue)
+    before, queued = commands(), redis.llen(FOLDS)
     for _ in range(3):
         waker.turn()
     after = commands()
     assert after.get("xread", 0) - before.get("xread", 0) == 3
     grown = {name for name, calls in after.items() if calls > before.get(name, 0)}
     assert grown <= {"xread", "info", "llen", "ping", "client|setinfo", "select", "auth", "hello"}
-    assert redis.llen(app.conf.task_default_queue) == queued
+    assert redis.llen(FOLDS) == queued and not messages(redis)
     # Each of them blocked: no wait is shorter than it has to be.
     assert (LOOK_SECONDS, SWEEP_SECONDS) >= (1.0, 5)
 

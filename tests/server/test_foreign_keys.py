@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what the waker asks for: applications to fold, or names of tasks."""
     found: list[str] = []
     monkeypatch.setattr(
-        wake.Waker, "_send", lambda _, task, *args: found.append(args[0] if args else task.name)
+        wake.Waker, "_send", lambda _, task, *args, **__: found.append(*args or [task.name])
     )
     monkeypatch.setattr(wake, "LOOK_SECONDS", 0.05)
     return found

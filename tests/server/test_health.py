@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 from redis import Redis
 
-from controlplane import actions, models, presence, queries
+from controlplane import actions, models, presence, queries, tasks
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 EARLIER = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -32,7 +32,7 @@ def postgres_away(redis: Redis) -> Iterator[None]:
 
 
 def test_all_is_well_when_everything_was_seen(redis: Redis) -> None:
-    actions.sighted("redis", "wake", "worker")
+    actions.sighted("redis", "wake", "worker", "housekeeper")
     assert queries.health().well
 
 
@@ -43,6 +43,20 @@ def test_a_process_that_was_not_seen_for_a_while_is_away(redis: Redis) -> None:
     assert health.wake.up
     assert (health.worker.up, health.worker.last_seen) == (False, EARLIER)
     assert not health.well
+
+
+def test_housekeeping_that_nobody_does_is_told_after_some_hours(redis: Redis) -> None:
+    actions.sighted("redis", "wake", "worker")
+    # Before it was ever done: the time of a new system begins with its first wake.
+    actions.expected("housekeeper")
+    assert queries.health().well
+    models.Sighting.objects.filter(name="housekeeper").update(at=EARLIER)
+    actions.expected("housekeeper")
+    health = queries.health()
+    assert (health.housekeeper.up, health.housekeeper.last_seen) == (False, EARLIER)
+    assert not health.well
+    tasks.housekeeping()
+    assert queries.health().well
 
 
 def test_a_redis_that_is_away_was_last_seen_by_postgres(redis_away: None) -> None:

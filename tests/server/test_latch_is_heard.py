@@ -34,7 +34,7 @@ def test_an_emptied_redis_is_swept_at_the_next_look(
     latched: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(wake.Waker, "_send", lambda _, task, *__: asked.append(task.name))
+    monkeypatch.setattr(wake.Waker, "_send", lambda _, task, *__, **___: asked.append(task.name))
     monkeypatch.setattr(wake, "LOOK_SECONDS", 0.0)
     waker = wake.Waker()
     waker.turn()

@@ -16,7 +16,7 @@ from agents.sender import Sender
 from agents.spool import Spool
 from agents.transport import Transport
 from controlplane import embedded, ingest, overload, queries, store
-from controlplane.celery import app
+from controlplane.celery import DRAINS, FOLDS
 from controlplane.domain import ids, keys, wire
 from controlplane.domain.events import FailuresCounted, TaskPaused
 from controlplane.management.commands.wake import MOST_MESSAGES, Waker
@@ -157,12 +157,13 @@ def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
 def test_the_brokers_queue_is_bounded_while_nobody_works(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
-    queue = app.conf.task_default_queue
-    redis.rpush(queue, *["x"] * MOST_MESSAGES)
+    for queue in (FOLDS, DRAINS):
+        redis.rpush(queue, *["x"] * MOST_MESSAGES)
     waker = Waker()
     waker.turn()
-    assert redis.llen(queue) == MOST_MESSAGES
-    redis.delete(queue, keys.woken(APPLICATION))
+    assert redis.llen(FOLDS) == redis.llen(DRAINS) == MOST_MESSAGES
+    redis.delete(FOLDS, DRAINS, keys.woken(APPLICATION))
     waker.next_sweep = 0.0
     waker.turn()
-    assert 0 < redis.llen(queue) < 10
+    # The sweep and the watch; one drain.
+    assert (redis.llen(FOLDS), redis.llen(DRAINS)) == (2, 1)

@@ -12,6 +12,7 @@ from django.db import connection, connections, transaction
 from redis import Redis
 
 from controlplane import ingest, store
+from controlplane.domain import keys
 from controlplane.store.streams import copy_in
 from tests import histories
 from tests.histories import APPLICATION
@@ -87,3 +88,52 @@ def test_a_suspended_fold_is_cut_off(
         os.waitpid(child, 0)
     assert streams.log() == log
     streams.assert_exact()
+
+
+def test_a_fold_that_computes_long_is_given_twice_the_time_again(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL waits for its next word as for one that is suspended."""
+    store.open_stream(APPLICATION)
+    streams.send(redis, [histories.failed(1)])
+    child, patience = suspended(when_all_is_folded), ingest.STUCK_SECONDS
+    monkeypatch.setattr(ingest, "STUCK_SECONDS", 0.0)
+    try:
+        wait_until(lambda: not ingest.drain(APPLICATION).busy)
+        assert redis.get(keys.cut_off(APPLICATION)) == b"1"
+        # It is forgotten after the longest that one is waited for, not before.
+        longest = patience * 2**ingest.MOST_DOUBLINGS
+        assert longest < redis.ttl(keys.cut_off(APPLICATION)) <= keys.CUT_OFF_SECONDS
+    finally:
+        os.kill(child, signal.SIGCONT)
+        os.waitpid(child, 0)
+
+    streams.send(redis, [histories.failed(2)])
+    child = suspended(when_all_is_folded)
+    monkeypatch.setattr(ingest, "STUCK_SECONDS", 0.25)
+    redis.set(keys.cut_off(APPLICATION), ingest.MOST_DOUBLINGS)
+    try:
+        wait_until(lambda: silent(seconds=0.25))
+        assert ingest.drain(APPLICATION).busy
+        # With no more patience than at first it is cut off.
+        redis.delete(keys.cut_off(APPLICATION))
+        assert ingest.drain(APPLICATION).busy
+        assert redis.get(keys.cut_off(APPLICATION)) == b"1"
+        wait_until(lambda: not ingest.drain(APPLICATION).busy)
+    finally:
+        os.kill(child, signal.SIGCONT)
+        os.waitpid(child, 0)
+    streams.assert_exact()
+
+
+def silent(*, seconds: float) -> bool:
+    """Whether somebody holds a stream, and PostgreSQL has waited for so long for its word."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE locktype = 'advisory' AND wait_event = 'ClientRead'"
+            " AND state_change < now() - %s * interval '1 second'",
+            [seconds],
+        )
+        return bool(cursor.fetchone()[0])

@@ -18,6 +18,7 @@ from django.db import connection
 from redis import Redis
 
 from controlplane import actions, embedded, queries
+from controlplane.celery import DRAINS, FOLDS
 from controlplane.domain import keys
 from controlplane.domain.errors import NotFound
 from controlplane.domain.events import CommandApplied
@@ -132,7 +133,7 @@ def test_the_sweep_repairs_a_lost_wake(redis: Redis, server: subprocess.Popen[by
     for position in range(2, 30):
         streams.send(redis, [histories.failed(position)])
         # Every message of the broker's, again and again, but not the streams.
-        redis.delete("arrester", "unacked", "unacked_index", keys.woken(APPLICATION))
+        redis.delete(FOLDS, DRAINS, "unacked", "unacked_index", keys.woken(APPLICATION))
     wait_until(folded(29))
     streams.assert_exact()
 

@@ -14,8 +14,8 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from controlplane import actions, broker, overload, presence, tasks
-from controlplane.celery import app
+from controlplane import actions, asking, broker, overload, presence, tasks
+from controlplane.celery import DRAINS, FOLDS
 from controlplane.domain import keys
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.names import check_name
@@ -55,6 +55,8 @@ class Waker:
     def __init__(self) -> None:
         self.redis = broker.client()
         self.positions: dict[str, str] = {}
+        #: The applications whose streams are to be folded, or may still be at it.
+        self.asked: set[str] = set()
         self.next_look = self.next_sweep = 0.0
 
     def turn(self) -> None:
@@ -75,6 +77,7 @@ class Waker:
         if now >= self.next_look:
             self.next_look = now + LOOK_SECONDS
             self._discover()
+            self._follow_up()
             if not self.redis.exists(keys.WATCH):
                 # This Redis is new or was emptied: agents have to hear soon what is LATCHED.
                 self.next_sweep = 0.0
@@ -100,7 +103,7 @@ class Waker:
         """Ask again for whatever may have been lost: messages, or a whole Redis."""
         _note_what_is_there()
         for task in (tasks.sweep, tasks.watch):
-            self._send(task)
+            self._repeat(task)
         for name in list(self.positions):
             try:
                 self._look_again(name)
@@ -116,15 +119,28 @@ class Waker:
         if self.redis.xlen(name):
             self._wake(application)
 
+    def _follow_up(self) -> None:
+        """Ask again for what nobody folds any more, and has no message on its way."""
+        if self.asked:
+            waiting, done = asking.unasked(self.asked)
+            self.asked -= done
+            for application in waiting:
+                self._wake(application)
+
     def _wake(self, application: str) -> None:
         """Have the application's stream folded, unless it is being, or that is on its way."""
-        if self.redis.set(keys.woken(application), 1, nx=True, ex=keys.WOKEN_SECONDS):
-            self._send(tasks.drain, application)
+        self.asked.add(application)
+        message = asking.claim(application)
+        if message and self.redis.llen(DRAINS) < MOST_MESSAGES:
+            self._send(tasks.drain, application, task_id=message)
 
-    def _send(self, task: Task[Any, Any], *args: str) -> None:
+    def _repeat(self, task: Task[Any, Any]) -> None:
         # What is not taken by then has been asked for again.
-        if self.redis.llen(app.conf.task_default_queue) < MOST_MESSAGES:
-            task.apply_async(args=args, expires=EXPIRE_SECONDS, retry=False)
+        if self.redis.llen(FOLDS) < MOST_MESSAGES:
+            self._send(task, expires=EXPIRE_SECONDS)
+
+    def _send(self, task: Task[Any, Any], *args: str, **options: Any) -> None:
+        task.apply_async(args=args, retry=False, **options)
 
 
 def _is_ours(stream: str) -> bool:
@@ -141,6 +157,7 @@ def _note_what_is_there() -> None:
     broker.client().ping()
     try:
         actions.sighted("redis", "wake")
+        actions.expected("housekeeper")
     except (DatabaseError, InterfaceError) as exc:
         log.warning("PostgreSQL is away: %s", exc)
         connection.close()
