@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from django.test import Client
@@ -90,12 +90,26 @@ def test_a_form_that_another_site_sends_is_refused(flights: Story) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("name", "role"), [("ana", Role.OPERATOR), ("ada", Role.ADMIN)])
+@pytest.mark.parametrize(
+    ("name", "role", "size", "scheme"),
+    [
+        ("ana", Role.OPERATOR, (1280, 800), "light"),
+        ("ana", Role.OPERATOR, (360, 740), "dark"),
+        ("ada", Role.ADMIN, (1280, 800), "dark"),
+        ("ada", Role.ADMIN, (360, 740), "light"),
+    ],
+)
 def test_what_a_role_may_do_is_done_with_the_mouse(
-    browser: Browser, server: str, story: Story, name: str, role: Role
+    browser: Browser,
+    server: str,
+    story: Story,
+    name: str,
+    role: Role,
+    size: tuple[int, int],
+    scheme: Literal["light", "dark"],
 ) -> None:
     everything = [deed for deed in deeds(story) if allowed(deed, role)]
-    with window(browser, server, name) as page:
+    with window(browser, server, name, size=size, scheme=scheme) as page:
         for deed in everything:
             before = done()
             deed.press(page)
