@@ -59,9 +59,9 @@ def test_what_is_held_over_time_is_drawn_and_stands_in_a_table(
     flights.pauses("JFK", held=5, ago=3 * HOUR)
     for url in (reverse("overview"), reverse("application", args=["flights"]), reverse("held")):
         page = text(viewer, url)
-        assert "Records held at the end of each hour, last 24 h" in page
+        assert "at the end of each hour, last 24 h" in page
         assert page.count('<td class="number">5</td>') == 4
-    assert "Records held at the end of each 3 hours" in text(viewer, reverse("held") + "?range=7d")
+    assert "at the end of each 3 hours" in text(viewer, reverse("held") + "?range=7d")
     assert "aria-current" in text(viewer, reverse("held") + "?range=7d&application=flights")
 
 
