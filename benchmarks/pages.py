@@ -25,7 +25,7 @@ from controlplane.queries import GroupFilter, TaskFilter
 
 Execute = Callable[[str, Any, bool, Any], Any]
 GOAL_MS = 100
-_SIGHTINGS = ("redis", "wake", "worker", "housekeeper")
+_SIGHTINGS = ("redis", "wake", "worker", "housekeeper", "housekeeper")
 
 
 class PageCost(NamedTuple):

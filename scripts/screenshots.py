@@ -121,7 +121,7 @@ def beginnings(browser: Browser, url: str) -> None:
 
     # As if they were there: nobody folds but the story itself.
     soon = datetime.now(UTC) + timedelta(hours=1)
-    for name in ("redis", "wake", "worker"):
+    for name in ("redis", "wake", "worker", "housekeeper"):
         models.Sighting.objects.update_or_create(name=name, defaults={"at": soon})
     make_user("ana", "operator", "admin")
     make_user("ben", "viewer")
