@@ -1,12 +1,13 @@
-"""Forms that act: the id that each was made with, and the page that it comes back to."""
+"""Forms that act: their dialogs, the id that each was made with, the page that it comes back to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 
 from controlplane.domain.errors import InvalidValue
 from dashboard.people import note_positions
@@ -19,6 +20,16 @@ def act_id(request: HttpRequest, field: str = "id") -> UUID:
         return UUID(text)
     except ValueError:
         raise InvalidValue(field, text, "a UUID, made once per form") from None
+
+
+def show_dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
+    """Return a dialog; what is `wrong` with the form that was sent stands in it, as 400."""
+    wrong = bool(context.get("wrong"))
+    status = 400 if wrong else 200
+    answer = render(request, f"dashboard/dialogs/{name}.html", context, status=status)
+    if wrong:
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
+    return answer
 
 
 def after_act(

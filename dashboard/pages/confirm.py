@@ -8,7 +8,6 @@ from typing import cast, get_args
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
@@ -19,7 +18,7 @@ from controlplane.domain.events import StageAnswer
 from controlplane.domain.ids import uuid7
 from controlplane.domain.states import CommandState
 from dashboard import listening, policies, record
-from dashboard.forms import act_id, after_act
+from dashboard.forms import act_id, after_act, show_dialog
 from dashboard.pages import applications, tasks
 from dashboard.people import Person, for_operators
 from dashboard.shell import Notice
@@ -128,11 +127,7 @@ def _dialog(request: HttpRequest, dialog: str, context: dict[str, object]) -> Ht
     now = timezone.now()
     given = {"typed_reason": request.POST.get("reason", ""), "now": now}
     given["command_id"] = request.POST.get("command") or uuid7(now)
-    status = 400 if context["wrong"] else 200
-    answer = render(request, f"dashboard/dialogs/{dialog}.html", context | given, status=status)
-    if status == 400:
-        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
-    return answer
+    return show_dialog(request, dialog, context | given)
 
 
 @require_POST

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
@@ -15,7 +14,7 @@ from controlplane.domain.errors import GroupRefused, InvalidValue
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.ids import uuid7
 from dashboard import muting
-from dashboard.forms import act_id, after_act
+from dashboard.forms import act_id, after_act, show_dialog
 from dashboard.pages import errors
 from dashboard.people import Person, for_operators
 from dashboard.shell import Notice
@@ -57,10 +56,7 @@ def _mute_dialog(
         "wrong": wrong,
         "now": now,
     }
-    answer = render(request, "dashboard/dialogs/mute.html", context, status=400 if wrong else 200)
-    if wrong:
-        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
-    return answer
+    return show_dialog(request, "mute", context)
 
 
 @require_POST

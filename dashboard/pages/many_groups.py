@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
@@ -15,7 +14,7 @@ from controlplane.domain.errors import InvalidValue
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.ids import uuid7
 from dashboard import muting
-from dashboard.forms import act_id, after_act
+from dashboard.forms import act_id, after_act, show_dialog
 from dashboard.group_buttons import MANY
 from dashboard.pages import errors
 from dashboard.people import Person, for_operators
@@ -44,12 +43,7 @@ def _dialog(
         "wrong": wrong,
         "now": now,
     }
-    answer = render(
-        request, "dashboard/dialogs/many_groups.html", context, status=400 if wrong else 200
-    )
-    if wrong:
-        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
-    return answer
+    return show_dialog(request, "many_groups", context)
 
 
 @require_POST

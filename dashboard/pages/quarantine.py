@@ -6,7 +6,6 @@ from functools import partial
 from uuid import UUID, uuid5
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
@@ -14,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane import actions, queries
 from controlplane.domain.ids import uuid7
 from dashboard import record
-from dashboard.forms import act_id, after_act
+from dashboard.forms import act_id, after_act, show_dialog
 from dashboard.people import Person, for_operators, for_people
 from dashboard.shell import Notice, Place, page
 
@@ -67,11 +66,7 @@ def _dismiss_dialog(request: HttpRequest, number: int, *, wrong: str = "") -> Ht
         "typed_reason": request.POST.get("reason", ""),
         "wrong": wrong,
     }
-    status = 400 if wrong else 200
-    answer = render(request, "dashboard/dialogs/dismiss.html", context, status=status)
-    if wrong:
-        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
-    return answer
+    return show_dialog(request, "dismiss", context)
 
 
 @require_POST
