@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from random import Random
 from statistics import median, quantiles
@@ -27,6 +27,8 @@ WHERE count IS NOT NULL AND occurred_at >= %s AND occurred_at < %s GROUP BY 1, 2
 """
 #: The tables of the log. The ids of batches are kept for longer, and dropped by their own day.
 _LOG = ("event", "batch")
+#: Days ago.
+_DROPPED = (2, 3, 4)
 
 
 def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list[Figure]:
@@ -36,7 +38,7 @@ def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list
 
 
 def measured(urls: embedded.Urls, names: list[str]) -> list[Figure]:
-    """Return the figures of a database that is seeded already; they drop a day of it."""
+    """Return the figures of a database that is seeded already; they drop days of it."""
     random = Random(1)
     found: list[Figure] = []
     pages = _pages(names, random)
@@ -121,22 +123,25 @@ def _chart(random: Random) -> float:
 
 def _dropped(urls: embedded.Urls) -> float:
     """Return the time of dropping a day's partitions, in one transaction as retention does ÷ that
-    of deleting the same rows, and vacuuming, where all days are in one table."""
-    day = (datetime.now(UTC) - timedelta(days=2)).date()
+    of deleting the same rows, and vacuuming, where all days are in one table: the median day."""
+    today = datetime.now(UTC).date()
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
         for table in _LOG:
             _copy_whole(database, table)
         with psycopg.connect(urls.admin_database, autocommit=True) as admin:
             # What was just written is not written while we measure: neither side's, nor the copies.
             admin.execute("CHECKPOINT")
-        deleted = 0.0
-        for table in _LOG:
-            delete = f"DELETE FROM whole_{table} WHERE day = %s"
-            deleted += _seconds(partial(database.execute, delete.encode(), [day]))
-            deleted += _seconds(partial(database.execute, f"VACUUM whole_{table}".encode()))
-        partitions = ", ".join(f"{table}_{day:%Y%m%d}" for table in _LOG)
-        dropped = _seconds(partial(database.execute, f"DROP TABLE {partitions}".encode()))
-    return dropped / deleted
+        return median(_day_dropped(database, today - timedelta(days=ago)) for ago in _DROPPED)
+
+
+def _day_dropped(database: psycopg.Connection, day: date) -> float:
+    deleted = 0.0
+    for table in _LOG:
+        delete = f"DELETE FROM whole_{table} WHERE day = %s"
+        deleted += _seconds(partial(database.execute, delete.encode(), [day]))
+        deleted += _seconds(partial(database.execute, f"VACUUM whole_{table}".encode()))
+    partitions = ", ".join(f"{table}_{day:%Y%m%d}" for table in _LOG)
+    return _seconds(partial(database.execute, f"DROP TABLE {partitions}".encode())) / deleted
 
 
 def _copy_whole(database: psycopg.Connection, table: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,8 +14,8 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 __all__ = [
-    "Redis", "RedisError", "ResponseError", "ask_waiting", "changed", "client", "entries",
-    "last_id",
+    "Found", "Redis", "RedisError", "ResponseError", "as_found", "ask_waiting", "changed", "client",
+    "entries", "last_id", "next_entries", "take_out",
 ]  # fmt: skip
 
 
@@ -35,13 +36,55 @@ def _client(url: str) -> Redis:
     )
 
 
+#: An entry's id, and its fields.
+Found = tuple[str, Mapping[bytes, bytes]]
+
+
 def entries(
     redis: Redis, stream: str, *, begin: str = "-", count: int | None = None
-) -> list[tuple[str, dict[bytes, bytes]]]:
+) -> list[Found]:
     """Return entries of a stream from `begin` on, with their ids."""
-    # The client's types allow for answers that ours, which leaves bytes as they are, never gives.
-    found: Any = redis.xrange(stream, min=begin, count=count)
-    return [(id.decode(), fields) for id, fields in found]
+    return as_found(redis.xrange(stream, min=begin, count=count))
+
+
+def as_found(answer: Any) -> list[Found]:
+    """Return the answer to XRANGE.
+
+    The client's types allow for answers that ours, which leaves bytes as they are, never gives.
+    """
+    return [(id.decode(), fields) for id, fields in answer]
+
+
+def next_entries(
+    redis: Redis, stream: str, *, after: str, count: int, milliseconds: int
+) -> list[Found]:
+    """Wait until a stream has entries behind one; return them, or nothing when the time is over."""
+    # The client answers by protocol: pairs, or a dictionary of lists.
+    found: Any = redis.xread({stream: after}, count=count, block=milliseconds)
+    if isinstance(found, dict):
+        return [each for some in found.values() for each in as_found(some[0])]
+    return [each for _, some in found or () for each in as_found(some)]
+
+
+#: KEYS: stream. ARGV: each entry's id and first value.
+_TAKE_OUT = """
+for i = 1, #ARGV, 2 do
+  local found = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])
+  if #found == 1 and found[1][2][2] == ARGV[i + 1] then
+    redis.call('XDEL', KEYS[1], ARGV[i])
+  end
+end
+"""
+
+
+def take_out(pipe: Pipeline, stream: str, found: Iterable[Found]) -> None:
+    """Delete entries from a stream, unless others are there now under their ids.
+
+    A Redis that was emptied meanwhile gives an id a second time: within one millisecond, or when
+    its clock goes back. What is not the batch that was read has not been folded.
+    """
+    said = [part for id, fields in found for part in (id, next(iter(fields.values())))]
+    pipe.eval(_TAKE_OUT, 1, stream, *said)
 
 
 def ask_waiting(pipe: Pipeline, stream: str) -> None:

@@ -17,7 +17,7 @@ from controlplane.columns import MOST, fit, saturated
 from controlplane.domain import minutes
 from controlplane.domain.failed import Stored
 from controlplane.domain.stream import HeldKey, StreamState
-from controlplane.rows import Row
+from controlplane.writing import Row, Upsert, upsert
 
 #: The parts of a bucket's key, and how many failed by which position.
 Minute = tuple[datetime, str, str, str]
@@ -26,6 +26,7 @@ Counted = tuple[int, int]
 MINUTES, HOURS, HELD = "minute_count", "hour_count", "held_change"
 #: In the place of a bucket that a base does not have any more.
 FORGOTTEN = "null"
+_POSITION = {"sequence": "excluded.sequence"}
 
 
 @dataclass(slots=True)
@@ -164,25 +165,28 @@ class Buckets:
         return old
 
 
-def add(buckets: Buckets) -> None:
-    """Add counts to the views."""
+def added(buckets: Buckets) -> list[Upsert]:
+    """Return what adds counts to the views."""
+    found = []
     for model, counted in _tables(buckets):
         table = model._meta.db_table
         total = f"least({table}.count::numeric + excluded.count, {MOST})::bigint"
-        rows.upsert(model, counted, {"count": total, "sequence": "excluded.sequence"})
-    changed = {"change": "held_change.change + excluded.change", "sequence": "excluded.sequence"}
-    rows.upsert(models.HeldChange, buckets.held_rows(), changed)
+        found.append(Upsert(model, counted, {"count": total, **_POSITION}))
+    change = {"change": "held_change.change + excluded.change", **_POSITION}
+    return [*found, Upsert(models.HeldChange, buckets.held_rows(), change)]
 
 
 def forget(buckets: Buckets) -> None:
     """Take counts out of the views again; what has been counted there since stays."""
+    less = {"change": "held_change.change - excluded.change"}
+    taken = [Upsert(models.HeldChange, buckets.held_rows(), less)]
     for model, counted in _tables(buckets):
-        table = model._meta.db_table
-        rows.upsert(model, counted, {"count": f"{table}.count - excluded.count"})
+        less = {"count": f"{model._meta.db_table}.count - excluded.count"}
+        taken.append(Upsert(model, counted, less))
+    upsert(taken)
+    for model, _ in _tables(buckets):
         rows.delete_empty(model, buckets.application)
     if buckets.held:
-        less = {"change": "held_change.change - excluded.change"}
-        rows.upsert(models.HeldChange, buckets.held_rows(), less)
         models.HeldChange.objects.filter(
             application=buckets.application,
             change=0,

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from celery import Celery
+from celery.schedules import crontab
 from celery.signals import task_prerun, worker_process_init
 from django.conf import settings
 from django.db import close_old_connections, connections
@@ -72,7 +73,9 @@ app.conf.update(
     beat_schedule={
         "housekeeping": {
             "task": "arrester.housekeeping",
-            "schedule": 3600.0,
+            # At a minute of each hour, not an hour after its start: a beat that is started anew
+            # more often than that, and does not remember when it last ran, does it all the same.
+            "schedule": crontab(minute="13"),
             # Those of hours without a worker do not queue up.
             "options": {"expires": 600},
         }

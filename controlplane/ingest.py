@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
 from typing import get_args
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import msgspec
-from django.conf import settings
 from django.db import transaction
 
-from controlplane import broker, past, projections, relay, store
+from controlplane import broker, past, relay, store
 from controlplane.collecting import not_collecting
-from controlplane.domain import ids, keys
+from controlplane.domain import keys
 from controlplane.domain.events import ApplicationEvent, CommandEvent, InstanceStarted, StoredEvent
 from controlplane.domain.failed import Stored, last, size
-from controlplane.domain.follow import asks, follow
 from controlplane.domain.names import check_name
-from controlplane.entries import POISON, Entry, read_entry
+from controlplane.entries import Entry, read_entry
+from controlplane.folding import Moved, fold, order
 
 log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
@@ -51,10 +49,6 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
     more: bool = False
     #: Another worker has the stream; nothing was done.
     busy: bool = False
-
-
-class _Moved(Exception):
-    """Somebody else moved the stream on since it was read."""
 
 
 def drain(
@@ -107,39 +101,41 @@ def _drain_until(
     deadline: float, application: str, may_linger: Callable[[], bool]
 ) -> tuple[int, bool]:
     """Fold until nothing waits or the time is over; return events folded, and whether more wait."""
-    redis, events, count = broker.client(), 0, FIRST_ENTRIES
+    redis, events, count, due = broker.client(), 0, FIRST_ENTRIES, 0
     redis.set(keys.woken(application), 1, ex=keys.WOKEN_SECONDS)
     _begin_again_after_loss(redis, application)
+    stream = keys.events(application)
+    seen = store.look(application)
     # From the very beginning, not from the cursor: entries below it are leftovers of a crash
     # between commit and confirmation, or of a Redis whose clock went back. Both are told apart by
     # their batch ids.
-    begin = "-"
+    newest, found = "", broker.entries(redis, stream, count=count)
     while time.monotonic() < deadline:
-        seen = store.look(application)
-        found = broker.entries(redis, keys.events(application), begin=begin, count=count)
+        if not found and newest:
+            found = _what_comes(redis, stream, after=newest, count=count, may_linger=may_linger)
         if not found:
-            if begin != "-" and _something_came(redis, application, begin[1:], may_linger):
-                continue
             return events, False
         entries = _read(application, found)
+        before = seen.sequence
         try:
-            stored = _fold(application, seen, entries)
-        except _Moved:
-            begin = "-"
+            seen, stored = fold(seen, entries)
+        except Moved:
+            seen = store.look(application)
+            newest, found = "", broker.entries(redis, stream, count=count)
             continue
-        _confirm(redis, application, entries)
-        _tell(application, stored)
-        if stored and past.may_be_due(seen.sequence, last(stored[-1])):
-            past.keep_if_due(application)
         events += sum(last(each) - each.sequence + 1 for each in stored)
-        begin = f"({entries[-1].id}"
+        newest = entries[-1].id
         packed = sum(size(entry.events) for entry in entries)
         fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
         count = max(1, min(fitting, count * 2, MOST_ENTRIES))
+        found = _confirm(redis, application, entries, count=count)
+        _tell(application, stored)
+        if stored and past.may_be_due(before, seen.sequence) and seen.sequence >= due:
+            due = past.keep_if_due(application)
     return events, True
 
 
-def _read(application: str, found: Iterable[tuple[str, Mapping[bytes, bytes]]]) -> list[Entry]:
+def _read(application: str, found: Iterable[broker.Found]) -> list[Entry]:
     """Return entries in their order, as many as one transaction takes."""
     entries: list[Entry] = []
     events = 0
@@ -151,17 +147,17 @@ def _read(application: str, found: Iterable[tuple[str, Mapping[bytes, bytes]]]) 
     return entries
 
 
-def _something_came(
-    redis: broker.Redis, application: str, last: str, may_linger: Callable[[], bool]
-) -> bool:
-    """Wait a moment for entries after `last`, if we may; return whether there are any."""
-    positions = {keys.events(application): last}
+def _what_comes(
+    redis: broker.Redis, stream: str, *, after: str, count: int, may_linger: Callable[[], bool]
+) -> list[broker.Found]:
+    """Wait a moment for entries behind one, if we may; return those that have come."""
     for _ in range(LINGER_LOOKS):
         if not may_linger():
-            return False
-        if broker.changed(redis, positions, milliseconds=LINGER_MILLISECONDS):
-            return True
-    return False
+            break
+        wait = LINGER_MILLISECONDS
+        if found := broker.next_entries(redis, stream, after=after, count=count, milliseconds=wait):
+            return found
+    return []
 
 
 def _begin_again_after_loss(redis: broker.Redis, application: str) -> None:
@@ -173,7 +169,7 @@ def _begin_again_after_loss(redis: broker.Redis, application: str) -> None:
     if seen.cursor == store.BEGINNING:
         return
     last = broker.last_id(redis, keys.events(application))
-    if last is not None and _order(last) >= _order(seen.cursor):
+    if last is not None and order(last) >= order(seen.cursor):
         return
     with transaction.atomic(durable=True):
         stream = store.lock(application)
@@ -182,93 +178,11 @@ def _begin_again_after_loss(redis: broker.Redis, application: str) -> None:
             log.warning("%s: Redis lost the stream after %s", application, seen.cursor)
 
 
-def _fold(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[Stored]:
-    """Fold `entries`; where a value breaks the fold, keep just its entry aside."""
-    try:
-        return _fold_all(application, seen, entries)
-    except POISON as exc:
-        log.exception("%s: an entry breaks the fold", application)
-        if len(entries) == 1:
-            return _fold_all(application, seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
-    stored = []
-    for entry in entries:
-        stored += _fold(application, store.look(application), [entry])
-    return stored
-
-
-def _fold_all(application: str, seen: store.Stream, entries: Sequence[Entry]) -> list[Stored]:
-    """Append and project the new batches of `entries`, and move the cursor, in one transaction."""
-    now = datetime.now(UTC)
-    with transaction.atomic(durable=True):
-        stream = store.lock(application)
-        if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
-            raise _Moved
-        horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
-        fresh = [_in_time(entry, horizon) for entry in _not_seen(application, entries)]
-        batches = [
-            store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
-            for entry in fresh
-            if entry.batch is not None
-        ]
-        store.remember(stream, batches, received_at=now)
-        stream, stored = store.append(stream, batches, received_at=now)
-        if stored:
-            projections.project(application, stored)
-            stored += _followed(stream, stored, now=now)
-        aside = [each for entry in fresh for each in entry.aside]
-        if aside:
-            store.keep_aside(aside, received_at=now)
-            store.notify(stream)
-        if _order(entries[-1].id) > _order(stream.cursor):
-            store.move(stream, cursor=entries[-1].id)
-    return stored
-
-
-def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> list[Stored]:
-    """Append and show what the server itself does about what was said, in the same transaction."""
-    followed: list[Stored] = []
-    patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
-    for each in asks(stored):
-        state = projections.standing(stream.application)
-        events = follow(each, state, now=now, patience=patience)
-        batch = store.Batch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
-        stream, appended = store.append(stream, [batch], received_at=now)
-        if appended:
-            projections.project(stream.application, appended)
-        followed += appended
-    return followed
-
-
-def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries whose batch is new; of one that was sent twice, the first."""
-    batches = {entry.batch for entry in entries if entry.batch is not None}
-    known = store.seen(application, batches)
-    fresh = []
-    for entry in entries:
-        if entry.batch is not None:
-            if entry.batch in known:
-                continue
-            known.add(entry.batch)
-        fresh.append(entry)
-    return fresh
-
-
-def _in_time(entry: Entry, horizon: datetime) -> Entry:
-    """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
-    if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
-        return entry
-    # As a number: the time of a foreign id may be of a year that no datetime knows.
-    if ids.milliseconds(entry.batch) >= horizon.timestamp() * 1000:
-        return entry
-    return entry.refused(
-        f"a batch of {ids.moment(entry.batch):%Y-%m-%d}, older than the replay horizon: nobody can"
-        " say any more whether it is in the log already",
-        too_old=True,
-    )
-
-
-def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) -> None:
-    """Tell the senders what is committed, then take it out of Redis: in one step."""
+def _confirm(
+    redis: broker.Redis, application: str, entries: Sequence[Entry], *, count: int
+) -> list[broker.Found]:
+    """Tell the senders what is committed, then take it out of Redis: in one step. Return the
+    entries that stand behind these."""
     spools: dict[UUID, list[str]] = {}
     for entry in entries:
         if entry.spool is not None:
@@ -278,9 +192,12 @@ def _confirm(redis: broker.Redis, application: str, entries: Sequence[Entry]) ->
             key = keys.confirmed(application, spool)
             pipeline.sadd(key, *batches)
             pipeline.expire(key, CONFIRMED_SECONDS)
-        pipeline.xdel(keys.events(application), *[entry.id for entry in entries])
+        read = [(entry.id, entry.fields) for entry in entries]
+        broker.take_out(pipeline, keys.events(application), read)
         pipeline.set(keys.woken(application), 1, ex=keys.WOKEN_SECONDS)
-        pipeline.execute()
+        pipeline.xrange(keys.events(application), min=f"({entries[-1].id}", count=count)
+        *_, found = pipeline.execute()
+    return broker.as_found(found)
 
 
 def _tell(application: str, stored: Iterable[Stored]) -> None:
@@ -288,8 +205,3 @@ def _tell(application: str, stored: Iterable[Stored]) -> None:
     events = (each for each in stored if isinstance(each, StoredEvent))
     if not _RELAYED.isdisjoint({type(each.event.data) for each in events}):
         relay.relay(application)
-
-
-def _order(entry: str) -> tuple[int, int]:
-    milliseconds, _, number = entry.partition("-")
-    return int(milliseconds), int(number)

@@ -14,6 +14,7 @@ import msgspec
 from django.db import transaction
 
 from controlplane import rows, store
+from controlplane.columns import MOST
 from controlplane.domain.errors import BeforeHistory
 from controlplane.domain.failed import Stored
 from controlplane.domain.states import (
@@ -133,20 +134,17 @@ def may_be_due(before: int, after: int) -> bool:
     return before // step != after // step
 
 
-def keep_if_due(application: str) -> bool:
-    """Keep the states as they are now if the log has grown enough since the last time."""
-    if not _is_due(application, store.look(application)):
-        return False
+def keep_if_due(application: str) -> int:
+    """Keep the states as they are now if the log has grown enough since the last time; return the
+    position that they are due at next."""
+    due = store.nearest(application, MOST) + EVENTS_PER_SNAPSHOT
+    if store.look(application).sequence < due:
+        return due
     with transaction.atomic():
         stream = store.lock(application)
         last = store.nearest(application, stream.sequence)
-        if not _is_due(application, stream):
-            return False
+        if stream.sequence < (due := last + EVENTS_PER_SNAPSHOT):
+            return due
         views = {view.table: (rows.owner(view.model), view.key_sql) for view in rows.STATES}
         store.snapshot_views(application, stream.sequence, after=last, views=views)
-    return True
-
-
-def _is_due(application: str, stream: store.Stream) -> bool:
-    last = store.nearest(application, stream.sequence)
-    return stream.sequence - last >= EVENTS_PER_SNAPSHOT
+    return stream.sequence + EVENTS_PER_SNAPSHOT

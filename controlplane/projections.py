@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from uuid import UUID
 
-from controlplane import buckets, rows
+from controlplane import buckets, past, rows
 from controlplane.domain.failed import Stored
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import ENDED, TaskStatus
 from controlplane.domain.stream import StreamState, Subjects, empty, subjects
+from controlplane.rows import Wanted, load_together
+from controlplane.writing import upsert
 
 
 def project(application: str, stored: list[Stored]) -> StreamState:
@@ -17,16 +19,20 @@ def project(application: str, stored: list[Stored]) -> StreamState:
     state = _load(application, subjects(application, stored))
     state.fold(stored)
     touched = state.touched
-    rows.APPLICATIONS.save([state.application])
-    rows.TASKS.save(state.tasks[key] for key in touched.tasks)
-    rows.THREADS.save(state.threads[key] for key in touched.threads)
-    rows.INSTANCES.save(state.instances[key] for key in touched.instances)
-    rows.COMMANDS.save(state.commands[key] for key in touched.commands)
-    rows.GROUPS.save(state.groups[key] for key in touched.groups)
     counted = buckets.Buckets(application)
     counted.count(stored)
     counted.take(state)
-    buckets.add(counted)
+    upsert(
+        [
+            rows.APPLICATIONS.saved([state.application]),
+            rows.TASKS.saved(state.tasks[key] for key in touched.tasks),
+            rows.THREADS.saved(state.threads[key] for key in touched.threads),
+            rows.INSTANCES.saved(state.instances[key] for key in touched.instances),
+            rows.COMMANDS.saved(state.commands[key] for key in touched.commands),
+            rows.GROUPS.saved(state.groups[key] for key in touched.groups),
+            *buckets.added(counted),
+        ]
+    )
     return state
 
 
@@ -65,8 +71,7 @@ def standing(
             tasks={task.digest: task for task in tasks},
             threads={(task.pipeline, task.checkpoint) for task in tasks},
         )
-        _load_tasks(state, wished)
-        _load_threads(state, wished)
+        _hold(state, [*_states(application, wished)])
     if pipelines:
         of_pipelines = "application = %s AND pipeline = ANY(%s::text[])"
         for thread in rows.THREADS.load(of_pipelines, [application, list(pipelines)]):
@@ -75,46 +80,38 @@ def standing(
 
 
 def _load(application: str, wanted: Subjects) -> StreamState:
-    """Return the states that are known of `wanted`, each kind in one read."""
+    """Return the states that are known of `wanted`, in one read."""
     state = empty(application)
-    for found in rows.APPLICATIONS.load_often("name = %s", [application]):
-        state.application = found
-    _load_tasks(state, wanted)
-    _load_threads(state, wanted)
-    mine = "application = %s AND {} = ANY(%s::{}[])"
-    # Most folds touch no instance and no command.
-    if wanted.instances:
-        where = mine.format("id", "uuid")
-        for instance in rows.INSTANCES.load_often(where, [application, list(wanted.instances)]):
-            state.instances[instance.id] = instance
-    if wanted.commands:
-        where = mine.format("id", "uuid")
-        for command in rows.COMMANDS.load_often(where, [application, list(wanted.commands)]):
-            state.commands[command.id] = command
-    if wanted.groups:
-        where = mine.format("fingerprint", "text")
-        for group in rows.GROUPS.load_often(where, [application, list(wanted.groups)]):
-            state.groups[group.fingerprint] = group
+    of_application = Wanted(rows.APPLICATIONS, "name = %s", [application])
+    _hold(state, [of_application, *_states(application, wanted)])
     return state
 
 
-def _load_tasks(state: StreamState, wanted: Subjects) -> None:
-    for task in rows.TASKS.load_often("digest = ANY(%s::uuid[])", [list(wanted.tasks)]):
-        state.tasks[task.id.digest] = task
-    for pipeline, checkpoint in wanted.reported:
-        for task in rows.TASKS.load_often(
-            "application = %s AND pipeline = %s AND checkpoint = %s AND (status <> %s OR held > 0)",
-            [state.application.name, pipeline, checkpoint, TaskStatus.RUNNING.value],
-        ):
-            state.tasks[task.id.digest] = task
+def _hold(state: StreamState, wanted: Sequence[Wanted]) -> None:
+    for each in load_together(wanted):
+        past.hold(state, each)
 
 
-def _load_threads(state: StreamState, wanted: Subjects) -> None:
-    lines = sorted(wanted.threads)
-    pipelines, checkpoints = [line[0] for line in lines], [line[1] for line in lines]
-    for thread in rows.THREADS.load_often(
-        "application = %s AND (pipeline, checkpoint) IN"
-        " (SELECT * FROM unnest(%s::text[], %s::text[]))",
-        [state.application.name, pipelines, checkpoints],
+def _states(application: str, wanted: Subjects) -> Iterator[Wanted]:
+    """Yield what is to be read of the states of `wanted`; most folds touch only some kinds."""
+    if wanted.tasks:
+        yield Wanted(rows.TASKS, "digest = ANY(%s::uuid[])", [list(wanted.tasks)])
+    for line in wanted.reported:
+        where = "application = %s AND pipeline = %s AND checkpoint = %s"
+        stands = f"{where} AND (status <> %s OR held > 0)"
+        yield Wanted(rows.TASKS, stands, [application, *line, TaskStatus.RUNNING.value])
+    if wanted.threads:
+        pipelines, checkpoints = zip(*sorted(wanted.threads), strict=True)
+        where = (
+            "application = %s AND (pipeline, checkpoint) IN"
+            " (SELECT * FROM unnest(%s::text[], %s::text[]))"
+        )
+        yield Wanted(rows.THREADS, where, [application, list(pipelines), list(checkpoints)])
+    of_keys = "application = %s AND {} = ANY(%s::{}[])"
+    for view, of_view, keys in (
+        (rows.INSTANCES, of_keys.format("id", "uuid"), wanted.instances),
+        (rows.COMMANDS, of_keys.format("id", "uuid"), wanted.commands),
+        (rows.GROUPS, of_keys.format("fingerprint", "text"), wanted.groups),
     ):
-        state.threads[(thread.pipeline, thread.checkpoint)] = thread
+        if keys:
+            yield Wanted(view, of_view, [application, list(keys)])

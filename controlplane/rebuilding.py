@@ -17,11 +17,11 @@ from controlplane.buckets import Buckets
 from controlplane.collecting import not_collecting
 from controlplane.domain.failed import Stored, last
 from controlplane.domain.stream import StreamState, Subjects, empty
-from controlplane.rows import Row
+from controlplane.writing import Row
 
 PROGRESS_EVERY = 50_000
 #: Sums of so many become states at once.
-EVENTS_PER_CHUNK = 10_000
+EVENTS_PER_CHUNK = 20_000
 #: So few events are left for the time under the stream's lock.
 NEAR = 2_000
 Progress = Callable[[int], None]

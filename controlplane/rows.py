@@ -1,23 +1,21 @@
-"""How each state is laid out as a row of its view, and the SQL that reads and writes such rows."""
+"""How each state is laid out as a row of its view, and the SQL that reads such rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 from django.db import connection
 from django.db import models as fields
-from django.db.backends.utils import CursorWrapper
 
 from controlplane import models, prepared
 from controlplane.columns import fit, fit_or_none, saturated
 from controlplane.domain.errors import NotFound
 from controlplane.domain.states import (
+    AnyState,
     ApplicationState,
     CommandState,
     GroupState,
@@ -26,11 +24,9 @@ from controlplane.domain.states import (
     TaskState,
     ThreadState,
 )
+from controlplane.writing import Row, Upsert, column_types, key_columns
 
-ROWS_PER_STATEMENT = 5000
 S = TypeVar("S", bound=State)
-Value = str | int | bool | UUID | datetime | None
-Row = dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,38 +52,36 @@ class View(Generic[S]):
 
     def load(self, where: str, parameters: list[Any]) -> list[S]:
         """Return the states of the rows that `where` selects."""
-        return self._loaded(connection.cursor(), where, parameters)
-
-    def load_often(self, where: str, parameters: list[Any]) -> list[S]:
-        """Like `load`, for what each fold asks: see `prepared`."""
-        return self._loaded(prepared.cursor(), where, parameters)
-
-    def _loaded(self, cursor: CursorWrapper, where: str, parameters: list[Any]) -> list[S]:
-        with cursor:
+        with connection.cursor() as cursor:
             cursor.execute(f"SELECT state FROM {self.table} WHERE {where}", parameters)
             return [msgspec.json.decode(text, type=self.state) for (text,) in cursor.fetchall()]
 
-    def save(self, states: Iterable[S]) -> None:
-        """Insert the rows of `states`, or replace those that are there, in one statement."""
-        changes = {name: f"excluded.{name}" for name in column_types(self.model)}
-        upsert(self.model, [self.row(state) for state in states], changes)
+    def saved(self, states: Iterable[S]) -> Upsert:
+        """Return what inserts the rows of `states`, or replaces those that are there."""
+        return Upsert(self.model, [self.row(state) for state in states])
 
 
-def upsert(model: type[fields.Model], rows: Sequence[Row], changes: Mapping[str, str]) -> None:
-    """Insert `rows`; where the key is taken, set each column of `changes` to its expression."""
-    columns, key = ", ".join(column_types(model)), key_columns(model)
-    sets = ", ".join(f"{name} = {to}" for name, to in changes.items() if name not in key)
-    table = model._meta.db_table
-    # As one JSON text: an array for each column would be quoted value by value, in Python.
-    statement = (
-        f"INSERT INTO {table} ({columns})"
-        f" SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s)"
-        f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
-    )
+class Wanted(NamedTuple):
+    """The rows of a view that `where` selects."""
+
+    view: View[Any]
+    where: str
+    parameters: list[Any]
+
+
+def load_together(wanted: Sequence[Wanted]) -> Iterator[AnyState]:
+    """Yield the states of several views, read by one statement that is `prepared`."""
+    decode = [msgspec.json.Decoder(each.view.state).decode for each in wanted]
+    parts = [
+        f"SELECT {number}, state FROM {each.view.table} WHERE {each.where}"
+        for number, each in enumerate(wanted)
+    ]
     with prepared.cursor() as cursor:
-        for begin in range(0, len(rows), ROWS_PER_STATEMENT):
-            some = rows[begin : begin + ROWS_PER_STATEMENT]
-            cursor.execute(statement, [msgspec.json.encode(some).decode()])
+        cursor.execute(
+            " UNION ALL ".join(parts), [value for each in wanted for value in each.parameters]
+        )
+        for number, text in cursor.fetchall():
+            yield decode[number](text)
 
 
 def live_rows(model: type[fields.Model], application: str) -> list[Row]:
@@ -127,19 +121,6 @@ def delete_empty(model: type[fields.Model], application: str) -> None:
             f"DELETE FROM {model._meta.db_table} WHERE {owner(model)} = %s AND count <= 0",
             [application],
         )
-
-
-@cache
-def column_types(model: type[fields.Model]) -> dict[str, str]:
-    """Return the columns of a table with their types."""
-    found = {field.column: field.db_type(connection) for field in model._meta.concrete_fields}
-    return {name: type for name, type in found.items() if name and type}
-
-
-@cache
-def key_columns(model: type[fields.Model]) -> list[str]:
-    """Return the columns of a table's key."""
-    return [field.column for field in model._meta.pk_fields if field.column]
 
 
 def owner(model: type[fields.Model]) -> str:

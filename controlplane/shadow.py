@@ -11,6 +11,7 @@ from django.db import models as fields
 
 from controlplane import models, rows
 from controlplane.store import SNAPSHOT, Kept
+from controlplane.writing import Row, Upsert, column_types, key_columns, upsert
 
 
 def clear(application: str) -> None:
@@ -18,11 +19,11 @@ def clear(application: str) -> None:
     models.ShadowRow.objects.filter(application=application).delete()
 
 
-def save(application: str, found: Mapping[type[fields.Model], Sequence[rows.Row]]) -> None:
+def save(application: str, found: Mapping[type[fields.Model], Sequence[Row]]) -> None:
     """Put rows beside the live views, or in the place of those that are there."""
     for model, some in found.items():
         table = model._meta.db_table
-        packed: list[rows.Row] = [
+        packed: list[Row] = [
             {
                 "application": application,
                 "view": table,
@@ -31,14 +32,14 @@ def save(application: str, found: Mapping[type[fields.Model], Sequence[rows.Row]
             }
             for row in some
         ]
-        rows.upsert(models.ShadowRow, packed, {"row": "excluded.row"})
+        upsert([Upsert(models.ShadowRow, packed)])
 
 
 def swap(application: str, views: Sequence[type[fields.Model]]) -> None:
     """Make the live rows those that lie beside them; rows that are equal are not touched."""
     for model in views:
         table = model._meta.db_table
-        columns, key = rows.column_types(model), rows.key_columns(model)
+        columns, key = column_types(model), key_columns(model)
         names, keys = ", ".join(columns), ", ".join(key)
         beside = (
             "(SELECT made.* FROM shadow_row AS beside,"
@@ -67,7 +68,7 @@ def swap(application: str, views: Sequence[type[fields.Model]]) -> None:
 
 def save_snapshot(application: str, position: int, kept: Iterable[Kept]) -> None:
     """Put a snapshot, of what has changed since the one before, beside those that there are."""
-    packed: list[rows.Row] = [
+    packed: list[Row] = [
         {
             "application": application,
             "view": SNAPSHOT,
@@ -84,4 +85,4 @@ def save_snapshot(application: str, position: int, kept: Iterable[Kept]) -> None
         }
         for each in kept
     ]
-    rows.upsert(models.ShadowRow, packed, {"row": "excluded.row"})
+    upsert([Upsert(models.ShadowRow, packed)])

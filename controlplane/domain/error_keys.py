@@ -8,6 +8,7 @@ from controlplane.domain.field_rules import RULE as FIELDS_RULE
 from controlplane.domain.field_rules import fields
 from controlplane.domain.policy import Scope
 from controlplane.domain.setting_keys import (
+    CONVERTER_RULE,
     FLAG_RULE,
     HANDLER_RULE,
     Key,
@@ -135,7 +136,7 @@ DLQ_REPLICATION = _count(
     shipped="errors.deadletterqueue.topic.replication.factor",
 )
 DLQ_HEADERS = _flag("errors.deadletterqueue.context.headers.enable", default=True)
-DLQ_CONVERTER = _text("errors.dlq.converter", "a dotted path to a converter")
+DLQ_CONVERTER = _text("errors.dlq.converter", CONVERTER_RULE)
 DLQ_INCLUDE_CONFIGS = _flag("errors.dlq.include.configs")
 DLQ_INCLUDE_MESSAGES = _flag("errors.dlq.include.messages")
 DLQ_REDACT = _flag("errors.dlq.redact")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from controlplane.domain.events import (
     Event,
@@ -23,6 +24,7 @@ from controlplane.domain.events import (
     StoredEvent,
 )
 from controlplane.domain.events.base import Count, Data, Position
+from controlplane.domain.later import Later
 
 #: Fewer are not worth their columns.
 LEAST = 4
@@ -67,6 +69,7 @@ class FailedRecords(NamedTuple):
     #: When each occurred, in microseconds since 1970.
     moments: list[int]
     tasks: list[str | None]
+    #: These three may be `Later`.
     positions: list[Position | None]
     keys: list[str | None]
     messages: list[str]
@@ -177,7 +180,7 @@ def each_of(told: Iterable[Told]) -> Iterator[Event]:
     """Yield the events, each for itself."""
     for each in told:
         if isinstance(each, FailedRecords):
-            yield from map(each.event, range(each.size))
+            yield from map(_at_once(each).event, range(each.size))
         else:
             yield each
 
@@ -186,9 +189,18 @@ def each_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
     """Yield the events, each for itself."""
     for each in stored:
         if isinstance(each, StoredFailures):
-            yield from map(each.one, range(each.failed.size))
+            whole = replace(each, failed=_at_once(each.failed))
+            yield from map(whole.one, range(each.failed.size))
         else:
             yield each
+
+
+def _at_once(failed: FailedRecords) -> FailedRecords:
+    """Return columns of which nothing is `Later`: for whoever wants each of the events."""
+    values: Any = [
+        each.all() if isinstance(each, Later) else each for each in cast(Iterable[Any], failed)
+    ]
+    return FailedRecords(*values)
 
 
 def of_any_values(packed: bytes | msgspec.Raw) -> FailedRecords:

@@ -34,12 +34,18 @@ SELF_HEALING: dict[str, tuple[str, ...]] = {
     "a killed or preempted Spark task": (
         "org.apache.spark.TaskKilledException",
         "org.apache.spark.executor.CommitDeniedException",
-        "org.apache.spark.shuffle.FetchFailedException",
-        "org.apache.spark.shuffle.MetadataFetchFailedException",
         "java.lang.InterruptedException",
         "java.nio.channels.ClosedByInterruptException",
         "OPERATION_CANCELED",
         "SPARK_JOB_CANCELLED",
+    ),
+    # Made again from the source by a replay. That an executor was lost while it ran a task is not
+    # here: Spark tells of it when it has lost four so, and then a record may be what kills them.
+    "lost with an executor": (
+        "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND",
+        "org.apache.spark.shuffle.FetchFailedException",
+        "org.apache.spark.shuffle.MetadataFetchFailedException",
+        "org.apache.spark.storage.BlockNotFoundException",
     ),
 }
 
@@ -196,6 +202,7 @@ WRAPPERS = frozenset(
         "org.apache.spark.sql.streaming.StreamingQueryException",
         "java.lang.reflect.InvocationTargetException",
         "java.lang.reflect.UndeclaredThrowableException",
+        "java.sql.BatchUpdateException",
         "java.util.concurrent.CompletionException",
         "java.util.concurrent.ExecutionException",
         "org.apache.kafka.common.KafkaException",

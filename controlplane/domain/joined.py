@@ -10,6 +10,7 @@ from typing import TypeVar
 from controlplane.domain.events import RecordFailed
 from controlplane.domain.failed import StoredFailures
 
+FIRST_STEP = 2_000
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
@@ -37,6 +38,17 @@ def joined(columns: Iterable[Iterable[T]]) -> list[T]:
     return list(chain.from_iterable(columns))
 
 
-def lasts(column: Sequence[K]) -> dict[K, int]:
-    """Return where each value is last: of a key that comes again a dictionary keeps the last."""
-    return dict(zip(column, range(len(column)), strict=True))
+def lasts(column: Sequence[K], *, different: int) -> dict[K, int]:
+    """Return where each value is last, of a column of which is known how many `different` it has.
+
+    From the end on, until all are found: in long columns they mostly are soon.
+    """
+    found: dict[K, int] = {}
+    end, step = len(column), FIRST_STEP
+    while len(found) < different:
+        begin = max(0, end - step)
+        # Of a key that comes again a dictionary keeps the last.
+        found = dict(zip(column[begin:end], range(begin, end), strict=True)) | found
+        # Longer each time, so that they are few where most values are different.
+        end, step = begin, step * 2
+    return found

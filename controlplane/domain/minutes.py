@@ -35,7 +35,8 @@ def failures(told: Iterable[Stored]) -> Iterator[tuple[datetime, Counts]]:
             alike[place].append(each)
     for (minute, pipeline, stage), some in alike.items():
         marks, whole = joined(each.failed.marks() for each in some), Joined(some)
-        counts, last = Counter(marks), lasts(marks)
+        counts = Counter(marks)
+        last = lasts(marks, different=len(counts))
         yield (
             moment(minute * _MICROSECONDS),
             {

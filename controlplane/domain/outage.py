@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from controlplane.domain.events import Response
@@ -22,6 +24,8 @@ class OutagePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_outage(self, failed: int, records: int) -> bool:
         """Whether `failed` records with one cause, of so many in all, are an outage."""
-        if self.share is None:
-            return False
-        return failed >= max(1, self.minimum) and failed > self.share * records
+        return self.share is not None and failed >= self.at_least(records)
+
+    def at_least(self, records: int) -> int:
+        """Return from how many on, of so many in all, records that failed alike are an outage."""
+        return max(1, self.minimum, math.floor((self.share or 0) * records) + 1)

@@ -13,6 +13,7 @@ K = TypeVar("K", bound="str")
 
 FLAG_RULE = "true or false"
 HANDLER_RULE = "a dotted path to a handler, or an object with handle(context, record, exception)"
+CONVERTER_RULE = "a dotted path to a converter: a function of a row, or an object with convert(row)"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _CONDITION = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
 

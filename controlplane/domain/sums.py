@@ -154,7 +154,7 @@ class Sums:
         self._alike = []
         run = some.run
         late = self._is_late(run)
-        for key, times in Counter(some.tasks).items():
+        for key, times in some.times_of_task.items():
             at = some.last_of_task[key]
             self._task(run, key).add(
                 some.data(at),
@@ -164,7 +164,7 @@ class Sums:
                 late=late,
                 times=times,
             )
-        for mark, times in Counter(some.marks).items():
+        for mark, times in some.times_of_mark.items():
             at = some.last_of_mark[mark]
             self._groups[mark].add(
                 some.data(at),
@@ -198,17 +198,28 @@ class Alike(Joined):
         self.tasks = joined(each.failed.tasks for each in some)
         self.marks = joined(each.failed.marks() for each in some)
         moments = joined(each.failed.moments for each in some)
-        self.last_of_task, self.last_of_mark = lasts(self.tasks), lasts(self.marks)
+        self.times_of_task, self.times_of_mark = Counter(self.tasks), Counter(self.marks)
+        self.last_of_task, self.last_of_mark = self._lasts(self.tasks, self.marks)
         latest_of_task, latest_of_mark, marks = self.last_of_task, self.last_of_mark, self.marks
         ordered = sorted(moments)
         if moments != ordered:
             order = sorted(range(len(moments)), key=moments.__getitem__)
             marks = [self.marks[each] for each in order]
-            latest_of_task = lasts([self.tasks[each] for each in order])
-            latest_of_mark = lasts(marks)
+            latest_of_task, latest_of_mark = self._lasts(
+                [self.tasks[each] for each in order], marks
+            )
+        firsts = lasts(marks[::-1], different=len(self.times_of_mark))
         self.latest_of_task = {key: ordered[at] for key, at in latest_of_task.items()}
         self.latest_of_mark = {mark: ordered[at] for mark, at in latest_of_mark.items()}
-        self.earliest_of_mark = {mark: ordered[~at] for mark, at in lasts(marks[::-1]).items()}
+        self.earliest_of_mark = {mark: ordered[~at] for mark, at in firsts.items()}
+
+    def _lasts(
+        self, tasks: list[str | None], marks: list[str]
+    ) -> tuple[dict[str | None, int], dict[str, int]]:
+        return (
+            lasts(tasks, different=len(self.times_of_task)),
+            lasts(marks, different=len(self.times_of_mark)),
+        )
 
 
 def _added(failed: FailedRecords) -> tuple[object, ...]:

@@ -24,7 +24,15 @@ from controlplane.domain.compressed import (
 from controlplane.domain.envelope import incomplete, is_complete
 from controlplane.domain.errors import MalformedBatch
 from controlplane.domain.events import Body, CommandIssued, Count, Data, Event, Moment, Run
-from controlplane.domain.failed import FailedRecords, Told, each_of, in_columns, of_any_values, size
+from controlplane.domain.failed import (
+    FailedRecords,
+    Told,
+    each_of,
+    in_columns,
+    of_any_values,
+    size,
+)
+from controlplane.domain.in_log import in_part
 
 #: How many events an agent packs into one batch at most.
 BATCH_MAX_EVENTS = 500
@@ -121,7 +129,7 @@ def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
     try:
         if may_be_too_many(unpacked):
             each_head(unpacked)
-        told = _told(unpacked)
+        told = _each_in_utc(_unpack_told.decode(unpacked))
     except _STRANGE:
         return None
     if not all(map(_is_understood, told)):
@@ -129,10 +137,8 @@ def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
     return told, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
 
 
-def _told(unpacked: bytes) -> list[Told]:
-    return [
-        _in_utc(each) if each.__class__ is Event else each for each in _unpack_told.decode(unpacked)
-    ]
+def _each_in_utc(told: Iterable[Told]) -> list[Told]:
+    return [_in_utc(each) if each.__class__ is Event else each for each in told]
 
 
 def _is_understood(told: Told) -> bool:
@@ -147,7 +153,7 @@ def decode_told(heads: bytes) -> list[Told]:
     Raises MalformedBatch when they cannot be read.
     """
     try:
-        return _told(inflated(heads)[0])
+        return _each_in_utc(in_part(inflated(heads)[0]))
     except _STRANGE as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 

@@ -20,6 +20,7 @@ from controlplane.embedded.errors import EmbeddedError
 from controlplane.embedded.home import Credentials, Home
 
 LEAST_VERSION = (6, 2)
+MEMORY = "1gb"
 START_SECONDS = 60
 STOP_SECONDS = 30
 
@@ -95,6 +96,8 @@ class Redis:
             f"appendonly {'yes' if self.durable else 'no'}",
             "appendfsync everysec",
             'save ""',
+            # Agents stop at three quarters of it: their spools keep what comes then.
+            f"maxmemory {MEMORY}",
             "maxmemory-policy noeviction",
         ]
         return "\n".join([*lines, ""]).encode()

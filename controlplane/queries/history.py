@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, date, datetime
 from uuid import UUID
 
 from django.db.models import Max, Q, Sum
@@ -76,9 +76,10 @@ def failures(
 
     `event.data.count` of all rows sums up to the failed records; bodies are left out.
     """
-    names = _applications(filter)
+    names, last_day = _logs(filter)
     wanted = store.Failures(
         applications=names,
+        last_day=last_day,
         groups=_groups(names, filter),
         task=None if filter.task is None else _uuid("task", filter.task),
         pipeline=filter.pipeline,
@@ -107,14 +108,19 @@ def _last_of(names: list[str], filter: FailureFilter) -> int:
     return found or 0
 
 
-def _applications(filter: FailureFilter) -> list[str]:
+def _logs(filter: FailureFilter) -> tuple[list[str], date | None]:
+    """Return the applications that are meant, and the day of their newest event where it is known:
+    the partitions behind it are left out, which is worth most where many logs are looked into."""
     if filter.task is not None:
         found = rows.TASKS.load("digest = %s", [_uuid("task", filter.task)])
         names = [each.id.application for each in found]
-        return [name for name in names if filter.application in (None, name)]
+        return [name for name in names if filter.application in (None, name)], None
     if filter.application is not None:
-        return [filter.application]
-    return [each.application for each in store.known()]
+        return [filter.application], None
+    logs = store.known()
+    came = [each.received_at for each in logs if each.received_at is not None]
+    last_day = max(came).astimezone(UTC).date() if came else None
+    return [each.application for each in logs], last_day
 
 
 def _groups(names: list[str], filter: FailureFilter) -> list[tuple[str, str]] | None:

@@ -28,13 +28,6 @@ _BATCH = {
     "heads": "bytea",
     "bodies": "bytea",
 }
-_BATCH_SEEN = {
-    "application": "text",
-    "batch": "uuid",
-    "first_sequence": "int8",
-    "count": "int4",
-    "received_at": "timestamptz",
-}
 CHANNEL = "arrester"
 
 
@@ -49,40 +42,57 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 def remember(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
     """Note that `batches` follow the end of the log."""
-    first, seen = stream.sequence + 1, []
+    first, ids, firsts, counts = stream.sequence + 1, [], [], []
     for batch in batches:
-        count = size(batch.events)
-        seen.append((stream.application, batch.id, first, count, received_at))
-        first += count
-    copy_in("batch_seen", _BATCH_SEEN, seen)
+        ids.append(batch.id)
+        firsts.append(first)
+        counts.append(size(batch.events))
+        first += counts[-1]
+    if ids:
+        with prepared.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO batch_seen (application, received_at, batch, first_sequence, count)"
+                " SELECT %s, %s, * FROM unnest(%s::uuid[], %s::bigint[], %s::integer[])",
+                [stream.application, received_at, ids, firsts, counts],
+            )
 
 
 def append(
-    stream: Stream, batches: Iterable[Batch], *, received_at: datetime
+    stream: Stream, batches: Iterable[Batch], *, received_at: datetime, cursor: str | None = None
 ) -> tuple[Stream, list[Stored]]:
-    """Append batches to a locked stream; return it with its new length, and what was stored."""
+    """Append batches to a locked stream; return it with its new length, and what was stored.
+
+    With events the stream's cursor moves to `cursor`, too.
+    """
     received_at = stream.moment(received_at)
     layout = lay_out(stream, batches, received_at=received_at)
     stored = layout.stored
     if not stored:
         return stream, []
     copy(layout)
-    end = last(stored[-1])
-    with prepared.cursor() as cursor:
-        cursor.execute(
-            "UPDATE stream SET sequence = %s, received_at = %s WHERE application = %s",
-            [end, received_at, stream.application],
+    stream = replace(
+        stream,
+        sequence=last(stored[-1]),
+        received_at=received_at,
+        cursor=stream.cursor if cursor is None else cursor,
+    )
+    with prepared.cursor() as statement:
+        statement.execute(
+            "UPDATE stream SET sequence = %s, received_at = %s, cursor = %s"
+            " WHERE application = %s RETURNING pg_notify(%s, %s)",
+            [stream.sequence, received_at, stream.cursor, stream.application, *_notice(stream)],
         )
-    stream = replace(stream, sequence=end, received_at=received_at)
-    notify(stream)
     return stream, stored
 
 
 def notify(stream: Stream) -> None:
     """Let live pages know, once the transaction is committed, that the application has moved."""
     with prepared.cursor() as cursor:
-        payload = f"{stream.application} {stream.sequence}"
-        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
+        cursor.execute("SELECT pg_notify(%s, %s)", _notice(stream))
+
+
+def _notice(stream: Stream) -> list[str]:
+    return [CHANNEL, f"{stream.application} {stream.sequence}"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

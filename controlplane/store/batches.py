@@ -118,9 +118,10 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
         " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
         " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
         "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
-        " AND batch.sequence = wanted.sequence LIMIT 1) AS batch"
+        " AND batch.sequence = wanted.sequence AND batch.day BETWEEN %s AND %s LIMIT 1) AS batch"
     )
-    for stream, day, *row in _in_binary(statement, [list(streams), list(days), list(sequences)]):
+    parameters = [list(streams), list(days), list(sequences), min(days), max(days)]
+    for stream, day, *row in _in_binary(statement, parameters):
         yield (stream, day), _row(row)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,8 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     #: No failure of a task that occurred before `until` stands behind this position.
     until_position: int = MOST
+    #: None of their events came after this day.
+    last_day: date | None = None
     #: The row that the page before this one ended with: occurred_at, application, sequence.
     before: Newest | None = None
 
@@ -101,6 +103,7 @@ def _conditions(wanted: Failures) -> tuple[list[str], list[Parameter]]:
     }
     given: dict[str, Parameter] = {f"{name} = %s": value for name, value in numbers.items()}
     given |= {"occurred_at >= %s": wanted.since, "occurred_at < %s": wanted.until}
+    given["day <= %s"] = wanted.last_day
     meant = {condition: value for condition, value in given.items() if value is not None}
     return ["count IS NOT NULL", *meant], [*meant.values()]
 

@@ -83,7 +83,7 @@ def begin_again(stream: Stream) -> Stream:
 
 def seen(application: str, batches: Collection[UUID]) -> set[UUID]:
     """Return which of `batches` are in the log already; ask under the stream's lock."""
-    with connection.cursor() as cursor:
+    with prepared.cursor() as cursor:
         cursor.execute(
             "SELECT batch FROM batch_seen WHERE application = %s AND batch = ANY(%s::uuid[])",
             [application, list(batches)],

@@ -6,21 +6,27 @@ from collections import defaultdict
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
+from controlplane.domain import wire
+from controlplane.domain.errors import MalformedBatch
 from controlplane.domain.events import Event, Failure, RecordFailed
 from controlplane.domain.failed import (
     LEAST,
     FailedRecords,
     Kind,
     Stored,
+    StoredFailures,
     each_of,
     each_stored,
     in_columns,
     size,
 )
+from controlplane.domain.joined import lasts
+from controlplane.domain.later import Later
 from controlplane.domain.minutes import failures
 from controlplane.domain.stream import empty, subjects
 from tests import histories
@@ -45,6 +51,35 @@ def test_columns_are_folded_as_their_events_are_one_by_one(events: list[Event]) 
         one_by_one.fold([each])
     assert whole == one_by_one
     assert whole.held_changes == one_by_one.held_changes
+
+
+@given(histories.floods)
+def test_what_stays_packed_until_somebody_asks_says_the_same(events: list[Event]) -> None:
+    heads = [replace(event, body=None) for event in events]
+    packed, told = wire.pack(events).heads, histories.told(events)
+    later = iter(wire.decode_told(packed))
+    in_log: list[Stored] = [
+        replace(each, failed=found)
+        if isinstance(each, StoredFailures) and isinstance(found, FailedRecords)
+        else each
+        for each, found in zip(told, later, strict=True)
+    ]
+    assert empty(APPLICATION).fold(in_log) == empty(APPLICATION).fold(told)
+    assert list(each_of(wire.decode_told(packed))) == heads
+    places = range(0, len(heads), 3)
+    assert wire.decode_some(packed, places) == {place: heads[place] for place in places}
+
+
+@pytest.mark.parametrize("different", [1, 3, 240, 3_000, 9_000])
+def test_where_values_are_last_is_found_however_far_away_it_is(different: int) -> None:
+    column = [*range(different), *range(0, different, 2)] * (9_000 // different)
+    assert lasts(column, different=different) == {each: at for at, each in enumerate(column)}
+
+
+def test_a_column_that_is_none_says_so_when_it_is_unpacked() -> None:
+    raw = msgspec.Raw(msgspec.msgpack.encode([1, 2]))
+    with pytest.raises(MalformedBatch, match="not a packed column"):
+        Later(raw, msgspec.msgpack.Decoder(list[str])).all()
 
 
 def test_columns_of_as_many_causes_as_events_are_folded_as_these() -> None:

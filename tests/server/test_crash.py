@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -22,6 +23,7 @@ from controlplane.domain.events import Event
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
+from tests.server.test_wake import WAKE, WORKER, process
 
 pytestmark = pytest.mark.chaos
 PATIENCE_SECONDS = 120
@@ -144,6 +146,25 @@ def test_flushall_in_flight_loses_and_doubles_nothing(
             spool.say_again()
         wait_until(spool.is_heard)
 
+    assert_all_once_and_in_order(redis, spool)
+
+
+def test_flushall_in_flight_of_wake_and_celery_loses_and_doubles_nothing(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    """Queues, bindings, marks and streams, all at once, while real workers fold."""
+    spool, in_flight = Spool(redis), 0
+    with process(WAKE, tmp_path / "wake.log"), process(WORKER, tmp_path / "worker.log"):
+        for _ in range(4):
+            spool.say(batches=60)
+            wait_until(lambda: bool(streams.confirmed(redis)))
+            spool.say(batches=60)
+            in_flight += redis.xlen(keys.events(APPLICATION)) > 0
+            redis.flushall()
+            spool.say_again()
+        wait_until(spool.is_heard)
+
+    assert in_flight > 0
     assert_all_once_and_in_order(redis, spool)
 
 

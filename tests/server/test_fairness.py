@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from django.db import connection, transaction
 from redis import Redis
 
-from controlplane import embedded, ingest, queries, tasks
+from controlplane import embedded, ingest, queries, store, tasks
 from controlplane.celery import DRAINS, FOLDS, HOUSEKEEPING
 from controlplane.domain import ids, keys, wire
-from controlplane.management.commands.wake import LOOK_SECONDS, SWEEP_SECONDS, Waker
+from controlplane.management.commands.wake import SWEEP_SECONDS, Waker
 from tests import histories
 from tests.histories import APPLICATION, NOON
 from tests.server import streams
@@ -98,34 +101,67 @@ def test_housekeeping_waits_behind_no_fold_and_before_none(redis: Redis) -> None
     assert (redis.llen(HOUSEKEEPING), redis.llen(DRAINS), redis.llen(FOLDS)) == (1, 1, 0)
 
 
-def test_an_idle_wake_waits_in_one_blocking_read(redis: Redis) -> None:
-    def commands() -> dict[str, int]:
+def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
+    def commands() -> Counter[str]:
         found = redis.info("commandstats")
-        return {name.removeprefix("cmdstat_"): each["calls"] for name, each in found.items()}
+        return Counter(
+            {name.removeprefix("cmdstat_"): each["calls"] for name, each in found.items()}
+        )
 
     # A stream that is empty, as it is when all is folded.
     id = redis.xadd(keys.events("quiet"), {"batch": "", "events": ""})
     redis.xdel(keys.events("quiet"), id)
+    # As a worker does.
+    tasks.watch()
     waker = Waker()
     waker.turn()
-    waker.next_look = waker.next_sweep = time.monotonic() + 60
-    before, queued = commands(), redis.llen(FOLDS)
-    for _ in range(3):
+    before, queued, turns = commands(), redis.llen(FOLDS), 0
+    end = time.monotonic() + SWEEP_SECONDS + 1.5
+    while time.monotonic() < end:
         waker.turn()
-    after = commands()
-    assert after.get("xread", 0) - before.get("xread", 0) == 3
-    grown = {name for name, calls in after.items() if calls > before.get(name, 0)}
-    assert grown <= {"xread", "info", "llen", "ping", "client|setinfo", "select", "auth", "hello"}
-    assert redis.llen(FOLDS) == queued and not messages(redis)
-    # Each of them blocked: no wait is shorter than it has to be.
-    assert (LOOK_SECONDS, SWEEP_SECONDS) >= (1.0, 5)
+        turns += 1
+    asked = commands() - before
+    # Once a second it blocks, and looks for new streams; once in five it sweeps.
+    assert turns <= asked["xread"] + 1 <= SWEEP_SECONDS + 4
+    assert asked["scan"] <= SWEEP_SECONDS + 4
+    assert asked.total() < 15 * turns
+    assert redis.llen(FOLDS) - queued <= 4 and not messages(redis)
 
 
-def test_streams_are_folded_side_by_side(redis: Redis) -> None:
+def test_each_stream_is_asked_for_once_however_often_there_is_something_to_see(
+    redis: Redis,
+) -> None:
     for name in ("alpha", "beta"):
         streams.send(redis, [histories.failed(1)], application=name)
     waker = Waker()
     waker.turn()
     waker.turn()
-    # One message for each, however often there is something to see.
     assert messages(redis) == 2
+
+
+def test_a_stream_is_folded_while_another_one_is_at_it(redis: Redis) -> None:
+    for name in ("alpha", "beta"):
+        streams.send(redis, [histories.failed(1)], application=name)
+        store.open_stream(name)
+    held, let_go = threading.Event(), threading.Event()
+
+    def at_work() -> None:
+        with transaction.atomic():
+            store.lock("alpha")
+            held.set()
+            let_go.wait(60)
+        connection.close()
+
+    other = threading.Thread(target=at_work)
+    other.start()
+    try:
+        assert held.wait(60)
+        with connection.cursor() as cursor:
+            # Whoever waits for the other all the same ends here.
+            cursor.execute("SET lock_timeout = '5s'")
+        assert ingest.drain("beta").events == 1
+        assert (length("alpha"), length("beta")) == (0, 1)
+    finally:
+        let_go.set()
+        other.join()
+    assert ingest.drain("alpha").events == 1

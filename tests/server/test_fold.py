@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,6 +21,7 @@ from controlplane.domain import keys, wire
 from controlplane.domain.events import Event, FailuresCounted, Response
 from controlplane.domain.states import TaskStatus
 from controlplane.entries import read_entry
+from controlplane.folding import Folded, fold
 from tests import histories
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
@@ -146,6 +148,32 @@ def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
     ingest.drain(APPLICATION)
 
     assert store.look(APPLICATION).sequence == 3
+
+
+def test_what_an_emptied_redis_gives_the_id_of_a_folded_entry_is_folded_too(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are milliseconds and a number: a Redis that is emptied within one gives them again."""
+    before, after = ([histories.failed(each)] for each in range(2))
+    again = [(uuid4(), before), (uuid4(), after)]
+
+    def flushall(*given: Any) -> Folded:
+        folded = fold(*given)
+        if again:
+            redis.flushall()
+            # Another order than before: only what the first entry had is known to the log.
+            for number, (batch, events) in enumerate(reversed(again)):
+                fields = streams.fields(batch, wire.encode_batch(events))
+                streams.put(redis, fields, id=f"7-{number}")
+            again.clear()
+        return folded
+
+    streams.put(redis, streams.fields(again[0][0], wire.encode_batch(before)), id="7-0")
+    monkeypatch.setattr(ingest, "fold", flushall)
+    ingest.drain(APPLICATION)
+
+    assert streams.said() == before + after
+    assert redis.xlen(keys.events(APPLICATION)) == 0
 
 
 def test_a_second_worker_leaves_a_busy_stream_alone(redis: Redis) -> None:

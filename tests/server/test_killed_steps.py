@@ -1,5 +1,5 @@
-"""Rebuild and retention killed (-9) behind each of their statements: the views stand, and the next
-run does what was left."""
+"""A fold, a rebuild and retention killed (-9) behind each of their steps: what is there is whole,
+and the next run does what was left."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any, TypeVar
 
+import psycopg
 import pytest
 from django.db import connection, connections
+from redis import Redis
+from redis.connection import AbstractConnection
 
-from controlplane import models, past, rebuilding, retention, store
+from controlplane import ingest, models, past, rebuilding, retention, store
+from controlplane.domain import keys
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -20,6 +26,7 @@ from tests.server import streams
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("fresh_database")]
 NOW = datetime.now(UTC)
 PATIENCE_SECONDS = 60
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -37,7 +44,10 @@ def six_days(monkeypatch: pytest.MonkeyPatch) -> rebuilding.Derived:
 
 
 def kills(work: Callable[[], object]) -> Iterator[int]:
-    """Do `work` in processes of which each is killed one statement later, until one is not."""
+    """Do `work` in processes of which each is killed one step later, until one is not.
+
+    A step is a statement, a commit, or an answer of Redis.
+    """
     number = 0
     while True:
         number += 1
@@ -57,16 +67,19 @@ def kills(work: Callable[[], object]) -> Iterator[int]:
 def _die_behind(number: int, work: Callable[[], object]) -> None:
     left = number
 
-    def execute(execute: Callable[..., object], *arguments: object) -> object:
+    def step(do: Callable[..., T], *arguments: Any, **options: Any) -> T:
         nonlocal left
-        found = execute(*arguments)
+        found = do(*arguments, **options)
         left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return found
 
     try:
-        with connection.execute_wrapper(execute):
+        for kind, name in ((psycopg.Connection, "commit"), (AbstractConnection, "read_response")):
+            do = getattr(kind, name)
+            setattr(kind, name, lambda *given, do=do, **options: step(do, *given, **options))
+        with connection.execute_wrapper(step):
             work()
     except BaseException:
         os._exit(1)
@@ -88,6 +101,20 @@ def _wait_until_alone() -> None:
                 return
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_fold_that_is_killed_behind_any_step(redis: Redis) -> None:
+    store.open_stream(APPLICATION)
+    batches = [streams.send(redis, histories.paused(0))]
+    killed = 0
+    for killed in kills(lambda: ingest.drain(APPLICATION)):
+        streams.assert_exact()
+        batches.append(streams.send(redis, histories.paused(killed)))
+    assert killed > 15
+    streams.assert_exact()
+    assert [batch for batch, _ in groupby(each.batch for each in streams.log())] == batches
+    assert streams.confirmed(redis) == set(batches)
+    assert redis.xlen(keys.events(APPLICATION)) == 0
 
 
 def test_a_rebuild_that_is_killed_behind_any_statement(six_days: rebuilding.Derived) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
@@ -76,6 +76,13 @@ def test_what_comes_meanwhile_moves_no_page(redis: Redis) -> None:
     second = queries.failures(FailureFilter(), cursor=first.next, limit=5)
     assert positions((*first.rows, *second.rows)) == list(range(9, -1, -1))
     assert second.next is None
+
+
+def test_a_log_whose_clock_is_ahead_is_among_all(redis: Redis) -> None:
+    fold(redis, [histories.failed(1)])
+    late = datetime.now(UTC) + timedelta(days=400)
+    streams.append([histories.failed(2)], received_at=late, application="ahead")
+    assert positions(queries.failures(FailureFilter()).rows) == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,16 @@ def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuilding.De
     assert app.conf.beat_schedule["housekeeping"]["options"]["expires"] < 3600
 
 
+def test_a_beat_that_forgets_and_begins_again_each_20_minutes_keeps_house_each_hour() -> None:
+    schedule = app.conf.beat_schedule["housekeeping"]["schedule"]
+    length = timedelta(minutes=20)
+    asked = 0
+    for start in (NOW + number * length for number in range(72)):
+        begun, wait, _ = schedule.remaining_delta(start)
+        asked += begun + wait < start + length
+    assert asked == 24
+
+
 def test_one_housekeeping_runs_at_a_time(forty_days: rebuilding.Derived) -> None:
     with ThreadPoolExecutor(1) as elsewhere:
         holding = store.keeping_house()

@@ -34,7 +34,7 @@ def when_all_is_folded() -> None:
 
 def in_a_transaction() -> None:
     def execute(execute: Callable[..., object], sql: str, *arguments: object) -> object:
-        if sql.startswith("INSERT INTO task "):
+        if "INSERT INTO task " in sql:
             stop()
         return execute(sql, *arguments)
 

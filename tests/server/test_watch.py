@@ -14,6 +14,7 @@ from redis import Redis
 from controlplane import actions, ingest, presence, projections, queries, rows
 from controlplane.domain import keys
 from controlplane.domain.states import CommandStatus, InstanceState
+from controlplane.writing import upsert
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, OTHER_INSTANCE
 from tests.server import streams
@@ -63,7 +64,8 @@ def test_drivers_that_were_killed_and_replaced_are_asked_after_for_a_day(
     new = replace(killed, id=uuid4(), started_at=lately)
     never_told = replace(killed, id=uuid4(), started_at=None)
     # The newest run of its pipeline is its own.
-    rows.INSTANCES.save([replace(running, lost=True, started_at=long_ago), killed, new, never_told])
+    known = [replace(running, lost=True, started_at=long_ago), killed, new, never_told]
+    upsert([rows.INSTANCES.saved(known)])
     state = projections.standing(APPLICATION)
     assert state.instances.keys() == {INSTANCE, new.id, never_told.id}
     assert instance().id == INSTANCE

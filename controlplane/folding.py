@@ -1,0 +1,131 @@
+"""One read's entries into the log and the views, in one transaction: all of them, or nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import uuid5
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane import projections, store
+from controlplane.domain import ids
+from controlplane.domain.failed import Stored
+from controlplane.domain.follow import asks, follow
+from controlplane.entries import POISON, Entry
+
+log = logging.getLogger(__name__)
+
+
+class Moved(Exception):
+    """Somebody else moved the stream on since it was read."""
+
+
+class Folded(NamedTuple):
+    """What was appended, and the stream as it is now."""
+
+    stream: store.Stream
+    stored: list[Stored]
+
+
+def order(entry: str) -> tuple[int, int]:
+    """Return an entry's id as what it is ordered by."""
+    milliseconds, _, number = entry.partition("-")
+    return int(milliseconds), int(number)
+
+
+def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
+    """Append `entries` to a stream and fold them into its views; who sent them is not told yet.
+
+    Where a value breaks the fold, just its entry is kept aside. Raises Moved where the stream is
+    not as it was `seen` before the entries were read.
+    """
+    try:
+        return _fold_all(seen, entries)
+    except POISON as exc:
+        log.exception("%s: an entry breaks the fold", seen.application)
+        if len(entries) == 1:
+            return _fold_all(seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
+    stored: list[Stored] = []
+    for entry in entries:
+        folded = fold(seen, [entry])
+        seen = folded.stream
+        stored += folded.stored
+    return Folded(seen, stored)
+
+
+def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
+    """Append and project the new batches of `entries`, and move the cursor, in one transaction."""
+    application = seen.application
+    now = datetime.now(UTC)
+    with transaction.atomic(durable=True):
+        stream = store.lock(application)
+        if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
+            raise Moved
+        horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
+        fresh = [_in_time(entry, horizon) for entry in _not_seen(application, entries)]
+        batches = [
+            store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
+            for entry in fresh
+            if entry.batch is not None
+        ]
+        store.remember(stream, batches, received_at=now)
+        cursor = max(stream.cursor, entries[-1].id, key=order)
+        stream, stored = store.append(stream, batches, received_at=now, cursor=cursor)
+        if stored:
+            projections.project(application, stored)
+            stream, followed = _followed(stream, stored, now=now)
+            stored += followed
+        aside = [each for entry in fresh for each in entry.aside]
+        if aside:
+            store.keep_aside(aside, received_at=now)
+            store.notify(stream)
+        if stream.cursor != cursor:
+            stream = store.move(stream, cursor=cursor)
+    return Folded(stream, stored)
+
+
+def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> Folded:
+    """Append and show what the server itself does about what was said, in the same transaction."""
+    followed: list[Stored] = []
+    patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
+    for each in asks(stored):
+        state = projections.standing(stream.application)
+        events = follow(each, state, now=now, patience=patience)
+        batch = store.Batch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
+        stream, appended = store.append(stream, [batch], received_at=now)
+        if appended:
+            projections.project(stream.application, appended)
+        followed += appended
+    return Folded(stream, followed)
+
+
+def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries whose batch is new; of one that was sent twice, the first."""
+    batches = {entry.batch for entry in entries if entry.batch is not None}
+    known = store.seen(application, batches)
+    fresh = []
+    for entry in entries:
+        if entry.batch is not None:
+            if entry.batch in known:
+                continue
+            known.add(entry.batch)
+        fresh.append(entry)
+    return fresh
+
+
+def _in_time(entry: Entry, horizon: datetime) -> Entry:
+    """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
+    if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
+        return entry
+    # As a number: the time of a foreign id may be of a year that no datetime knows.
+    if ids.milliseconds(entry.batch) >= horizon.timestamp() * 1000:
+        return entry
+    return entry.refused(
+        f"a batch of {ids.moment(entry.batch):%Y-%m-%d}, older than the replay horizon: nobody can"
+        " say any more whether it is in the log already",
+        too_old=True,
+    )
