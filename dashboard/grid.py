@@ -32,8 +32,13 @@ class Part(NamedTuple):
         return self.total > DENSE_FROM
 
     @property
+    def cut(self) -> bool:
+        """Whether what is not shown is on no other page."""
+        return not self.partly and self.last < self.total
+
+    @property
     def partly(self) -> bool:
-        """Whether there are more tasks than are shown."""
+        """Whether other pages have more of its tasks."""
         return self.newer is not None or self.older is not None
 
 
@@ -64,6 +69,21 @@ def parts(application: str, wanted: Asked) -> list[Part]:
         limit=CELLS,
     )
     return [_part(each, wanted) for each in found]
+
+
+def parts_then(application: str, when: queries.AsOf) -> list[Part]:
+    """Return the pipelines of an application as they were, each with its first tasks."""
+    return [
+        Part(
+            pipeline=each,
+            total=sum(each.counts[status] for status in TaskStatus),
+            first=1,
+            last=len(each.tasks),
+            newer=None,
+            older=None,
+        )
+        for each in queries.past.pipelines(application, when, limit=CELLS)
+    ]
 
 
 def _part(pipeline: Pipeline, wanted: Asked) -> Part:

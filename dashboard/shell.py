@@ -98,7 +98,8 @@ def page(
         # One number that grows with every event of any application.
         "position": sum(positions.values()),
         "behind": _behind(lags),
-        "lag_seconds": max((lag.waiting_seconds or 0.0 for lag in lags), default=0.0),
+        "queue_seconds": max((lag.waiting_seconds or 0.0 for lag in lags), default=0.0),
+        "fold_seconds": max((lag.fold_seconds or 0.0 for lag in lags), default=0.0),
         "notices": [notice] if notice else [],
     }
     whole = "HX-Request" not in request.headers

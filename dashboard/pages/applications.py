@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from controlplane import queries
 from dashboard import buttons, grid, listening, policies, rates
+from dashboard.pages import then
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, ask_as_before, page
 
@@ -37,8 +38,9 @@ def applications(request: HttpRequest, who: Person) -> HttpResponse:
 
 @for_people
 def application(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Show one application."""
-    return show(request, who, name)
+    """Show one application, as it is or as it was."""
+    when = then.asked(request)
+    return then.application(request, who, name, when) if when else show(request, who, name)
 
 
 class Asked(NamedTuple):
@@ -154,5 +156,6 @@ def show(
         "tab": tab,
         "own": own,
     }
+    context |= then.shown(None, application=name, url=own)
     given = tab.context(Asked(query, summary, now))
     return page(request, who, place, context | given, notice=notice, status=status, lags=lags)

@@ -17,6 +17,7 @@ from controlplane.domain.ids import uuid7
 from controlplane.domain.states import GroupState, GroupStatus
 from controlplane.queries import GroupDetail
 from dashboard import copying, filters, group_buttons, ranges, rates, record
+from dashboard.pages import then
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, ask_as_before, page
 
@@ -93,7 +94,10 @@ def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice
 
 @for_people
 def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
-    """Show one error group: its newest example or the occurrence that `at` names."""
+    """Show one error group, its newest example or the occurrence that `at` names; or as it was."""
+    when = then.asked(request)
+    if when:
+        return then.error(request, who, application, fingerprint, when)
     return show(request, who, application, fingerprint)
 
 
@@ -146,6 +150,7 @@ def show(
         "tab": tab,
         "note_id": uuid7(timezone.now()),
     }
+    context |= then.shown(None, application=application, url=url)
     return page(
         request, who, place, context | _of_tab(tab, group.state), notice=notice, status=status
     )

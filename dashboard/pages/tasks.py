@@ -12,6 +12,7 @@ from controlplane.domain.ids import uuid7
 from controlplane.domain.states import TaskStatus, ThreadStatus
 from dashboard import buttons, listening, policies, record
 from dashboard.history import as_json
+from dashboard.pages import then
 from dashboard.people import Person, for_people
 from dashboard.shell import Notice, Place, ask_as_before, page
 from dashboard.strip import strip
@@ -79,8 +80,7 @@ def show(
     status: int = 200,
 ) -> HttpResponse:
     """Answer with the task's page, after an action with what it came to."""
-    as_of = request.GET.get("as_of", "") if request.method == "GET" else ""
-    when = queries.as_of(as_of) if as_of else None
+    when = then.asked(request)
     detail = queries.past.task(digest, when) if when else queries.task(digest)
     name = detail.state.id.application
     place = Place(
@@ -95,9 +95,8 @@ def show(
         "detail": detail,
         "task": detail.state,
         "runs": detail.thread is not None and detail.thread.status is ThreadStatus.RUNNING,
-        "as_of": as_of,
-        "when": when,
     }
+    context |= then.shown(when, application=name, url=reverse("task", args=[digest]))
     given = _then(digest, when) if when else _now(who, detail, digest)
     return page(request, who, place, context | given, notice=notice, status=status)
 

@@ -45,14 +45,15 @@ def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadStat
 
     Not a template: hundreds of them are on a page.
     """
-    prefix, now = reverse("tasks") + "/", context["now"]
-    meters = (_nearest(task, thread, now) for task in tasks)
+    prefix, now, then = reverse("tasks") + "/", context["now"], context.get("then", "")
+    # What counted against a limit at a time of the past is not known.
+    meters = (None if then else _nearest(task, thread, now) for task in tasks)
     return format_html_join(
         "",
-        '<li id="cell-{0}"><a class="cell {1}" href="{4}{0}" title="{2}">'
+        '<li id="cell-{0}"><a class="cell {1}" href="{4}{0}{5}" title="{2}">'
         '<span class="letter" aria-hidden="true">{3}</span></a></li>',
         (
-            (task.id.digest, _look(task, meter), _title(task, meter), task.status[0], prefix)
+            (task.id.digest, _look(task, meter), _title(task, meter), task.status[0], prefix, then)
             for task, meter in zip(tasks, meters, strict=False)
         ),
     )

@@ -97,6 +97,7 @@ def tell(story: Story) -> Told:
 def pages(told: Told) -> dict[str, str]:
     """Return every page by the name of its picture; what its URL can ask for included."""
     application = reverse("application", args=["flights"])
+    orders = reverse("application", args=["orders"])
     error = reverse("error", args=["flights", TYPO.fingerprint])
     task = reverse("task", args=[told.paused])
     history = reverse("task-history", args=[told.paused])
@@ -107,11 +108,14 @@ def pages(told: Told) -> dict[str, str]:
         "overview-24h": "/?range=24h",
         **{name: reverse(name) for name in (*lists, *more)},
         **{f"application-{tab}": f"{application}?tab={tab}" for tab in applications.TABS},
-        "application-dense": reverse("application", args=["orders"]),
+        "application-dense": orders,
         "task": task,
         "task-odd": reverse("task", args=[told.odd]),
         "task-dead": reverse("task", args=[told.dead]),
         "task-as-of": f"{task}?as_of=@{told.until}",
+        "application-as-of": f"{application}?as_of=@{told.until}",
+        "application-dense-as-of": f"{orders}?as_of=@{queries.positions()['orders']}",
+        "error-as-of": f"{error}?as_of=@{told.until}",
         **{f"history-{view}": f"{history}?view={view}" for view in tasks.VIEWS},
         **{f"error-{tab}": f"{error}?tab={tab}" for tab in errors.TABS},
         "error-muted": reverse("error", args=["flights", NA.fingerprint]),

@@ -493,20 +493,6 @@ def test_a_task_s_states_over_time_are_a_strip_and_a_table(
     assert "Task resumed" in page and "Command issued" in page
 
 
-def test_a_task_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
-    task = flights.pauses("JFK", held=5)
-    paused = queries.task(task.digest).state.status_sequence
-    command = actions.resume_task(task.digest, actor="ana").id
-    flights.resumes("JFK", command)
-    url = reverse("task", args=[task.digest])
-    now, then = text(operator, url), text(operator, f"{url}?as_of=@{paused}")
-    assert f"{url}?as_of=@{paused}" in now
-    assert "Why paused" in then and "Back to now" in then and "N384HA" in then
-    assert 'id="actions"' not in then and "data-live=" not in then
-    assert text(operator, f"{url}?as_of=tomorrow-ish", status=400)
-    assert text(operator, f"{url}?as_of=@999999", status=400)
-
-
 def test_a_history_is_compact_full_or_json(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK", held=5)
     url = reverse("task-history", args=[task.digest])

@@ -1,0 +1,71 @@
+"""Pages of the past: how an application, or an error group, stood at a time or position."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from controlplane import queries
+from dashboard import grid, record
+from dashboard.people import Person
+from dashboard.shell import Place, page
+
+
+def asked(request: HttpRequest) -> queries.AsOf | None:
+    """Return the point of the past that the URL asks for; None for now. Raises InvalidValue."""
+    text = request.GET.get("as_of", "") if request.method == "GET" else ""
+    return queries.as_of(text) if text else None
+
+
+def shown(when: queries.AsOf | None, *, application: str, url: str) -> dict[str, Any]:
+    """Return what the box and the banner of a page need whose present is at `url`."""
+    return {
+        "when": when,
+        "of": application,
+        "now_url": url,
+        # Links from here lead to the same point of the past.
+        "then": f"?{urlencode({'as_of': str(when)})}" if when else "",
+    }
+
+
+def application(request: HttpRequest, who: Person, name: str, when: queries.AsOf) -> HttpResponse:
+    """Answer with an application as it was: its tasks and the instances that lived."""
+    own = reverse("application", args=[name])
+    place = Place(
+        template="dashboard/application_then.html",
+        section="applications",
+        title=name,
+        url=request.get_full_path(),
+        shows=name,
+        live=False,
+    )
+    context = shown(when, application=name, url=own) | {
+        "summary": queries.past.application(name, when),
+        "own": own,
+        "parts": grid.parts_then(name, when),
+        "wanted": grid.asked("", "", ""),
+        "instances": queries.past.instances(name, when),
+    }
+    return page(request, who, place, context)
+
+
+def error(
+    request: HttpRequest, who: Person, application: str, fingerprint: str, when: queries.AsOf
+) -> HttpResponse:
+    """Answer with an error group as it was, and the tasks that stood because of it."""
+    detail = queries.past.group(application, fingerprint, when)
+    place = Place(
+        template="dashboard/error_then.html",
+        section="errors",
+        title=detail.state.exception_class,
+        url=request.get_full_path(),
+        shows=application,
+        live=False,
+    )
+    url = reverse("error", args=[application, fingerprint])
+    context = shown(when, application=application, url=url) | record.shown(detail.example)
+    context |= {"group": detail.state, "example": detail.example, "stopped": detail.stopped}
+    return page(request, who, place, context)
