@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from agents.cuts import must_hold
 from agents.failed import FailedRecord, bring
-from agents.fates import Fates, described
-from agents.held import must_hold
+from agents.fates import Fates
 from agents.microbatch import Evaluated, evaluate
 from agents.saying import say
 from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, RETRIES, ROW, SOURCE, TASK
@@ -83,7 +83,7 @@ class Again:
             fate = self.fates.of_one(each, now_ms=now_ms, attempts=attempts)
             if isinstance(fate, Decided):
                 return each, fate.response
-            say(Saying.RETRYING, described(each))
+            say(Saying.RETRYING, self.fates.said_of(each))
             self.wait(fate.wait_ms)
             result = self._run(each, failed, retries=attempts.made)
             if isinstance(result, Cured):

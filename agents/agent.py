@@ -17,7 +17,7 @@ from agents.lifecycle import Ending
 from agents.runtime import Runtime
 from agents.signals import ending_the_block
 from agents.turn import refuse_inside
-from agents.uncaught import uncaught_handler, uncaught_shown
+from agents.uncaught import checked_uncaught, uncaught_shown
 from controlplane.domain.events import Response, ResumeHow
 from controlplane.domain.names import TaskId
 from controlplane.domain.policy import Answer
@@ -60,15 +60,15 @@ class Agent:
         `handle(exception)`, or a dotted path to one of these. The default is SHUTDOWN_CLIENT.
 
         Raises InvalidConfiguration with every fault of the name, of `errors` (keys as in Kafka
-        Connect and Kafka Streams) and of the environment (REDIS_URL, ARRESTER_SPOOL); and
-        ConnectRefused for a Spark Connect session.
+        Connect and Kafka Streams), of the environment (REDIS_URL, ARRESTER_SPOOL) and of
+        `on_uncaught`; and ConnectRefused for a Spark Connect session.
         """
         # With PySpark, which importing this package alone must not need.
         from agents.guard import require_classic
 
         require_classic(spark)
-        config = AgentConfig.read(application, errors or {})
-        handler = uncaught_handler(on_uncaught)
+        handler, faults = checked_uncaught(on_uncaught)
+        config = AgentConfig.read(application, errors or {}, others=faults)
         self._runtime = Runtime(config, versions=_versions(spark), on_uncaught=handler)
         self._uncaught = uncaught_shown(on_uncaught)
         self._block = ExitStack()
@@ -91,9 +91,10 @@ class Agent:
         """Begin a guarded pipeline over `source`, a stream or a static DataFrame.
 
         `task` gives the unit that pauses on its own, `position` a sortable integer that is unique
-        within the task; for a Kafka source they default to `partition` and `offset`. Fields that
-        `redact` names, besides the configuration's, do not leave the driver; where `show` is given,
-        only those that it names do.
+        within the task; for a Kafka source they default to the partition, with its topic where
+        there may be several, and the offset. Fields that `redact` names, besides the
+        configuration's, do not leave the driver; where `show` is given, only those that it names
+        do.
         """
         from agents.builder import define
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from agents.counted import Group
+from agents.cuts import place
 from agents.entries import Cursor
 from agents.failed import FailedRecord
 from agents.failures import Failures
 from agents.fates import Fates
-from agents.held import place
-from agents.worker.columns import ERROR, FATE, POSITION, TASK
+from agents.worker.columns import ERROR, FATE, TASK
 from controlplane.domain.causes import Cause
 from controlplane.domain.policy import Answer
 
@@ -78,11 +79,9 @@ class Counting:
 
     def _groups(self) -> Mapping[str | None, list[Alike]]:
         """Return the failed records of each task, by step and kind."""
-        by, numbers = _numbers_by(self._answering_by_class())
-        rows = self.failures.in_one(self.failures.records).groupBy(*by).agg(*numbers).collect()
         groups: dict[str | None, list[Alike]] = {}
-        for row in rows:
-            groups.setdefault(row[TASK], []).append(self._alike(row))
+        for group in self.failures.groups(self._answering_by_class()):
+            groups.setdefault(group.task, []).append(self._alike(group))
         return groups
 
     def _answering_by_class(self) -> tuple[int, ...]:
@@ -93,24 +92,18 @@ class Counting:
         stages = self.fates.stages.items()
         return tuple(n for n, stage in stages if stage.policy.by_class and not stage.native)
 
-    def _alike(self, row: Row) -> Alike:
+    def _alike(self, group: Group) -> Alike:
         # Only records of the source lack a position, and PAUSE holds none of them.
-        first = _FRONT if row["without"] else Cursor(**row["first"].asDict())
-        cause = Cause(names=tuple(row["names"] or ()), condition=row["condition"])
-        answer = self.fates.of_alike(
-            row[FATE],
-            cause,
-            task=row[TASK],
-            position=None if row["without"] else first.position,
-        )
+        position = None if group.first is None else group.first.position
+        answer = self.fates.of_alike(group.number, group.cause, task=group.task, position=position)
         return Alike(
-            task=row[TASK],
-            number=row[FATE],
-            kind=row["kind"],
-            cause=None if row["known"] is None else cause,
+            task=group.task,
+            number=group.number,
+            kind=group.kind,
+            cause=group.cause if group.known else None,
             answer=answer,
-            count=row["count"],
-            first=first,
+            count=group.count,
+            first=group.first or _FRONT,
         )
 
     def _one_too_many(
@@ -136,25 +129,6 @@ class Counting:
     def _rows(self, task: str | None, groups: Sequence[Alike]) -> DataFrame:
         alike = reduce(lambda one, other: one | other, [each.condition() for each in groups])
         return self.failures.records.where(F.col(TASK).eqNullSafe(F.lit(task)) & alike)
-
-
-@cache
-def _numbers_by(by_class: tuple[int, ...]) -> tuple[list[Column], list[Column]]:
-    """Return what failures are told apart by, and what is counted of those alike.
-
-    At some steps their causes tell them apart, too.
-    """
-    error = F.col(ERROR)
-    cause = F.struct(error["names"], error["condition"])
-    known = F.when(F.col(FATE).isin(*by_class), cause) if by_class else F.lit(None)
-    with_position = F.col(POSITION).isNotNull()
-    return [F.col(TASK), F.col(FATE), error["kind"].alias("kind"), known.alias("known")], [
-        F.first(error["names"]).alias("names"),
-        F.first(error["condition"]).alias("condition"),
-        F.count(F.lit(1)).alias("count"),
-        F.count_if(~with_position).alias("without"),
-        F.min(F.when(with_position, place())).alias("first"),
-    ]
 
 
 def _first(groups: Sequence[Alike], answer: Answer) -> Cursor | None:

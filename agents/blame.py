@@ -13,8 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from agents.attempts import Failed, Operation
+from agents.batches import conf
 from agents.problem import WORKER_CRASHED, Problem, StepFailed, problem_of_job
-from agents.search import ID, Failed, NotAlone, Operation, Search, numbered
+from agents.search import ID, NotAlone, Search, numbered
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE
 from controlplane.domain.causes import known_as
 from controlplane.domain.classify import Kind
@@ -59,10 +61,9 @@ class Blame:
         """Find a record that is to blame; raises StepFailed where none is."""
         spark, raised = self._base.sparkSession, failed.raised
         problem = problem_of_job(spark, raised)
-        kind = self._policy.table.classify(problem.cause).kind
-        if kind is Kind.SELF_HEALING:
+        if self._heals(problem):
             raise raised
-        if kind is Kind.FATAL:
+        if self._policy.table.classify(problem.cause).kind is Kind.FATAL:
             raise self._failed(problem, raised, "a class that hits every record")
         if self._suspect.crashes_only and problem.exception_class != WORKER_CRASHED:
             raise raised
@@ -72,17 +73,27 @@ class Blame:
         rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
         # Rows that are put beside others have partitions behind theirs.
         partition = None if failed.partition is None else failed.partition % _partitions(rows)
-        # Python is fed ahead: what its task had read last says nothing.
-        read = 0 if self._suspect.crashes_only else failed.read
+        crashed = problem.exception_class == WORKER_CRASHED
         try:
-            guilty = self._search.one(rows, replace(failed, partition=partition, read=read))
+            # Where a worker crashes, only Python's fault handler can say where it was.
+            with conf(spark, {_FAULT_HANDLER: "true"} if crashed else {}):
+                guilty = self._search.one(rows, replace(failed, partition=partition))
+                alone = rows.where(F.col(ID) == guilty.id)
+                number, why = _explained(alone, self._suspect, guilty.raised)
         except NotAlone as exc:
             problem = problem_of_job(spark, exc.raised)
+            if self._heals(problem):
+                raise exc.raised from None
             raise self._failed(
                 problem, exc.raised, str(exc), recordless=exc.recordless
             ) from exc.raised
-        number, why = _explained(rows.where(F.col(ID) == guilty.id), self._suspect, guilty.raised)
+        if self._heals(why):
+            # What it runs over was lost meanwhile: each record fails alone then.
+            raise guilty.raised
         self._fates.append(Fate(id=guilty.id, number=number, problem=why))
+
+    def _heals(self, problem: Problem) -> bool:
+        return self._policy.table.classify(problem.cause).kind is Kind.SELF_HEALING
 
     def marked(self) -> DataFrame:
         """Return the rows with the fates of those that were blamed."""
@@ -144,27 +155,15 @@ def _partitions(frame: DataFrame) -> int:
 
 
 def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[int, Problem]:
-    """Return the step that a record fails in, and why, with a trace where a worker crashed."""
-    spark = alone.sparkSession
-    problem = problem_of_job(spark, raised)
-    crashed = problem.exception_class == WORKER_CRASHED
-    if not crashed and len(suspect.prefixes) == 1:
-        return suspect.prefixes[0][0], problem
-    alone = alone.localCheckpoint(eager=True)
-    before = spark.conf.get(_FAULT_HANDLER, None)
-    spark.conf.set(_FAULT_HANDLER, "true")
-    try:
-        for number, operation in suspect.prefixes:
-            try:
-                operation(alone).write.format("noop").mode("overwrite").save()
-            except Exception as exc:  # what it is searched for
-                return number, problem_of_job(spark, exc)
-    finally:
-        if before is None:
-            spark.conf.unset(_FAULT_HANDLER)
-        else:
-            spark.conf.set(_FAULT_HANDLER, before)
-    return suspect.prefixes[-1][0], problem
+    """Return the step that a record fails in, and why; that all of them fail is known."""
+    spark, (*before, last) = alone.sparkSession, suspect.prefixes
+    alone = alone.localCheckpoint(eager=True) if before else alone
+    for number, operation in before:
+        try:
+            operation(alone).write.format("noop").mode("overwrite").save()
+        except Exception as exc:  # what it is searched for
+            return number, problem_of_job(spark, exc)
+    return last[0], problem_of_job(spark, raised)
 
 
 def _error_row(problem: Problem, policy: Policy) -> dict[str, Any]:

@@ -65,10 +65,10 @@ class HeldBounds:
     def _bytes(self, ledger: Ledger, folder: str) -> int:
         """Return the size of all folders in which a row waits, as they are on disk."""
         waiting = {
-            aside.name
+            name
             for task in ledger.tasks.values()
             if task.held
-            for aside, _ in ledger.held_asides(task.state.id.key)
+            for _, name, _ in ledger.held_asides(task.state.id.key)
         }
         waiting.add(folder)
         self._sizes = {name: self._sizes.get(name) or self._size(name) for name in waiting}

@@ -11,6 +11,8 @@ from pyspark.sql import types as T
 
 from agents.defined import (
     check_columns,
+    check_position,
+    check_source,
     names_and_paths,
     parsed_schema,
     require_arrow,
@@ -18,6 +20,7 @@ from agents.defined import (
 )
 from agents.guard import require_classic
 from agents.handlers import Handler, OnClass, check_handler, checked_on
+from agents.kafka_source import COORDINATES, default_task
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
 from agents.plain import Plain
 from agents.plans import named_in
@@ -29,8 +32,6 @@ from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.names import check_name
 from controlplane.domain.policy import Answer
-
-_POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,38 +335,32 @@ def define(
     """Begin a pipeline over `source`, a streaming DataFrame.
 
     `task` gives the unit that pauses on its own (text; NULL, or no task at all, is the global
-    task), `position` a sortable integer that is unique within the task; for a Kafka source they
-    default to `partition` and `offset`, and `value` to `value`. `key` and `value` are shown with a
-    failed record.
+    task), `position` a sortable integer that is unique within the task. For a Kafka source they
+    default to the partition (`topic-partition` unless the source reads one topic for certain) and
+    `offset`, and `value` to `value`. `key` and `value` are shown with a failed record.
     `on_error` answers for records whose task or position raises, or whose position is NULL or not
     unique (stage `source`).
     """
     check_name("pipeline", name)
     require_classic(source.sparkSession)
-    check_columns("source", source.columns)
-    if {"topic", "partition", "offset"} <= set(source.columns):
-        task = "partition" if task is None else task
+    check_source(source)
+    if set(source.columns) >= COORDINATES:
+        task = default_task(source) if task is None else task
         position = "offset" if position is None else position
         # Its key is shown to people only where the author says so: it may be anybody's name.
         if value is None and "value" in source.columns:
             value = "value"
-    if position is None:
-        raise InvalidValue("position", None, "a column: a unique, sortable integer per task")
     if on_error is not None:
         check_handler("on_error", on_error)
     shape = rowless(source)
     columns = {"task": task, "position": position, "key": key, "value": value}
     resolved = {kind: tried_column(shape, kind, given) for kind, given in columns.items()}
-    kind = shape.select(_some(resolved["position"])).schema[0].dataType
-    if not isinstance(kind, _POSITIONS):
-        raise InvalidValue(
-            "position", position, f"an integer column; this is {kind.simpleString()}"
-        )
+    found = check_position(shape, position, resolved["position"])
     return PipelineBuilder(
         name=name,
         source=source,
         task=resolved["task"],
-        position=_some(resolved["position"]),
+        position=found,
         key=resolved["key"],
         value=resolved["value"],
         key_name=key if isinstance(key, str) else None,
@@ -376,8 +371,3 @@ def define(
         redact=names_and_paths("redact", redact),
         show=None if show is None else names_and_paths("show", show),
     )
-
-
-def _some(column: Column | None) -> Column:
-    assert column is not None
-    return column

@@ -5,22 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from pyspark.sql import functions as F
 
 from agents.again import helpful_retries
 from agents.bounds import HeldBounds, HeldTooMuch
+from agents.cuts import cut_of, must_hold
 from agents.deadletters import LetterBox
 from agents.decisions import Decision
-from agents.entries import Chunk, DeadLetters, Entry, Held, Kind
+from agents.entries import Chunk, DeadLetters, Entry, Held, Kind, Skipped
 from agents.fates import Fates
-from agents.held import Shelf, cut_of, must_hold
+from agents.held import Shelf
 from agents.journal import Journal
 from agents.letter_frames import Said
+from agents.listed import skipped
 from agents.microbatch import Evaluated
 from agents.telling import Teller
 from agents.worker.columns import FATE, ORDINAL, SOURCE
 from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
+
+#: So many skipped records are told in the entry; where there are more, they are in a folder.
+IN_ENTRY: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PutAside:
+    """What does not go to the sink."""
+
+    #: The folder with the rows, where there is one.
+    name: str | None = None
+    held: tuple[Held, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +65,13 @@ class Commits:
         What is decided about a micro-batch after its sink has failed adds to what was before.
         """
         at, order = self.clock(), None if batch is None else self._order(batch)
-        aside, held = self._put_aside(evaluated, decision, order=order)
+        aside = self._put_aside(evaluated, decision, order=order)
         try:
-            self.bounds.check(self.journal.ledger, aside, held)
+            self.bounds.check(self.journal.ledger, aside.name, aside.held)
         except HeldTooMuch:
             # No entry names it: every further attempt would leave one more.
-            if aside is not None:
-                self.journal.drop(aside)
+            if aside.name is not None:
+                self.journal.drop(aside.name)
             raise
         letters, lettered = self._dead_letters(evaluated, decision, at)
         told = self.teller.decided(decision, at, lambda key: self.journal.ledger.task(key).blame)
@@ -64,7 +80,7 @@ class Commits:
             self.teller.event(each, at)
             for each in helpful_retries(evaluated, cut_of(decision.cuts))
         ]
-        for each in held:
+        for each in aside.held:
             count = self.journal.ledger.task(each.task).held + each.count
             told.append(self.teller.event(RecordsHeld(task=each.task, held=count), at))
         self.journal.append(
@@ -75,8 +91,9 @@ class Commits:
                 events=tuple(told),
                 batch=batch,
                 order=order,
-                aside=aside,
-                held=tuple(held),
+                aside=aside.name,
+                held=aside.held,
+                skipped=aside.skipped,
                 chunk=chunk,
                 dead_letters=letters,
             )
@@ -92,17 +109,20 @@ class Commits:
 
     def _put_aside(
         self, evaluated: Evaluated, decision: Decision, *, order: int | None
-    ) -> tuple[str | None, list[Held]]:
+    ) -> _PutAside:
         """Write what does not go to the sink; `order` is None for a chunk."""
         cut = cut_of(decision.cuts)
         if evaluated.clean:
-            return None, []
+            return _PutAside()
         if order is not None and (decision.cuts or evaluated.held):
-            return self.shelf.put(evaluated.frame, cut, order=order)
-        number = self.journal.next_number if order is None else order
+            name, held = self.shelf.put(evaluated.frame, cut, order=order)
+            return _PutAside(name=name, held=tuple(held))
         failures = evaluated.failures
-        skipped = failures.in_one(failures.records)
-        return self.shelf.put_skipped(skipped, cut, order=number), []
+        if failures.few and evaluated.failed <= IN_ENTRY:
+            return _PutAside(skipped=skipped(failures.listed, decision.cuts))
+        number = self.journal.next_number if order is None else order
+        left_out = failures.in_one(failures.records)
+        return _PutAside(name=self.shelf.put_skipped(left_out, cut, order=number))
 
     def _dead_letters(
         self, evaluated: Evaluated, decision: Decision, at: datetime

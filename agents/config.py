@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.names import check_name
 from controlplane.domain.policy import StageKind
-from controlplane.domain.setting_keys import HANDLER_RULE
+from controlplane.domain.setting_keys import CONVERTER_RULE, HANDLER_RULE
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 #: What stands for a handler, by its key.
@@ -51,10 +51,15 @@ class AgentConfig:
         errors: Mapping[str, object],
         *,
         environment: Mapping[str, str] = os.environ,
+        others: Sequence[InvalidValue] = (),
     ) -> AgentConfig:
-        """Return the configuration; raises InvalidConfiguration with every fault in it."""
+        """Return the configuration; raises InvalidConfiguration with every fault in it.
+
+        `others` are faults of what else the agent was given: they are told with these.
+        """
         reader = _Reader()
         settings = reader.errors(errors)
+        reader.check_converter(errors.get(keys.DLQ_CONVERTER.name))
         config = cls(
             application=reader.application(application),
             redis_url=reader.redis_url(environment.get("REDIS_URL", "").strip()),
@@ -63,8 +68,8 @@ class AgentConfig:
             handlers=reader.handlers(errors),
             shown=without_secrets(errors),
         )
-        if reader.faults:
-            raise InvalidConfiguration(reader.faults)
+        if faults := [*reader.faults, *others]:
+            raise InvalidConfiguration(faults)
         return config
 
     @property
@@ -95,9 +100,22 @@ class _Reader:
                 continue
             try:
                 found[stage] = check_handler(name, loaded(given[name]))
-            except (ImportError, AttributeError, TypeError, ValueError, InvalidValue):
+            except Exception:  # its module, or its class, may raise anything
                 self.faults.append(InvalidValue(name, given[name], HANDLER_RULE))
         return found
+
+    def check_converter(self, path: object) -> None:
+        """Load it here: at the first dead letter it would be a failure to write that."""
+        name = keys.DLQ_CONVERTER.name
+        if path is None or not str(path).strip() or name in {fault.name for fault in self.faults}:
+            return
+        try:
+            converter = loaded(path)
+            good = callable(getattr(converter, "convert", converter))
+        except Exception:  # its module, or its class, may raise anything
+            good = False
+        if not good:
+            self.faults.append(InvalidValue(name, path, CONVERTER_RULE))
 
     def application(self, name: str) -> str:
         try:

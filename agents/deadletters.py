@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from agents.causes import failure
@@ -22,18 +22,18 @@ from agents.fates import Fates, SelfHealing
 from agents.handlers import RecordError
 from agents.journal import Journal
 from agents.letter_files import LetterFiles
-from agents.letter_frames import KEPT, Said, Writing
-from agents.letter_places import Place, Refused, all_waiting
+from agents.letter_frames import Said, Writing
+from agents.letter_places import Place, Refused
+from agents.letter_writing import LetterWriting
 from agents.policies import StagePolicy, redaction_of
 from agents.problem import Problem
-from agents.raised import problem_of
 from agents.saying import say
 from agents.telling import Teller
 from controlplane.domain.classify import Kind as Ruled
 from controlplane.domain.errors import ArresterError
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response
 from controlplane.domain.levels import Saying
-from controlplane.domain.policy import StageKind
+from controlplane.domain.policy import Policy, StageKind
 from controlplane.domain.respond import Decided
 from controlplane.domain.retry import RetryPolicy
 
@@ -85,7 +85,6 @@ class LetterBox:
     Its caller holds the pipeline's lock.
     """
 
-    spark: SparkSession
     kept: LetterFiles
     place: Place
     writing: Writing
@@ -95,14 +94,17 @@ class LetterBox:
     clock: Callable[[], datetime]
     #: Raises when the run is to end.
     check: Callable[[], None]
-    #: Goes round what a stop ends at once: a broker may be waited for for long.
-    given_up_on_stop: Callable[[], AbstractContextManager[None]]
+    writer: LetterWriting
+    #: What holds for stage produce: the budget of retries, too.
+    policy: Policy
     #: Delivered in their order, but that what is refused for good holds up none behind it.
     _waiting: list[_Waiting] = field(default_factory=list)
 
     def follow(self, stages: Mapping[int, StagePolicy]) -> None:
         """Let what holds for stage produce from now on hold for letters too."""
-        self.fates.stages = _spent(stages, produce_number(self.fates.pipeline))
+        number = produce_number(self.fates.pipeline)
+        self.policy = stages[number].policy
+        self.fates.stages = _spent(stages, number)
 
     def put(
         self, frame: DataFrame, known: Sequence[FailedRecord], said: Said
@@ -169,7 +171,7 @@ class LetterBox:
     def _delivered(self, waiting: _Waiting) -> bool:
         """Write what waits of one entry; return whether those behind it may be tried."""
         letters = waiting.letters
-        refused = self._written(letters)
+        refused = self.writer.written(letters, self.policy)
         left = [each for each in refused if each.waiting]
         # What may pass by itself is asked about first.
         blamed = min(left, key=self._is_for_good, default=None)
@@ -199,23 +201,6 @@ class LetterBox:
         if letters.path is None:
             self.kept.forget(letters)
         self.journal.ledger.letters.pop(letters.name, None)
-
-    def _written(self, letters: DeadLetters) -> list[Refused]:
-        # The run before may have ended between the last write and the deletion of the folder.
-        if not self.kept.is_waiting(letters):
-            return []
-        kept = self.kept.read(letters)
-        frame = kept if self.place.raw or letters.path is not None else kept.select(*KEPT)
-        try:
-            with self.given_up_on_stop():
-                if letters.path is not None:
-                    self.kept.publish(letters)
-                    return []
-                return self.place.write(frame, letters)
-        except Exception as exc:  # whatever a sink may raise
-            # A job that a stop has interrupted is the stop: the next run writes them.
-            self.check()
-            return all_waiting(frame, problem_of(self.spark, exc))
 
     def _tell(self, letters: DeadLetters, refused: Sequence[Refused]) -> None:
         at, place = self.clock(), self.place.name(letters)
@@ -287,7 +272,7 @@ def row_of(values: dict[str, Any]) -> Row:
 
 
 def _spent(stages: Mapping[int, StagePolicy], number: int) -> dict[int, StagePolicy]:
-    """Return what holds where the executors have spent the budget before they tell of a failure."""
+    """Return what holds where the budget is spent before anybody is asked."""
     said = stages[number]
     policy = msgspec.structs.replace(said.policy, retry=RetryPolicy())
     return {**stages, number: replace(said, policy=policy)}
@@ -302,13 +287,14 @@ def letter_box(
     teller: Teller,
     config: AgentConfig,
     check: Callable[[], None],
+    wait: Callable[[int], None],
     given_up_on_stop: Callable[[], AbstractContextManager[None]],
 ) -> LetterBox:
     """Return the box of one run, and what earlier runs left to be delivered in it."""
-    number = produce_number(fates.pipeline)
+    number, spark = produce_number(fates.pipeline), fates.pipeline.source.sparkSession
+    kept = LetterFiles(spark=spark, files=files)
     box = LetterBox(
-        spark=fates.pipeline.source.sparkSession,
-        kept=LetterFiles(spark=fates.pipeline.source.sparkSession, files=files),
+        kept=kept,
         place=place,
         writing=Writing(
             pipeline=fates.pipeline,
@@ -324,7 +310,16 @@ def letter_box(
         fates=replace(fates, stages=_spent(fates.stages, number)),
         clock=fates.clock,
         check=check,
-        given_up_on_stop=given_up_on_stop,
+        writer=LetterWriting(
+            spark=spark,
+            kept=kept,
+            place=place,
+            now_ms=fates.now_ms,
+            check=check,
+            wait=wait,
+            given_up_on_stop=given_up_on_stop,
+        ),
+        policy=fates.stages[number].policy,
     )
     box.expect()
     return box

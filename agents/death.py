@@ -13,7 +13,8 @@ from agents.fatal import RecordFatal, SinkFailed
 from agents.journal import Superseded
 from agents.ledger import Ledger
 from agents.problem import Problem, StepFailed
-from agents.telling import Teller, first_line
+from agents.reasons import class_and_message, reason_of
+from agents.telling import Teller
 from controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
 
 
@@ -42,7 +43,7 @@ def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> Thre
         return ThreadDeath(pipeline=pipeline, reason=str(exc), finished=True)
     raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | LettersFailed) else exc
     blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
-    reason = exc.reason if isinstance(exc, StepFailed) else first_line(str(exc))
+    reason = exc.reason if isinstance(exc, StepFailed) else reason_of(exc)
     return ThreadDeath(pipeline=pipeline, reason=reason, exception=raised, failure=blamed)
 
 
@@ -85,10 +86,5 @@ def _failure(exc: BaseException) -> Failure:
         return failure("produce", exc.problem)
     stage = "produce" if isinstance(exc, SinkFailed) else "source"
     raised = exc.raised if isinstance(exc, SinkFailed) else exc
-    kind = type(raised)
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return failure(stage, Problem(exception_class=name, message=str(raised)[:4_000]))
+    name, message = class_and_message(raised)
+    return failure(stage, Problem(exception_class=name, message=message[:4_000]))

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
-from pyspark.sql import Column, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from agents.again import Again, Cured
 from agents.alike import Counting
-from agents.counted import Halted, Rest, counted, rank_of_cause, told_halts
+from agents.counted import Coordinates, Halted, Rest
+from agents.cuts import cut_of, place
 from agents.entries import Cursor
 from agents.failed import FailedRecord
 from agents.failures import Failures
-from agents.fates import Fates, described
-from agents.held import cut_of, place
-from agents.outage import Outage, outage_in
-from agents.payload import Redaction
+from agents.fates import Fates
+from agents.outage import Outage, Tried, outage_in
 from agents.saying import say
-from agents.worker.columns import FATE, POSITION, TASK
+from agents.worker.columns import TASK
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
 from controlplane.domain.outage import OutagePolicy
@@ -30,11 +28,6 @@ _PAGE = 200
 #: Of more paused tasks than this the expression that leaves them out costs more than it saves.
 _CUTS_IN_A_PAGE = 1_000
 _RANK = "__arrester_rank"
-#: What becomes of a failed record: it is described, its task halts at it, it is counted.
-_EXAMPLE, _HALTS, _REST = 0, 1, 2
-
-#: A task and a position in it.
-Coordinates = tuple[str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +77,8 @@ class Judge:
     again: Again
     examples_limit: int
     outage: OutagePolicy = field(default_factory=OutagePolicy)
-    redaction: Redaction = field(default_factory=Redaction)
+    #: Where the records have failed at the end of the pipeline: what was tried there.
+    tried: Tried | None = None
 
     def decide(self, failures: Failures, blamed: Sequence[Coordinates]) -> Decision:
         """Return the decision about the failed records of a micro-batch or chunk.
@@ -92,7 +86,7 @@ class Judge:
         `blamed` are coordinates that were reported before: always among the examples, so that
         nobody counts them twice.
         """
-        outage = outage_in(failures, self.fates.pipeline, self.outage)
+        outage = outage_in(failures, self.fates.pipeline, self.outage, self.tried)
         if outage is not None:
             say(Saying.OUTAGE, str(outage))
             if outage.response is Response.FAIL:
@@ -105,7 +99,7 @@ class Judge:
         decision = Decision(fatal=asked.fatal)
         if asked.fatal is None:
             decision = replace(self._described(failures, asked, blamed), outage=outage)
-        _say(decision)
+        _say(decision, self.fates)
         return self._redacted(decision)
 
     def _redacted(self, decision: Decision) -> Decision:
@@ -123,14 +117,14 @@ class Judge:
     def _told(self, each: FailedRecord) -> FailedRecord:
         problem = each.problem
         texts = problem.message, problem.stack, each.key
-        message, stack, key = self.redaction.texts(each.row.asDict(), *texts)
+        message, stack, key = self.fates.redaction.texts(each.row.asDict(), *texts)
         told = replace(problem, message=message or "", stack=stack)
         return replace(each, problem=told, key=key)
 
     def _asked(self, failures: Failures) -> _Asked:
         """Return what the handlers say of failed records, or their declarations."""
         asking = [number for number, stage in self.fates.stages.items() if stage.asks]
-        if asking and not failures.records.where(F.col(FATE).isin(asking)).isEmpty():
+        if asking and failures.has_any_of(asking):
             return self._ask_each(failures)
         cuts, dead, fatal = Counting(failures=failures, fates=self.fates).decide()
         return _Asked(cuts=cuts, dead=dead, fatal=fatal)
@@ -188,19 +182,13 @@ class Judge:
     ) -> Decision:
         """Bring the examples, and count the rest exactly."""
         cuts = asked.cuts
-        standing, cut = failures.records, cut_of(cuts)
-        if cuts:
-            standing = standing.where(cut.isNull() | (place() <= cut))
-        is_example = F.col(_RANK) <= self.examples_limit
-        if described := [*blamed, *asked.attempts]:
-            is_example = is_example | _at(described)
-        rank = F.when(is_example, _EXAMPLE)
-        rank = rank.when(F.coalesce(place() == cut, F.lit(False)), _HALTS) if cuts else rank
-        ranked = failures.in_one(standing).withColumn(_RANK, rank_of_cause())
-        with failures.kept(ranked.withColumn(_RANK, rank.otherwise(_REST))) as ranked:
-            brought = failures.bring(self.fates.pipeline, ranked.where(F.col(_RANK) == _EXAMPLE))
-            halted = told_halts(ranked.where(F.col(_RANK) == _HALTS), asked.dead) if cuts else []
-            rest = counted(failures.in_one(ranked.where(F.col(_RANK) == _REST)))
+        told = failures.told(
+            limit=self.examples_limit,
+            described={*blamed, *asked.attempts},
+            cuts=cuts,
+            dead=asked.dead,
+        )
+        brought = failures.brought(self.fates.pipeline, told.examples)
         brought = [asked.with_attempts(each) for each in brought]
         brought.sort(key=lambda each: _order((each.task, each.position)))
         fatal = [
@@ -219,8 +207,8 @@ class Judge:
             paused=[each for each in halting if each.task not in asked.dead],
             died=[each for each in halting if each.task in asked.dead],
             examples=[each for each in brought if not _is_cut(each, cuts)],
-            halted=halted,
-            rest=rest,
+            halted=told.halted,
+            rest=told.rest,
             cured=asked.cured,
         )
 
@@ -231,35 +219,27 @@ def _before(failures: Failures, cuts: Mapping[str, Cursor]) -> Failures:
     return failures.where(cut.isNull() | (place() < cut))
 
 
-def _say(decision: Decision) -> None:
+def _say(decision: Decision, fates: Fates) -> None:
     """Say what was decided, in a bounded number of lines."""
+    name = fates.pipeline.name
     if decision.fatal is not None:
-        say(Saying.TASK_KILLED, described(decision.fatal))
+        say(Saying.TASK_KILLED, fates.said_of(decision.fatal))
     left_out = len(decision.examples) + sum(each.count for each in decision.rest)
     if left_out:
         tasks = {each.task for each in decision.examples} | {each.task for each in decision.rest}
-        say(Saying.RECORD_SKIPPED, f"{left_out} failed records of {len(tasks)} tasks are")
+        say(Saying.RECORD_SKIPPED, f"{name}: {left_out} failed records of {len(tasks)} tasks are")
     for each in decision.paused:
-        say(Saying.TASK_PAUSED, described(each))
+        say(Saying.TASK_PAUSED, fates.said_of(each))
     for each in decision.died:
-        say(Saying.TASK_KILLED, described(each))
+        say(Saying.TASK_KILLED, fates.said_of(each))
     for saying, dies in ((Saying.TASK_PAUSED, False), (Saying.TASK_KILLED, True)):
         if more := sum(each.dies is dies for each in decision.halted):
-            say(saying, f"{more} more failed records, each of another task")
+            say(saying, f"{name}: {more} more failed records, each of another task")
 
 
 def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:
     where = Cursor(entry=each.entry, position=each.position)
     return each.task is not None and cuts.get(each.task) == where
-
-
-def _at(places: Sequence[Coordinates]) -> Column:
-    """Return whether a row is at one of `places`."""
-    conditions = [
-        F.col(TASK).eqNullSafe(F.lit(task)) & F.col(POSITION).eqNullSafe(F.lit(position))
-        for task, position in places
-    ]
-    return reduce(lambda one, other: one | other, conditions, F.lit(False))
 
 
 def _order(where: Coordinates) -> tuple[bool, str, bool, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.utils import (
     require_minimum_pandas_version,
@@ -16,6 +16,46 @@ from agents.pipeline import PipelineInvalid
 from agents.worker.columns import PREFIX
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.field_rules import RULE, fields
+
+#: By name: an older PySpark has no TimeType.
+_UNHOLDABLE = ("CalendarIntervalType", "TimeType")
+_POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+
+
+def check_position(shape: DataFrame, given: str | Column | None, resolved: Column | None) -> Column:
+    """Return the position that was `given`; raises InvalidValue for none and for no integer."""
+    if resolved is None:
+        raise InvalidValue("position", None, "a column: a unique, sortable integer per task")
+    kind = shape.select(resolved).schema[0].dataType
+    if not isinstance(kind, _POSITIONS):
+        raise InvalidValue("position", given, f"an integer column; this is {kind.simpleString()}")
+    return resolved
+
+
+def check_source(source: DataFrame) -> None:
+    """Raise InvalidValue for columns with which a record could not be held, or shown."""
+    check_columns("source", source.columns)
+    for field in source.schema.fields:
+        if (found := _unholdable(field.dataType)) is not None:
+            allowed = (
+                f"columns that can be held in files; {field.name} has the type "
+                f"{found.simpleString()}: drop it, or cast it to STRING"
+            )
+            raise InvalidValue("source", field.name, allowed)
+
+
+def _unholdable(kind: T.DataType) -> T.DataType | None:
+    """Return what of a type Parquet does not take: held records lie in such files."""
+    match kind:
+        case T.StructType():
+            inside = [field.dataType for field in kind.fields]
+        case T.ArrayType():
+            inside = [kind.elementType]
+        case T.MapType():
+            inside = [kind.keyType, kind.valueType]
+        case _:
+            return kind if type(kind).__name__ in _UNHOLDABLE else None
+    return next((found for each in inside if (found := _unholdable(each)) is not None), None)
 
 
 def check_columns(kind: str, columns: Sequence[str]) -> None:

@@ -31,7 +31,7 @@ _NOTHING: Mapping[str, Answer] = MappingProxyType({})
 def described(pipeline: Pipeline, config: AgentConfig, *, uncaught: str) -> PipelineDescribed:
     """Return what holds for each stage and for the whole run, without anything secret.
 
-    Raises InvalidValue as `stage_policies` does.
+    Raises InvalidConfiguration as `stage_policies` does.
     """
     errors, outage = config.errors, config.errors.outage
     format, place = _dead_letters(errors.dead_letters)

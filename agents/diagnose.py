@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from threading import Lock
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from agents.guard import as_column, failfast
-from agents.inputs import Inputs, collected, inputs_of, unwrapped
+from agents.inputs import collected, inputs_of, runs_again, unwrapped
 from agents.pipeline import Pipeline
-from agents.problem import Describer, Problem
+from agents.problem import Problem, problems_of_jvm
 from agents.steps import Columns, Deserialize, Step
-from agents.worker.columns import SOURCE
+from agents.thrown import Asking, asking
+from agents.worker.columns import FATE, ROW, SOURCE
 
 _PLACE = "__arrester_place"
+#: Of so many steps of pipelines what is bound is kept.
+_KEPT: Final = 64
 
 NOT_REPEATED = Problem(
     exception_class="NotRepeated",
@@ -25,12 +32,12 @@ NOT_REPEATED = Problem(
 def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list[Problem]:
     """Return why each row of `examples` failed; `numbers` are their steps, in the same order.
 
-    `examples` are gathered, with the source row in their column ROW. Each
-    native step is bound once on the driver and applied to its rows: a few calls a row, no job. Only
-    what comes before it and is not native runs again, as a job over these records.
+    `examples` are gathered, with the source row in their first column, ROW. A native step is bound
+    on the driver, once, and applied to its rows: a few calls in all, no job. Only what comes before
+    it and is not native runs again, as a job over these records.
     """
     found = {
-        number: iter(_problems(inputs_of(examples, pipeline.steps, number)))
+        number: iter(_problems(examples, pipeline, number, numbers))
         for number in set(numbers)
         if number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize | Columns)
     }
@@ -52,14 +59,29 @@ def explain_places(examples: DataFrame, raised: Sequence[Column | None]) -> list
         if id(expression) not in evaluators:
             step = Deserialize(name=_PLACE, expression=expression, on_error=None)
             evaluators[id(expression)] = _Evaluator(source, [step])
-        found.append(evaluators[id(expression)].problem(row))
+        found += evaluators[id(expression)].problems_of([row])
     return found
 
 
-def _problems(inputs: Inputs) -> list[Problem]:
+def _problems(
+    examples: DataFrame, pipeline: Pipeline, number: int, numbers: Sequence[int]
+) -> list[Problem]:
+    if not runs_again(pipeline.steps[:number]):
+        mine = examples if len(set(numbers)) == 1 else examples.where(F.col(FATE) == number)
+        found = _evaluator(pipeline, number).problems(collected(mine))
+        return [each or NOT_REPEATED for each in found]
+    inputs = inputs_of(examples, pipeline.steps, number)
     evaluator = _Evaluator(inputs.frame, inputs.steps)
-    tried = [[evaluator.problem(row) for row in rows] for rows in inputs.rows]
+    tried = [evaluator.problems_of(rows) for rows in inputs.rows]
     return [next((each for each in found if each), NOT_REPEATED) for found in tried]
+
+
+@lru_cache(maxsize=_KEPT)
+def _evaluator(pipeline: Pipeline, number: int) -> _Evaluator:
+    """Return a native step that comes after native ones only, bound to records of the source."""
+    shape = T.StructType([T.StructField(ROW, pipeline.source.schema)])
+    records = pipeline.source.sparkSession.createDataFrame([], shape)
+    return _Evaluator(unwrapped(records), pipeline.steps[:number])
 
 
 class _Evaluator:
@@ -81,48 +103,42 @@ class _Evaluator:
         while plan.getClass().getSimpleName() == "Project":
             projects.insert(0, plan)
             plan = plan.child()
+        self._asking = asking(self._spark)
         self._tried = _trying(
-            jvm, [(each.projectList(), each.child().output()) for each in projects]
+            self._asking,
+            jvm,
+            [(each.projectList(), each.child().output()) for each in projects],
         )
-        self._throwable = jvm.java.lang.Class.forName("java.lang.Throwable")
-        self._describer = Describer(self._spark)
+        #: A projection puts each row into the same object, and pipelines have threads of their own.
+        self._lock = Lock()
 
-    def problem(self, row: Any) -> Problem | None:
-        """Return what the step raises on a row, None when it passes."""
-        thrown = self._tried.apply(row)
-        return self._describer.problem(thrown) if self._throwable.isInstance(thrown) else None
+    def problems(self, rows: Any) -> list[Problem | None]:
+        """Return what the step raises on each row of a Java array, None where it passes."""
+        with self._lock:
+            tried = self._asking.each(rows, self._tried)
+        return problems_of_jvm(self._spark, tried)
+
+    def problems_of(self, rows: Sequence[Any]) -> list[Problem | None]:
+        """Return what the step raises on each of some rows, None where it passes."""
+        jvm: Any = self._spark._jvm
+        return self.problems(jvm.java.util.ArrayList(list(rows)).toArray())
 
 
-def _trying(jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
+def _trying(asking: Asking, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
     """Return a Java function that gives a row after projections, or what they raise.
 
     Raised into Python, each exception would be asked for dozens of things before we see it.
     """
-    handles = jvm.java.lang.invoke.MethodHandles
-    types = jvm.java.lang.invoke.MethodType
-    lookup = handles.publicLookup()
-    a_class = jvm.java.lang.Class.forName
-    anything = a_class("java.lang.Object")
-    row = a_class(
-        "org.apache.spark.sql.catalyst.InternalRow",
-        True,
-        jvm.java.lang.Thread.currentThread().getContextClassLoader(),
-    )
-    one_to_one = types.methodType(row, row)
-    made = handles.identity(row)
+    row = asking.named("org.apache.spark.sql.catalyst.InternalRow")
+    one_to_one = jvm.java.lang.invoke.MethodType.methodType(row, row)
+    made = asking.handles.identity(row)
     for projected, below in projections:
         projection = jvm.org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection(
             projected, below
         )
         projection.initialize(0)
-        apply = lookup.bind(projection, "apply", one_to_one)
+        apply = asking.lookup.bind(projection, "apply", one_to_one)
         # The next row would be put into the same object.
-        copy = lookup.findVirtual(row, "copy", types.methodType(row))
-        made = handles.filterReturnValue(made, handles.filterReturnValue(apply, copy))
-    raised = a_class("java.lang.Throwable")
-    same = handles.identity(anything).asType(types.methodType(anything, raised))
-    tried = handles.catchException(made.asType(types.methodType(anything, row)), raised, same)
-    function = a_class("java.util.function.Function")
-    return jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
-        function, tried.asType(types.methodType(anything, anything))
-    )
+        copy = asking.method(row, "copy", row)
+        made = asking.handles.filterReturnValue(made, asking.handles.filterReturnValue(apply, copy))
+    return asking.function(asking.caught(made, row))

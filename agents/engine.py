@@ -54,6 +54,7 @@ class Engine:
         ship(spark.sparkContext)
         self.pipeline = pipeline
         pipeline.sink.check(spark)
+        policy = described(pipeline, config, uncaught=uncaught)
         # Dead letters that have nowhere to go are said before anything begins.
         self._place = place_of(pipeline, config)
         if self._place is not None:
@@ -68,7 +69,7 @@ class Engine:
             pipeline=pipeline.name,
             checkpoint=checkpoint_id(self.files),
             instance=instance,
-            policy=described(pipeline, config, uncaught=uncaught),
+            policy=policy,
             now=now(),
         )
         self.teller = Teller(

@@ -55,6 +55,15 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+class Skipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Failed records of a task that do not go to the sink: a replay skips just them."""
+
+    task: str | None
+    #: The entry that held them, 0 for new ones.
+    entry: int = 0
+    positions: tuple[int | None, ...]
+
+
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """Held rows of one task from `start` up to, not including, `end`."""
 
@@ -98,6 +107,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The place of its held rows in the order; not its own when a batch is decided about again.
     order: int | None = None
     held: tuple[Held, ...] = ()
+    #: Where they are few and nothing is held: the failed records, which then stand in no folder.
+    skipped: tuple[Skipped, ...] = ()
     #: Of a `drain` entry; of a `resume` past a record, the rows that were skipped.
     chunk: Chunk | None = None
     dead_letters: DeadLetters | None = None

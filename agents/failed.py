@@ -30,6 +30,7 @@ from controlplane.domain.causes import Cause
 
 _KEY = "__arrester_key"
 _VALUE = "__arrester_value"
+_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType, T.YearMonthIntervalType)
 _CARRIED = (ROW, TASK, POSITION, ENTRY, FATE, ERROR)
 
 
@@ -85,7 +86,7 @@ def _collected(small: DataFrame) -> list[Row]:
     """Return the rows; times are texts in all of them if one is not a time that Python has."""
     try:
         return small.collect()
-    except Exception:  # a date after 9999 or before Christ: Spark has those
+    except Exception:  # a date after 9999 or before Christ, an interval of months: Spark has those
         shown = [
             F.col(name).cast(_as_text(small.schema[name].dataType)).alias(name)
             if name in (ROW, _VALUE)
@@ -97,7 +98,7 @@ def _collected(small: DataFrame) -> list[Row]:
 
 def _as_text(kind: T.DataType) -> T.DataType:
     """Return a type with texts in place of all times."""
-    if isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
+    if isinstance(kind, _TIMES):
         return T.StringType()
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_as_text(kind.elementType), kind.containsNull)

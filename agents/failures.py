@@ -1,21 +1,25 @@
 """The failed records of a micro-batch without their rows: they are decided about by this.
 
-A few of them are brought to the driver once: to ask for them again is no job then, or a small one.
+A few of them are brought to the driver once; whatever is asked of them then is no job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from agents import counted, listed
+from agents.counted import Coordinates, Group, Told
+from agents.entries import Cursor
 from agents.failed import FailedRecord, bring
 from agents.gathered import gathered
+from agents.listed import Listed
 from agents.pipeline import Pipeline
 from agents.search import ID, numbered, release
 from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
@@ -26,29 +30,63 @@ FEW: Final = 20_000
 _TEXTS = ("message", "stack")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Failures:
     """Failed records of an evaluated frame, each with a number of its own, ID, for its row."""
 
     #: TASK, ENTRY, POSITION, FATE, ERROR without its texts, ORDINAL and ID.
-    records: DataFrame
+    light: DataFrame
     #: The whole frame, with the same numbers.
     frame: DataFrame
-    #: Whether `records` are on the driver.
+    #: Whether they may be brought to the driver.
     few: bool
 
     @classmethod
     def of(cls, frame: DataFrame, *, failed: int) -> Failures:
-        """Return those of `frame`, of whose records so many have failed."""
+        """Return those of `frame`, of whose records so many, or fewer, have failed."""
         whole = numbered(frame)
-        records = light(whole.where(has_failed()))
-        few = are_few(failed)
-        return cls(records=gathered(records) if few else records, frame=whole, few=few)
+        return cls(light=_light(whole.where(has_failed())), frame=whole, few=are_few(failed))
+
+    @cached_property
+    def listed(self) -> Sequence[Listed]:
+        """The records in Python: only where they are few."""
+        assert self.few
+        return [Listed.of(row, row[ID]) for row in self.light.collect()]
+
+    @cached_property
+    def records(self) -> DataFrame:
+        """The records as a frame; few of them are on the driver."""
+        return gathered(self.light) if self.few else self.light
 
     @property
     def rows(self) -> DataFrame:
         """The failed records with their rows."""
         return self.frame.where(has_failed())
+
+    def has_any_of(self, numbers: Collection[int]) -> bool:
+        """Whether one of them has failed at one of these steps."""
+        if self.few:
+            return any(each.number in numbers for each in self.listed)
+        return not self.light.where(F.col(FATE).isin(*numbers)).isEmpty()
+
+    def groups(self, by_class: Collection[int]) -> list[Group]:
+        """Return them by task, step and kind; of steps in `by_class` by their cause, too."""
+        if self.few:
+            return listed.grouped(self.listed, by_class)
+        return counted.grouped(self.light, by_class)
+
+    def told(
+        self,
+        *,
+        limit: int,
+        described: Collection[Coordinates],
+        cuts: Mapping[str, Cursor],
+        dead: Set[str],
+    ) -> Told:
+        """Return what is told of them; see `agents.counted.told`."""
+        if self.few:
+            return listed.told(self.listed, limit=limit, described=described, cuts=cuts, dead=dead)
+        return counted.told(self.light, limit=limit, described=described, cuts=cuts, dead=dead)
 
     def in_one(self, records: DataFrame) -> DataFrame:
         """Return some of the records for what has to see them together: few need no shuffle."""
@@ -68,11 +106,14 @@ class Failures:
 
     def where(self, condition: Column) -> Failures:
         """Return those of which the condition holds."""
-        return replace(self, records=self.records.where(condition))
+        return replace(self, light=self.records.where(condition))
 
     def bring(self, pipeline: Pipeline, records: DataFrame) -> list[FailedRecord]:
         """Return a few of the records with their rows and reasons, in the order of `records`."""
-        ids = [row[ID] for row in records.select(ID).collect()]
+        return self.brought(pipeline, [row[ID] for row in records.select(ID).collect()])
+
+    def brought(self, pipeline: Pipeline, ids: Sequence[int]) -> list[FailedRecord]:
+        """Return the records of these numbers with their rows and reasons, in this order."""
         if not ids:
             return []
         found = bring(pipeline, self.frame.where(is_in(ID, ids)))
@@ -96,7 +137,7 @@ def is_in(name: str, numbers: Collection[int]) -> str:
     return f"{name} IN ({', '.join(f'{each}L' for each in numbers)})"
 
 
-def light(frame: DataFrame) -> DataFrame:
+def _light(frame: DataFrame) -> DataFrame:
     """Return the numbered rows of an evaluated frame without what may be long."""
     return frame.select(ID, TASK, ENTRY, POSITION, FATE, ORDINAL, _without_texts())
 

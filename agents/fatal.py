@@ -6,17 +6,21 @@ from agents.decisions import Decision
 from agents.failed import FailedRecord
 from agents.microbatch import Evaluated
 from agents.outage import Outage
+from agents.payload import Redaction
+from agents.where import where
 from controlplane.domain.errors import ArresterError
 
 
 class RecordFatal(ArresterError):
     """A failed record was answered FAIL: the run ends, nothing of its micro-batch is decided."""
 
-    def __init__(self, failed: FailedRecord, outage: Outage | None = None) -> None:
+    def __init__(
+        self, failed: FailedRecord, outage: Outage | None = None, *, redaction: Redaction
+    ) -> None:
         problem = failed.problem
         first = "" if outage is None else f"{outage}; the first is that "
         super().__init__(
-            f"{first}{failed.stage} failed at task {failed.task!r}, position {failed.position}: "
+            f"{first}{failed.stage} failed at {where(failed, redaction)}: "
             f"{problem.exception_class}: {problem.message}"
         )
         self.failed = failed

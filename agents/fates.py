@@ -11,10 +11,13 @@ from msgspec.structs import replace
 
 from agents.failed import FailedRecord
 from agents.handlers import ErrorContext, Record, RecordError, Stage, ask
+from agents.kafka_source import COORDINATES
+from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
 from agents.problem import Problem
 from agents.saying import say
+from agents.where import where
 from agents.worker.columns import SOURCE
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import Kind
@@ -33,8 +36,6 @@ from controlplane.domain.respond import (
 from controlplane.domain.retry import Attempts, RetryAfter, Undecided
 from controlplane.domain.tolerance import Counted, count
 
-#: What a row of a Kafka source has.
-KAFKA_COORDINATES = {"topic", "partition", "offset"}
 #: Said once per decision, not per record.
 _QUIET = (Saying.RECORD_SKIPPED, Saying.TASK_PAUSED, Saying.TASK_KILLED)
 _TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
@@ -64,6 +65,8 @@ class Fates:
     #: The pipeline's stages, and the agent's settings, as handlers are shown them.
     described: Sequence[Stage] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    #: What of a record may leave; handlers see all of it.
+    redaction: Redaction = field(default_factory=Redaction)
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
     #: The same as of the last decision that is durable.
     _kept: dict[str | None, TaskRun] = field(default_factory=dict)
@@ -109,7 +112,7 @@ class Fates:
                 self.runs[each.task] = fate.run
                 for saying in fate.said:
                     if saying not in _QUIET:
-                        say(saying, described(each))
+                        say(saying, self.said_of(each))
         return fate
 
     def _respond(
@@ -135,7 +138,7 @@ class Fates:
         handler = self.stages[failed.number].handler
         assert handler is not None
         problem, row = failed.problem, failed.row.asDict(recursive=True)
-        from_kafka = row if row.keys() >= KAFKA_COORDINATES else {}
+        from_kafka = row if row.keys() >= COORDINATES else {}
         context = ErrorContext(
             application=self.application,
             pipeline=self.pipeline.name,
@@ -179,6 +182,9 @@ class Fates:
         if isinstance(fate, AskHandler):
             answer = stage.answer
             fate = respond(failure, stage.policy, TaskRun(), chance=random.randrange, answer=answer)
+        if isinstance(fate, NotOurs):
+            name = next(iter(cause.names), str(cause.condition))
+            raise SelfHealing(Problem(exception_class=name, message=""), fate.reason)
         assert isinstance(fate, Decided)
         return Answer.CONTINUE if fate.because in _TOLERANCE else Answer(fate.response.value)
 
@@ -197,6 +203,11 @@ class Fates:
         failed = counted.exceeded is not None
         self.runs[task] = replace(run, tally=counted.tally, failed=failed)
         return counted
+
+    def said_of(self, each: FailedRecord) -> str:
+        """Return a failed record in one line, for the log (KIP-990): where it is, and its class."""
+        place, problem = where(each, self.redaction), each.problem
+        return f"{self.pipeline.name}: {each.stage} failed at {place}: {problem.exception_class}"
 
     def is_fatal(self, each: FailedRecord) -> bool:
         """Whether a failure hits every record; raises SelfHealing for what is not ours."""
@@ -222,11 +233,3 @@ def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:
     found = [(each["key"], each["value"]) for each in given]
     of_kafka = (isinstance(k, str) and isinstance(v, bytes | bytearray | None) for k, v in found)
     return tuple(found) if all(of_kafka) else ()
-
-
-def described(each: FailedRecord) -> str:
-    """Return a failed record in one line, for the log."""
-    return (
-        f"{each.stage} failed at task {each.task!r}, position {each.position}: "
-        f"{each.problem.exception_class}"
-    )

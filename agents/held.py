@@ -1,16 +1,20 @@
-"""Rows put aside: held ones wait whole and in order, skipped ones leave their coordinates."""
+"""Rows put aside: held ones wait whole and in order, skipped ones leave their coordinates.
+
+A few of those stand in the journal's entry itself (`Skipped`): no file is written for them.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from agents.cuts import must_hold
 from agents.entries import Chunk, Cursor, Held
 from agents.held_schema import HeldRowsMisfit, RowTypes, alike, fitted
 from agents.journal import ASIDE_FOLDER
@@ -20,7 +24,6 @@ from agents.worker.columns import (
     DECIDED,
     ENTRY,
     FATE,
-    HELD,
     ORDINAL,
     POSITION,
     ROW,
@@ -30,7 +33,6 @@ from agents.worker.columns import (
 from controlplane.domain.errors import ArresterError
 
 _HOLD = "__arrester_hold"
-_PLACE = "struct<entry:int,position:bigint>"
 _PLACES = (
     T.StructField(TASK, T.StringType()),
     T.StructField(POSITION, T.LongType()),
@@ -85,7 +87,15 @@ class Shelf:
         """Return marks for all records that are in `asides`, None for no asides."""
         if not asides:
             return None
-        coordinates = self._places([aside.name for aside in asides])
+        told = [
+            (each.task, position, False, each.entry)
+            for aside in asides
+            for each in aside.skipped
+            for position in each.positions
+        ]
+        coordinates = self.spark.createDataFrame(told, T.StructType(list(_PLACES)))
+        if names := [aside.name for aside in asides if aside.name is not None]:
+            coordinates = coordinates.unionByName(self._places(names))
         # In its micro-batch a record that is held now had no entry yet.
         entry = F.when(F.col(_HOLD), F.lit(0)).otherwise(F.col(ENTRY)).alias(ENTRY)
         return coordinates.select(TASK, entry, POSITION, F.lit(DECIDED).alias(MARK))
@@ -186,11 +196,11 @@ class Shelf:
         """Return the folders of a task's next `at_least` rows, or of all up to an entry."""
         names, count = [], 0
         # The cursor may be in the middle of the first folder: its count says nothing.
-        for index, (aside, held) in enumerate(ledger.held_asides(key)):
+        for index, (aside, name, held) in enumerate(ledger.held_asides(key)):
             enough = at_least is not None and count >= at_least
             if enough or (through is not None and aside.entry > through):
                 break
-            names.append(aside.name)
+            names.append(name)
             count += held if index else 0
         return names
 
@@ -238,43 +248,6 @@ class BeyondHeld(ArresterError):
 
 class HeldRowsMissing(ArresterError):
     """The journal knows of held rows that are not in their folder; restore it from a backup."""
-
-
-# To make a Column takes many calls to the JVM; what is always the same is made once.
-@cache
-def place() -> Column:
-    """Return where a record stands among those of its task: by entry, then by position."""
-    return F.struct(F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
-
-
-def cut_of(cuts: Mapping[str, Cursor]) -> Column:
-    """Return, for each row, the place that its task pauses at, NULL where it does not."""
-    if not cuts:
-        return _nowhere()
-    pairs: list[Column] = []
-    for key, cut in cuts.items():
-        entry, position = F.lit(cut.entry).alias("entry"), F.lit(cut.position).alias("position")
-        pairs += [F.lit(key), F.struct(entry, position).cast(_PLACE)]
-    return F.try_element_at(F.create_map(*pairs), F.col(TASK))
-
-
-def must_hold(cut: Column) -> Column:
-    """Return whether a row waits: its task is blocked, or pauses at or before it."""
-    if cut is _nowhere():
-        return _is_blocked()
-    behind = F.coalesce(place() >= cut, F.lit(False))
-    decided = F.coalesce(F.col(FATE) == DECIDED, F.lit(False))
-    return (_is_blocked() | behind) & ~decided
-
-
-@cache
-def _nowhere() -> Column:
-    return F.lit(None).cast(_PLACE)
-
-
-@cache
-def _is_blocked() -> Column:
-    return F.coalesce(F.col(FATE) == HELD, F.lit(False))
 
 
 def is_needed(ledger: Ledger, aside: Aside, *, committed: int) -> bool:

@@ -38,20 +38,18 @@ class Inputs:
     rows: Sequence[Sequence[Any]]
 
 
+def runs_again(steps: Sequence[Step]) -> bool:
+    """Whether some of these steps are not native: they run again to see what came out of them."""
+    return any(isinstance(step, Process | Transform) for step in steps)
+
+
 def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs:
     """Return what the native step `number` was given for the records that failed there, in order.
 
     `examples` are gathered, with the source row in their column ROW. Python steps and
-    transforms that come before it run again on these few records, once each; others do not.
+    transforms come before it: they run again on these few records, once each.
     """
-    others = (Process, Transform)
-    before = [at for at, step in enumerate(steps[:number], start=1) if isinstance(step, others)]
-    done = max(before, default=0)
-    fates = [row[FATE] for row in examples.select(FATE).collect()]
-    if not done:
-        rows = [[row] for row in collected(examples)]
-        failed = [row for row, fate in zip(rows, fates, strict=True) if fate == number]
-        return Inputs(frame=unwrapped(examples), steps=steps[:number], rows=failed)
+    done = max(at for at, step in enumerate(steps[:number], start=1) if runs_again([step]))
     again = _again(examples.where(F.col(FATE) == number), steps[:done])
     place, fate = again.columns.index(POSITION), again.columns.index(FATE)
     grouped: dict[int, list[Any]] = {}
@@ -87,6 +85,9 @@ def unwrapped(examples: DataFrame) -> DataFrame:
     return examples.sparkSession.createDataFrame([], examples.schema).select(f"{ROW}.*")
 
 
-def collected(frame: DataFrame) -> list[Any]:
-    """Return the rows of the JVM, in the order of partitions."""
-    return list(frame._jdf.queryExecution().executedPlan().executeCollect())
+def collected(frame: DataFrame) -> Any:
+    """Return the rows of the JVM as an array of Java objects, in the order of partitions."""
+    jvm: Any = frame.sparkSession._jvm
+    rows = frame._jdf.queryExecution().executedPlan().executeCollect()
+    wrapped = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(rows)
+    return wrapped.toArray(jvm.scala.reflect.ClassTag.AnyRef())

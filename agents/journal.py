@@ -70,7 +70,7 @@ class Journal:
     def __init__(self, files: Storage, *, application: str, pipeline: str, checkpoint: str) -> None:
         self._files = files
         self.ledger = Ledger(application=application, pipeline=pipeline, checkpoint=checkpoint)
-        #: Entries that are not settled, in order and without their events: those are bulky.
+        #: Entries that are not settled, in order and without what is bulky of them.
         self.kept: list[Entry] = []
         #: Whole entries that were made and not told yet, by number.
         self._fresh: dict[int, Entry] = {}
@@ -112,7 +112,7 @@ class Journal:
                 where = f"{self._files.root}/{FOLDER}"
                 raise JournalDamaged(f"entry {self.next_number} is missing in {where}")
             entry = self._decoded(_file_name(number), _entry)
-            self.kept.append(replace(entry, events=()))
+            self.kept.append(replace(entry, events=(), skipped=()))
             if number > self._snapshot:
                 self.ledger.apply(entry)
             elif entry.dead_letters is not None:
@@ -165,7 +165,7 @@ class Journal:
         self._unsure = None
         self.ledger.apply(entry)
         self._fresh[entry.number] = entry
-        self.kept.append(replace(entry, events=()))
+        self.kept.append(replace(entry, events=(), skipped=()))
         return entry
 
     def told(self, number: int) -> list[tuple[UUID, list[Event]]]:
@@ -234,8 +234,8 @@ class Journal:
         self.ledger.asides = needed
         self.ledger.settled = settled
         self._make_snapshot()
-        for aside in gone:
-            self._files.delete(f"{ASIDE_FOLDER}/{aside.name}")
+        for name in [aside.name for aside in gone if aside.name is not None]:
+            self._files.delete(f"{ASIDE_FOLDER}/{name}")
         self._forget(settled)
 
     def drop(self, aside: str) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from agents.entries import NO_BATCH, Chunk, Cursor, DeadLetters, Entry, Held, Kind
+from agents.entries import NO_BATCH, Chunk, Cursor, DeadLetters, Entry, Held, Kind, Skipped
 from controlplane.domain.events import (
     Body,
     CommandApplied,
@@ -62,12 +62,14 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Aside(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of rows put aside by an entry, until none of them is needed."""
+    """What an entry put aside, until none of it is needed: rows, or where skipped ones were."""
 
-    name: str
+    #: Of the folder with the rows; None: there is none.
+    name: str | None = None
     entry: int
     batch: int | None
-    held: tuple[Held, ...]
+    held: tuple[Held, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,19 +152,19 @@ class Ledger(msgspec.Struct, kw_only=True):
         return after + self.chunks
 
     def asides_of_batch(self, batch: int) -> list[Aside]:
-        """Return the folders of what was decided about a micro-batch already."""
+        """Return what was put aside when it was decided about a micro-batch before."""
         return [each for each in self.asides if each.batch == batch]
 
-    def held_asides(self, key: str | None) -> list[tuple[Aside, int]]:
-        """Return the folders in which rows of the task wait, in order, with their counts."""
+    def held_asides(self, key: str | None) -> list[tuple[Aside, str, int]]:
+        """Return where rows of the task wait, in order, with the folder and their number."""
         cursor = self.task(key).cursor
         if cursor is None:
             return []
         return [
-            (aside, held.count)
+            (aside, aside.name, held.count)
             for aside in self.asides
             for held in aside.held
-            if held.task == key and aside.entry >= cursor.entry
+            if aside.name is not None and held.task == key and aside.entry >= cursor.entry
         ]
 
     def apply(self, entry: Entry) -> None:
@@ -173,12 +175,13 @@ class Ledger(msgspec.Struct, kw_only=True):
             self._apply_event(event, entry)
         for held in entry.held:
             self._hold(held, entry)
-        if entry.aside is not None:
+        if entry.aside is not None or entry.skipped:
             aside = Aside(
                 name=entry.aside,
                 entry=entry.order or entry.number,
                 batch=entry.batch,
                 held=entry.held,
+                skipped=entry.skipped,
             )
             self.asides.append(aside)
             if entry.kind is Kind.DRAIN:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -96,14 +97,8 @@ class Writing:
         given = self.redaction
         if given is None:
             return letters
-        redacting = shipped("redacting")
-        function = redacting.Redacting(
-            rules=given.rules,
-            only=None if given.only is None else tuple(given.only),
-            fields=tuple(given.fields),
-            key=given.shown_key,
-        )
-        hidden = F.udf(function, redacting.RETURNS, useArrow=False)("row", "message", "stack")
+        returns = shipped("redacting").RETURNS
+        hidden = F.udf(redacting(given), returns, useArrow=False)("row", "message", "stack")
         letters = letters.withColumn(_HIDDEN, hidden)
         made = {name: F.col(_HIDDEN)[name] for name in ("row", "message", "stack")}
         if "value" in letters.columns:
@@ -238,6 +233,16 @@ class Writing:
             for each in stages_of(self.pipeline)
         ]
         return json.dumps({"pipeline": self.pipeline.name, "stages": stages})
+
+
+def redacting(given: Redaction) -> Any:
+    """Return what executors redact a letter by: its row as JSON, and texts about it."""
+    return shipped("redacting").Redacting(
+        rules=given.rules,
+        only=None if given.only is None else tuple(given.only),
+        fields=tuple(given.fields),
+        key=given.shown_key,
+    )
 
 
 def _has_headers(row: T.StructType) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,8 +12,11 @@ from pyspark.sql import functions as F
 from agents.config import AgentConfig, loaded
 from agents.entries import DeadLetters
 from agents.kafka_source import kafka_sources, servers_of
+from agents.letter_frames import redacting
 from agents.letter_places import DeadLettersUnusable, FolderPlace, Place, Refused, SparkPlace
+from agents.payload import Redaction
 from agents.pipeline import Pipeline
+from agents.policies import redaction_of
 from agents.problem import Problem
 from agents.saying import say
 from agents.shipping import shipped, shipped_rules
@@ -36,6 +39,8 @@ class TopicPlace:
     settings: DeadLetterSettings
     configuration: Mapping[str, Any]
     policy: Policy
+    #: What a failure may not say of a record.
+    redaction: Redaction = field(default_factory=Redaction)
     format: str = "kafka"
     raw: bool = True
     #: Spark tasks, and so producers, at a time.
@@ -60,19 +65,23 @@ class TopicPlace:
                 f"errors.dlq.topic.name={self.topic!r}: an executor has no confluent-kafka; "
                 "install arrester[kafka] where the executors' Python is"
             )
-        maker = worker.TopicMaker(
-            configuration=dict(self.configuration),
-            name=self.topic,
-            partitions=self.settings.partitions,
-            replication_factor=self.settings.replication_factor,
-        )
-        [(was_missing, wrong)] = context.parallelize([0], 1).map(maker).collect()
+        [(was_missing, wrong)] = context.parallelize([0], 1).map(self.maker()).collect()
         if wrong is not None:
             raise DeadLettersUnusable(
                 f"errors.dlq.topic.name={self.topic!r} cannot be looked for, or made: {wrong}"
             )
         if was_missing:
             say(Saying.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
+
+    def maker(self) -> Callable[[int], tuple[bool, str | None]]:
+        """Return what makes the topic as the configuration has it, where it is missing."""
+        maker: Callable[[int], tuple[bool, str | None]] = shipped("letters").TopicMaker(
+            configuration=dict(self.configuration),
+            name=self.topic,
+            partitions=self.settings.partitions,
+            replication_factor=self.settings.replication_factor,
+        )
+        return maker
 
     def name(self, letters: DeadLetters) -> str:
         """Return the topic."""
@@ -89,6 +98,7 @@ class TopicPlace:
             context_headers=self.settings.context_headers,
             include_messages=self.settings.include_messages,
             converter=None if converter is None else loaded(converter),
+            redacting=redacting(self.redaction),
         )
         # Bytes, as the source gave them: a text of it may not be UTF-8.
         frame = frame.withColumn("row", F.col("row").cast("binary"))
@@ -126,8 +136,8 @@ def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy)
     place = TopicPlace(
         spark=source.sparkSession, settings=settings, configuration=configuration, policy=policy
     )
-    servers = servers_of(configuration.get(BOOTSTRAP))
-    for option in filter(None, (each.reads(place.topic, servers) for each in sources)):
+    servers, spark = servers_of(configuration.get(BOOTSTRAP)), source.sparkSession
+    for option in filter(None, (each.reads(place.topic, servers, spark) for each in sources)):
         raise DeadLettersUnusable(
             f"errors.dlq.topic.name={place.topic!r} is a topic that the pipeline reads "
             f"({option}): its dead letters would come back as records"
@@ -141,7 +151,8 @@ def place_of(pipeline: Pipeline, config: AgentConfig) -> Place | None:
     if not letters.enable:
         return None
     if letters.topic is not None:
-        return topic_place(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
+        place = topic_place(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
+        return replace(place, redaction=redaction_of(pipeline, config))
     options = {name: str(value) for name, value in letters.options.items()}
     if letters.format in FILES:
         # The configuration is refused where files have no path.

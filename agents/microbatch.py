@@ -6,21 +6,24 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from agents.failures import Failures, are_few, has_failed, light
-from agents.gathered import gathered
+from agents.attempts import is_cancelled
+from agents.failures import Failures, are_few
+from agents.gathered import number_of
 from agents.pipeline import Pipeline
 from agents.prepared import prepared, with_all
 from agents.problem import StepFailed
-from agents.search import is_cancelled, numbered, release
+from agents.room import AS_OBJECTS
+from agents.search import release
 from agents.segments import in_quotes
 from agents.steps import Process, Step, Transform
 from agents.stretches import Way, after_tail, in_one_go, one_by_one
 from agents.transforms import transformed
 from agents.whole import made_whole, may_part
-from agents.worker.columns import ENTRY, FATE, FILTERED, HELD, ORDINAL, RETRIES, SOURCE
+from agents.worker.columns import ENTRY, FATE, HELD, ORDINAL, RETRIES, SOURCE
 from controlplane.domain.policy import Policy
 
 
@@ -39,7 +42,6 @@ class Evaluated:
     shown: Callable[[DataFrame], DataFrame] = as_it_is
     #: The local checkpoints that it is made of, to be given back.
     blocks: tuple[DataFrame, ...]
-    records: int
     failed: int = 0
     held: int = 0
     #: Attempts after the first that its records took, of those that passed too.
@@ -95,32 +97,34 @@ def evaluate(
     blocked: Collection[str | None] = (),
     marks: DataFrame | None = None,
     policy: Policy = Policy(),  # noqa: B008 (frozen)
+    level: StorageLevel = AS_OBJECTS,
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record by itself.
 
     Held rows have a column ENTRY beside the source's own; the position is unique within an entry.
     Tasks in `blocked` are not evaluated: their records are to be held. `marks` gives fates that
-    are known already, by task, entry and position.
+    are known already, by task, entry and position. The local checkpoint is kept as `level` says.
     """
     names = [name for name in source.columns if name != ENTRY]
     begun = prepared(source, pipeline, blocked, marks)
     shown = partial(with_all, names=names, plain=pipeline.plain)
-    evaluated = _evaluated(begun, Way(source=names, shown=shown, policy=policy), pipeline.guarded)
+    way = Way(source=names, shown=shown, policy=policy, level=level)
+    evaluated = _evaluated(begun, way, pipeline.guarded, holds=bool(blocked))
     if pipeline.tail is None:
         return evaluated
     return _with_tail(evaluated, pipeline.tail, len(pipeline.steps), policy)
 
 
-def _evaluated(begun: DataFrame, way: Way, steps: Sequence[Step]) -> Evaluated:
+def _evaluated(begun: DataFrame, way: Way, steps: Sequence[Step], *, holds: bool) -> Evaluated:
     kept: list[DataFrame] = []
     try:
-        evaluated = _checkpointed(in_one_go(begun, steps, way, kept=kept), way.shown)
+        evaluated = _checkpointed(in_one_go(begun, steps, way, kept=kept), way, holds=holds)
     except Exception as exc:  # a step failed as a whole, or the source
         release(kept)
         if not _may_be_searched(exc, steps):
             raise
         kept = []
-        evaluated = _checkpointed(one_by_one(begun, steps, way, kept=kept), way.shown)
+        evaluated = _checkpointed(one_by_one(begun, steps, way, kept=kept), way, holds=holds)
     release(kept)
     return _whole(evaluated) if evaluated.parted and may_part(steps) else evaluated
 
@@ -132,7 +136,7 @@ def _may_be_searched(exc: Exception, steps: Sequence[Step]) -> bool:
 
 
 def _whole(evaluated: Evaluated) -> Evaluated:
-    whole = _checkpointed(made_whole(evaluated.frame), as_it_is)
+    whole = _checkpointed(made_whole(evaluated.frame), Way(), holds=evaluated.held > 0)
     evaluated.release()
     return whole
 
@@ -146,73 +150,61 @@ def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Polic
         # Each row is a record of its own: all that changes are the fates of those found.
         evaluated = evaluated.with_frame(frame, failed=evaluated.failed + blamed)
     elif blamed:
-        evaluated = _checkpointed(frame, as_it_is)
+        evaluated = _checkpointed(frame, Way(), holds=evaluated.held > 0)
         if evaluated.parted:
             evaluated = _whole(evaluated)
             made = None
     return replace(evaluated, made=made, blocks=(*evaluated.blocks, *kept))
 
 
-def _checkpointed(frame: DataFrame, shown: Callable[[DataFrame], DataFrame]) -> Evaluated:
-    """Evaluate `frame` once; `shown` gives what is seen of it its columns."""
+def _checkpointed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
+    """Evaluate `frame` once. `holds`: some of its records may be held."""
+    if ORDINAL in frame.columns:
+        return _observed(frame, way, holds=holds)
+    # Each record is one row, and the job that counts is the one that fills the local checkpoint.
+    block = frame.localCheckpoint(eager=False, storageLevel=way.level)
+    evaluated = Evaluated(rows=block, shown=way.shown, blocks=(block,))
+    told = number_of(block.where(f"{FATE} IS NOT NULL"))
+    if not told:
+        return evaluated
+    evaluated = _counted(evaluated, rows=told)
+    return replace(evaluated, held=told - evaluated.failed) if holds else evaluated
+
+
+def _observed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
+    """Evaluate a frame once in which a record may have become several rows."""
     seen = Observation()
-    may_be_several = ORDINAL in frame.columns
-    observed = frame.observe(seen, *_numbers(may_be_several))
-    block = observed.localCheckpoint(eager=True)
+    observed = frame.observe(seen, *_numbers(holds))
+    block = observed.localCheckpoint(eager=True, storageLevel=way.level)
     counts = seen.get
     evaluated = Evaluated(
         rows=block,
-        shown=shown,
+        shown=way.shown,
         blocks=(block,),
-        records=int(counts["records"]),
-        retries=int(counts.get("retries") or 0),
+        held=int(counts.get("held") or 0),
+        retries=int(counts["retries"] or 0),
     )
-    if not counts["told"]:
+    if not counts["failed"]:
         return evaluated
-    several = may_be_several and counts["rows"] > counts["records"]
-    return _counted(evaluated, told=counts["told"], several=several)
+    parted = bool(counts["rows"] > counts["records"])
+    return replace(_counted(evaluated, rows=counts["failed"]), parted=parted)
 
 
 # Made once: to make Columns takes many calls to the JVM.
 @cache
-def _is_told() -> Column:
-    """Return whether a row has a fate that is told or obeyed."""
-    return F.col(FATE).isNotNull() & (F.col(FATE) != FILTERED)
+def _numbers(holds: bool) -> tuple[Column, ...]:
+    fate = F.col(FATE)
+    found = [
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(F.col(ORDINAL) == 0).alias("records"),
+        F.count_if(fate >= SOURCE).alias("failed"),
+        F.sum(RETRIES).alias("retries"),
+    ]
+    return (*found, F.count_if(fate == HELD).alias("held")) if holds else tuple(found)
 
 
-@cache
-def _numbers(may_be_several: bool) -> tuple[Column, ...]:
-    """Return what is observed of a micro-batch, whose records may have become several rows."""
-    rows, told = F.count(F.lit(1)), F.count_if(_is_told()).alias("told")
-    if not may_be_several:
-        return rows.alias("records"), told
-    records, retries = F.count_if(F.col(ORDINAL) == 0), F.sum(RETRIES)
-    return records.alias("records"), told, retries.alias("retries"), rows.alias("rows")
-
-
-@cache
-def _kinds() -> tuple[Column, ...]:
-    fate, first = F.col(FATE), F.col(ORDINAL) == 0
-    return (
-        F.count_if(first & (fate >= SOURCE)).alias("failed"),
-        F.count_if(first & (fate == HELD)).alias("held"),
-        F.count_if(fate > SOURCE).alias("failed_rows"),
-    )
-
-
-def _counted(evaluated: Evaluated, *, told: int, several: bool) -> Evaluated:
-    """Count what did not pass: so many rows; `several`: a record may have more than one."""
-    whole = numbered(evaluated.frame)
-    rows = light(whole.where(_is_told()))
-    few = are_few(told)
-    rows = gathered(rows) if few else rows
-    counts = (rows.coalesce(1) if few else rows).agg(*_kinds()).collect()[0]
-    return replace(
-        evaluated,
-        rows=evaluated.frame,
-        shown=as_it_is,
-        failed=counts["failed"],
-        held=counts["held"],
-        parted=bool(several and counts["failed_rows"]),
-        known=Failures(records=rows.where(has_failed()), frame=whole, few=few),
-    )
+def _counted(evaluated: Evaluated, *, rows: int) -> Evaluated:
+    """Count the records that have failed: they have so many failed rows."""
+    failures = Failures.of(evaluated.frame, failed=rows)
+    failed = len(failures.listed) if are_few(rows) else failures.light.count()
+    return replace(evaluated, failed=failed, known=failures)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from agents.cuts import place
 from agents.entries import Cursor
 from agents.failed import FailedRecord, is_native
 from agents.failures import Failures
-from agents.held import place
 from agents.pipeline import Pipeline
 from agents.worker.columns import ERROR, FATE, FILTERED, ORDINAL, POSITION, TASK
 from controlplane.domain.events import Response
@@ -22,6 +22,35 @@ from controlplane.domain.outage import OutagePolicy
 _SAMPLE = 20
 #: So many causes are told apart: an outage is one of the biggest.
 _CAUSES = 10
+_LAST, _LAST_TASK = "__arrester_last", "__arrester_last_task"
+
+
+#: What failures at the end of a pipeline are told apart by: class and top frame.
+Alike = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """How much of a micro-batch has come to the end of its pipeline, where records failed."""
+
+    #: Whether a record is at, or behind, the one that its task has stopped at.
+    stopped: Column
+    #: Whether it is behind that one: then it was not tried.
+    untried: Column
+    #: Failures that were decided about before, in earlier rounds.
+    before: Mapping[Alike, int] = field(default_factory=dict)
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """Return the records that were tried."""
+        came = F.col(FATE).isNull() | (F.col(FATE) >= 0)
+        return frame.where((F.col(ORDINAL) == 0) & came & ~self.untried)
+
+    def not_overtaken(self, failed: DataFrame, frame: DataFrame) -> DataFrame:
+        """Return the failed records behind which nothing of their task was sent."""
+        sent = frame.where((F.col(ORDINAL) == 0) & F.col(FATE).isNull() & ~self.stopped)
+        last = sent.groupBy(F.col(TASK).alias(_LAST_TASK)).agg(F.max(place()).alias(_LAST))
+        found = failed.join(last, F.col(TASK) == F.col(_LAST_TASK), "left")
+        return found.where(F.col(_LAST).isNull() | (place() > F.col(_LAST)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,29 +75,42 @@ class Outage:
         return f"outage: {about}{self.failed:,} of {self.records:,} records failed alike at {cause}"
 
 
-def outage_in(failures: Failures, pipeline: Pipeline, policy: OutagePolicy) -> Outage | None:
+def outage_in(
+    failures: Failures, pipeline: Pipeline, policy: OutagePolicy, tried: Tried | None = None
+) -> Outage | None:
     """Return the outage that the failures of an evaluated micro-batch are, if they are one.
 
-    Causes of Python steps are told apart by class and frame,
-    exactly; those of native ones by a sample.
+    Causes of Python steps are told apart by class and frame, exactly; those of native ones by a
+    sample. `tried` is given where the records have failed at the end of the pipeline.
     """
     if policy.share is None:
         return None
-    records = failures.frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
+    if tried is None:
+        records = failures.frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
+    else:
+        records = tried.records(failures.frame).count()
     causes = failures.in_one(failures.records).groupBy(
         FATE, F.col(ERROR)["exception_class"].alias("kind"), F.col(ERROR)["frame"].alias("frame")
     )
     biggest = causes.count().orderBy(F.col("count").desc()).limit(_CAUSES).collect()
     for cause in biggest:
-        if policy.is_outage(cause["count"], records):
-            found = _outage(failures.where(_is_of(cause)), cause, records, pipeline, policy)
+        before = 0 if tried is None else tried.before.get((cause["kind"], cause["frame"]), 0)
+        if policy.is_outage(before + cause["count"], records):
+            alike = failures.where(_is_of(cause))
+            found = _outage(alike, cause, before, records, pipeline, policy, tried)
             if found is not None:
                 return found
     return None
 
 
 def _outage(
-    alike: Failures, cause: Row, records: int, pipeline: Pipeline, policy: OutagePolicy
+    alike: Failures,
+    cause: Row,
+    before: int,
+    records: int,
+    pipeline: Pipeline,
+    policy: OutagePolicy,
+    tried: Tried | None,
 ) -> Outage | None:
     native = is_native(pipeline, cause[FATE])
     count: int = cause["count"]
@@ -76,13 +118,16 @@ def _outage(
     sample = alike.bring(pipeline, ordered.limit(_SAMPLE if native else 1))
     kinds = Counter((each.problem.exception_class, each.problem.condition) for each in sample)
     kind, seen = kinds.most_common(1)[0]
-    failed = count * seen // len(sample)
+    failed = before + count * seen // len(sample)
     if not policy.is_outage(failed, records):
         return None
     example = next(
         each for each in sample if (each.problem.exception_class, each.problem.condition) == kind
     )
-    cuts = _firsts(alike.records) if policy.response is Response.PAUSE else None
+    cuts = _firsts(alike, tried) if policy.response is Response.PAUSE else None
+    if cuts == {}:
+        # Whatever failed, later records of its task were sent: there is no outage any more.
+        return None
     return Outage(
         example=example,
         failed=failed,
@@ -94,11 +139,18 @@ def _outage(
     )
 
 
-def _firsts(alike: DataFrame) -> dict[str, Cursor] | None:
-    """Return where the first of these records is in each task; None: one has no place."""
-    if not alike.where(F.col(TASK).isNull() | F.col(POSITION).isNull()).isEmpty():
+def _firsts(alike: Failures, tried: Tried | None) -> dict[str, Cursor] | None:
+    """Return where the first of these records is in each task; None: one has no place.
+
+    What a task has sent behind a failed record is not sent again, and not held before it: such a
+    task halts at the first one that nothing was sent behind, if there is one.
+    """
+    records = alike.records
+    if not records.where(F.col(TASK).isNull() | F.col(POSITION).isNull()).isEmpty():
         return None
-    rows = alike.groupBy(TASK).agg(F.min(place()).alias("first")).collect()
+    if tried is not None:
+        records = tried.not_overtaken(records, alike.frame)
+    rows = records.groupBy(TASK).agg(F.min(place()).alias("first")).collect()
     return {row[TASK]: Cursor(**row["first"].asDict()) for row in rows}
 
 

@@ -54,6 +54,10 @@ class Redaction:
             stack=_sound(None if stack is None else redactor.hidden(stack)),
         )
 
+    def kept(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return, as JSON, what may leave of some fields of a row."""
+        return self._redacted(row)[1]
+
     def texts(self, row: Mapping[str, Any], *texts: str | None) -> list[str | None]:
         """Return texts about a record without the values of its dropped fields.
 

@@ -36,7 +36,8 @@ class Runner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Told from others by which it is, not by what is in it: columns have no equality.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pipeline:
     """A finished definition; it never changes."""
 

@@ -17,7 +17,7 @@ from agents.pipeline import Pipeline
 from agents.steps import Columns, Deserialize, Transform
 from agents.worker.columns import SOURCE
 from controlplane.domain.classify import Kind
-from controlplane.domain.errors import InvalidValue
+from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.events import StageCommanded
 from controlplane.domain.policy import Answer, Policy, StageKind
 from controlplane.domain.retry import RetryPolicy
@@ -85,20 +85,19 @@ def _fields(kind: T.DataType) -> set[str]:
 def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:
     """Return what holds for each step: the author's handler goes before the configuration's.
 
-    Raises InvalidValue where `on` says RETRY and there is no budget for it.
+    Raises InvalidConfiguration with each step whose `on` says RETRY without a budget for it.
     """
+    _check_budgets(pipeline, config)
     # A record without a usable position is judged like one that cannot be read.
     policies = {SOURCE: _stage_policy(StageKind.DESERIALIZE, pipeline.on_error, {}, config)}
     for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
         native = isinstance(step, Deserialize | Columns)
         stage = StageKind.DESERIALIZE if isinstance(step, Deserialize) else StageKind.PROCESS
-        _check_budget(step.name, step.on, config)
         policies[number] = _stage_policy(stage, step.on_error, step.on, config, native=native)
         if isinstance(step, Transform) and config.errors.retry.limit != 0:
             policy = replace(policies[number].policy, retry=config.errors.retry)
             policies[number] = evolved(policies[number], policy=policy, tries=True)
     sink = pipeline.sink
-    _check_budget("produce", sink.on, config)
     produce = _stage_policy(StageKind.PRODUCE, sink.on_error, sink.on, config)
     return policies | {produce_number(pipeline): produce}
 
@@ -146,10 +145,16 @@ def _stage_policy(
     return StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
 
 
-def _check_budget(step: str, on: Mapping[str, Answer], config: AgentConfig) -> None:
-    if _retried(on) and config.errors.retry.limit == 0:
-        allowed = "a budget to retry with: errors.retries.limit or errors.retry.timeout"
-        raise InvalidValue(f"step {step!r}: on", "RETRY", allowed)
+def _check_budgets(pipeline: Pipeline, config: AgentConfig) -> None:
+    if config.errors.retry.limit != 0:
+        return
+    allowed = "a budget to retry with: errors.retries.limit or errors.retry.timeout"
+    given = [*((step.name, step.on) for step in pipeline.steps), ("produce", pipeline.sink.on)]
+    faults = [
+        InvalidValue(f"step {name!r}: on", "RETRY", allowed) for name, on in given if _retried(on)
+    ]
+    if faults:
+        raise InvalidConfiguration(faults)
 
 
 def _retried(on: Mapping[str, Answer]) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def prepared(
         return _with_all(source, pipeline, theirs, blocked, marks)
     if blocked:
         nowhere, fate = quoted(plain.position).isNull(), F.lit(SOURCE)
-        task = task_key(None if plain.task is None else quoted(plain.task))
+        task = task_key(plain.key(quoted))
         made = F.when(_is_one_of(task, blocked), F.lit(HELD)).when(nowhere, fate)
         return source.select(made.alias(FATE), "*")
     return source.select(_fate(plain), "*")
@@ -94,7 +94,7 @@ def _columns(
     columns: tuple[str, ...], names: tuple[str, ...], plain: Plain | None
 ) -> tuple[Column, ...]:
     kept = where_kept(columns, names)
-    task = None if plain is None or plain.task is None else quoted(kept[plain.task])
+    task = None if plain is None else plain.key(lambda name: quoted(kept[name]))
     position = F.lit(None) if plain is None else quoted(kept[plain.position])
     made = {
         ROW: F.struct(*[quoted(kept[name]).alias(name) for name in names]),

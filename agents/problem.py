@@ -9,14 +9,16 @@ import sysconfig
 from dataclasses import dataclass, replace
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
+from agents.thrown import Thrown, asking, class_names
 from agents.worker.describing import described
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import describe, unwrapped
 from controlplane.domain.errors import ArresterError
+from controlplane.domain.failure_table import WRAPPERS
 
 _MESSAGE_CHARACTERS = 4_000
 _STACK_CHARACTERS = 16_000
@@ -50,6 +52,10 @@ _ABORTED = "Job aborted due to stage failure"
 _TRACE = "Traceback (most recent call last):"
 #: Spark puts it behind what Python said.
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+#: Of a stage whose input was lost, and made again, and lost again, there is nothing but this text.
+_FAILED_AGAIN = re.compile(
+    r"maximum allowable number of times: \d+\. Most recent failure reason:\s*([\w.$]+)"
+)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
 
 
@@ -94,6 +100,12 @@ def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
             return _python(message)
     inner = [each for each in chain if _ABORTED not in str(each.getMessage())]
     return problem_of_jvm(spark, inner[0] if inner else thrown)
+
+
+def is_of_python(exc: BaseException) -> bool:
+    """Whether a job failed in Python: by an exception there, or by a crash."""
+    text = str(exc)
+    return _TRACE in text or _CRASHED in text
 
 
 def _crash(message: str) -> Problem:
@@ -147,61 +159,53 @@ def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
     return None
 
 
+def cause_of_jvm(thrown: Any) -> Cause:
+    """Return what the tables know a JVM exception by, wrappers looked through."""
+    chain = []
+    for each in _chain(thrown):
+        cls = each.getClass()
+        names = class_names(str(cls.getName()), cls)
+        chain.append(_cause(names, _condition(each), str(each.getMessage() or "")))
+    return unwrapped(chain)
+
+
+def said_by_jvm(thrown: Any) -> tuple[str, str]:
+    """Return class and message, one line, of what a JVM exception was caused by."""
+    links = [
+        (str(each.getClass().getName()), str(each.getMessage() or "")) for each in _chain(thrown)
+    ]
+    for _, text in links:
+        if _TRACE in text and _ABORTED not in text:
+            python = _python(text)
+            return python.exception_class, python.message.partition("\n")[0]
+    name, text = next((each for each in links if each[0] not in WRAPPERS), links[-1])
+    return name, text.strip().partition("\n")[0]
+
+
 def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
     """Describe a JVM exception: its class, and its message with those of its causes."""
-    return Describer(spark).problem(thrown)
+    jvm: Any = spark._jvm
+    [problem] = problems_of_jvm(spark, jvm.java.util.List.of(thrown).toArray())
+    assert problem is not None
+    return problem
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What is the same for all exceptions of a class."""
-
-    #: Of the class, and of those that it extends.
-    names: tuple[str, ...]
-    #: Spark's own have error conditions.
-    has_condition: bool
+def problems_of_jvm(spark: SparkSession, objects: Any) -> list[Problem | None]:
+    """Describe each of a Java array that is an exception; None for what is none."""
+    found = asking(spark).thrown(objects)
+    return [None if thrown is None else _problem(thrown) for thrown in found]
 
 
-class Describer:
-    """Describes JVM exceptions. Each question costs a call; of a class it asks only once."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        jvm: Any = spark._jvm
-        self._utils = jvm.org.apache.spark.util.Utils
-        self._throwable = jvm.java.lang.Class.forName("org.apache.spark.SparkThrowable")
-        self._kinds: dict[str, _Kind] = {}
-
-    def problem(self, thrown: Any) -> Problem:
-        """Return an exception's class, and its message with those of its causes."""
-        chain = _chain(thrown)
-        kinds = [self._kind(each) for each in chain]
-        messages = [str(each.getMessage() or "").strip() for each in chain]
-        conditions = [
-            _condition(each) if kind.has_condition else None
-            for kind, each in zip(kinds, chain, strict=True)
-        ]
-        names = [kind.names[0] for kind in kinds]
-        causes = [f"caused by {name}: {text}" for name, text in zip(names, messages, strict=True)]
-        return Problem(
-            exception_class=names[0],
-            message="\n".join([messages[0], *causes[1:]])[:_MESSAGE_CHARACTERS],
-            condition=conditions[0],
-            stack=str(self._utils.exceptionString(chain[0]))[:_STACK_CHARACTERS],
-            cause=unwrapped(
-                [
-                    Cause(names=kind.names, condition=condition)
-                    for kind, condition in zip(kinds, conditions, strict=True)
-                ]
-            ),
-        )
-
-    def _kind(self, thrown: Any) -> _Kind:
-        cls = thrown.getClass()
-        name = str(cls.getName())
-        if name not in self._kinds:
-            has_condition = bool(self._throwable.isInstance(thrown))
-            self._kinds[name] = _Kind(_names(name, cls), has_condition)
-        return self._kinds[name]
+def _problem(thrown: Thrown) -> Problem:
+    chain = thrown.chain
+    causes = [f"caused by {each.names[0]}: {each.message}" for each in chain[1:]]
+    return Problem(
+        exception_class=chain[0].names[0],
+        message="\n".join([chain[0].message, *causes])[:_MESSAGE_CHARACTERS],
+        condition=chain[0].condition,
+        stack=thrown.stack[:_STACK_CHARACTERS],
+        cause=unwrapped([_cause(e.names, e.condition, e.message) for e in chain]),
+    )
 
 
 def _chain(thrown: Any) -> list[Any]:
@@ -212,14 +216,15 @@ def _chain(thrown: Any) -> list[Any]:
     return chain
 
 
-def _names(name: str, cls: Any) -> tuple[str, ...]:
-    """Return the names of an exception's class and of those that it extends."""
-    names = [name]
-    while (cls := cls.getSuperclass()) is not None and cls.getName() != "java.lang.Throwable":
-        names.append(str(cls.getName()))
-    return tuple(names)
+def _cause(names: tuple[str, ...], condition: str | None, message: str) -> Cause:
+    """Return what one link of a chain is; of a stage that failed again and again, Spark's text."""
+    said = _FAILED_AGAIN.search(message)
+    return Cause(names=names if said is None else (said[1], *names), condition=condition)
 
 
 def _condition(thrown: Any) -> str | None:
-    condition = thrown.getCondition()
+    try:
+        condition = thrown.getCondition()
+    except Py4JError:  # only Spark's own have one
+        return None
     return None if condition is None else str(condition)

@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import uuid4
 
 from msgspec.structs import replace
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 
 from agents.again import Again, with_cured
@@ -15,12 +16,14 @@ from agents.bounds import HeldBounds
 from agents.checkpoint import Storage
 from agents.commits import Commits
 from agents.config import AgentConfig
+from agents.counted import Coordinates
+from agents.cuts import cut_of, must_hold
 from agents.deadletters import LetterBox, letter_box
-from agents.decisions import Coordinates, Decision, Judge
+from agents.decisions import Decision, Judge
 from agents.entries import NO_BATCH, Chunk
 from agents.fatal import RecordFatal, must_obey
 from agents.fates import Fates
-from agents.held import Shelf, cut_of, must_hold
+from agents.held import Shelf
 from agents.held_schema import RowTypes
 from agents.journal import Journal
 from agents.ledger import Ledger, TaskLedger
@@ -30,6 +33,7 @@ from agents.onepass import OnePass
 from agents.pipeline import Pipeline
 from agents.policies import commanded, redaction_of, stage_policies
 from agents.producing import Production
+from agents.room import AS_BYTES, AS_OBJECTS
 from agents.shared import blaming_shared
 from agents.stages import stages_of
 from agents.telling import Teller
@@ -83,18 +87,18 @@ class Processor:
             scope=config.errors.scope,
             described=stages_of(pipeline),
             settings=config.shown,
+            redaction=redaction_of(pipeline, config),
         )
         self._judge = Judge(
             fates=fates,
             again=Again(fates=fates, policy=self._policy, wait=wait),
             examples_limit=config.errors.examples_limit,
             outage=config.errors.outage,
-            redaction=redaction_of(pipeline, config),
         )
         self._production = Production(
             fates=fates,
             examples_limit=config.errors.examples_limit,
-            redaction=redaction_of(pipeline, config),
+            outage=config.errors.outage,
             check=check,
             wait=wait,
         )
@@ -108,6 +112,7 @@ class Processor:
                 teller=teller,
                 config=config,
                 check=check,
+                wait=wait,
                 given_up_on_stop=self._given_up_on_stop,
             )
         self._commits = Commits(
@@ -150,15 +155,20 @@ class Processor:
         self.finish_open_chunk()
         number = self._ledger.batch_number(batch)
         self.begun_batch = max(batch, self.begun_batch)
-        if self._ways.takes_care(batch) or not self._wrote_in_one_pass(source, number):
+        if self._ways.takes_care(batch):
             self._with_care(source, batch)
+        elif not self._wrote_in_one_pass(source, number):
+            # It may be large: nobody has been careful with one of its size before.
+            self._with_care(source, batch, level=AS_BYTES)
         self.last_batch = max(batch, self.last_batch)
 
     def _wrote_in_one_pass(self, source: DataFrame, number: int) -> bool:
         with self._given_up_on_stop():
             return self._ways.wrote_in_one_pass(source, number, check=self._check)
 
-    def _with_care(self, source: DataFrame, batch: int) -> None:
+    def _with_care(
+        self, source: DataFrame, batch: int, *, level: StorageLevel = AS_OBJECTS
+    ) -> None:
         before = self._ledger.asides_of_batch(batch)
         replayed = self._ways.is_decided(batch)
         with self._given_up_on_stop():
@@ -168,6 +178,7 @@ class Processor:
                 blocked=() if replayed or before else self._ledger.blocked(batch),
                 marks=self._shelf.marks(before),
                 policy=self._policy,
+                level=level,
             )
             evaluated = blaming_shared(evaluated)
         self._check()
@@ -273,7 +284,7 @@ class Processor:
             return Decision()
         decision = self._judge.decide(evaluated.failures, blamed)
         if decision.fatal is not None:
-            raise RecordFatal(decision.fatal, decision.outage)
+            raise RecordFatal(decision.fatal, decision.outage, redaction=self._fates.redaction)
         return decision
 
     def _dead_before(self) -> list[Coordinates]:

@@ -13,28 +13,32 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from agents.afterwards import all_failed
 from agents.again import Again
-from agents.decisions import Coordinates, Decision, Judge
+from agents.counted import Coordinates
+from agents.decisions import Decision, Judge
 from agents.failed import produce_number
 from agents.fatal import RecordFatal, SinkFailed
 from agents.fates import Fates, SelfHealing
 from agents.handlers import Always, ErrorContext, Record, RecordError, ask
 from agents.microbatch import Evaluated
-from agents.payload import Redaction
+from agents.outage import Tried
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
-from agents.problem import Problem
+from agents.problem import Problem, problem_of_job
 from agents.raised import problem_of
 from agents.saying import say
 from agents.sending import Sending
 from agents.sinks import Producer, Sink
-from agents.whole import made_whole, may_part
-from agents.worker.columns import DECIDED, ERROR, ERROR_TYPE, FATE, HELD, ORDINAL, RETRIES, SOURCE
+from agents.worker.columns import FATE, ORDINAL
+from controlplane.domain.classify import Kind
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
+from controlplane.domain.outage import OutagePolicy
 from controlplane.domain.policy import Answer, StageKind
 from controlplane.domain.respond import (
     AskHandler,
+    Because,
     Decided,
     FailedAttempt,
     NotOurs,
@@ -61,7 +65,8 @@ class Production:
 
     fates: Fates
     examples_limit: int
-    redaction: Redaction
+    #: errors.outage.*
+    outage: OutagePolicy
     #: Raises when the run is to end.
     check: Callable[[], None]
     #: Waits so many milliseconds; raises when the run is to end.
@@ -97,13 +102,16 @@ class Production:
                 evaluated, held, blamed
             )
             return
-        failed = self._written(self.pipeline.sink, passed, number)
+        came = evaluated.frame.where((F.col(ORDINAL) == 0) & F.col(FATE).isNull() & ~held)
+        failed = self._written(self.pipeline.sink, passed, number, came)
         if failed is None:
             return
         raised, problem, answer = failed
-        left = self._whole(evaluated, held, problem)
+        left = all_failed(evaluated, held, problem, self.pipeline)
         if left.failed or answer is Answer.PAUSE:
-            yield self.decided(left, self._answered(answer), blamed, raised=raised)
+            never = F.lit(False)
+            tried = Tried(stopped=never, untried=never)
+            yield self.decided(left, self._answered(answer), blamed, tried, raised=raised)
         left.release()
 
     def decided(
@@ -111,6 +119,7 @@ class Production:
         left: Evaluated,
         stage: StagePolicy,
         blamed: Sequence[Coordinates],
+        tried: Tried,
         *,
         raised: BaseException | None = None,
     ) -> LeftOut:
@@ -120,12 +129,25 @@ class Production:
         fates = replace(self.fates, stages={**self.fates.stages, self.number: stage})
         again = Again(fates=fates, policy=stage.policy, wait=self.wait)
         judge = Judge(
-            fates=fates, again=again, examples_limit=self.examples_limit, redaction=self.redaction
+            fates=fates,
+            again=again,
+            examples_limit=self.examples_limit,
+            outage=self.outage,
+            tried=tried,
         )
         decision = judge.decide(left.failures, blamed) if left.failed else Decision()
         if decision.fatal is not None:
-            raise RecordFatal(decision.fatal) from raised
+            redaction = self.fates.redaction
+            raise RecordFatal(decision.fatal, decision.outage, redaction=redaction) from raised
         return LeftOut(evaluated=left, decision=decision)
+
+    def failed(self, raised: BaseException) -> SinkFailed | SelfHealing:
+        """Return what ends a run whose sends failed as a job: no record is to blame."""
+        problem = problem_of_job(self.pipeline.source.sparkSession, raised)
+        ruling = self.stage.policy.table.classify(problem.cause)
+        if ruling.kind is Kind.SELF_HEALING:
+            return SelfHealing(problem, ruling.reason)
+        return SinkFailed(raised)
 
     def spent(self) -> StagePolicy:
         """Return what holds for failures whose budget of retries is spent."""
@@ -139,9 +161,12 @@ class Production:
     # ── a sink for whole batches ─────────────────────────────────────────────────────────────
 
     def _written(
-        self, sink: Sink, passed: DataFrame, number: int
+        self, sink: Sink, passed: DataFrame, number: int, came: DataFrame
     ) -> tuple[BaseException, Problem, Answer] | None:
-        """Call the sink until it returns, or its failure is decided; the number stays the same."""
+        """Call the sink until it returns, or its failure is decided; the number stays the same.
+
+        `came` are the records that have come to it.
+        """
         started_ms, made = self.fates.now_ms(), 0
         while True:
             made += 1
@@ -158,15 +183,15 @@ class Production:
                 problem_of(passed.sparkSession, raised, attempts=made), took_ms=now_ms - started_ms
             )
             attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
-            fate = self._fate(problem, attempts, raised)
-            if isinstance(fate, Decided):
-                return raised, problem, Answer(fate.response.value)
+            fate = self._fate(problem, attempts, raised, came)
+            if isinstance(fate, Answer):
+                return raised, problem, fate
             say(Saying.SINK_RETRYING, self._described(problem, number))
             self.wait(fate.wait_ms)
 
     def _fate(
-        self, problem: Problem, attempts: Attempts, raised: BaseException
-    ) -> Decided | RetryAfter:
+        self, problem: Problem, attempts: Attempts, raised: BaseException, came: DataFrame
+    ) -> Answer | RetryAfter:
         """Return what follows from a failed batch; raises SinkFailed where that is FAIL.
 
         Its records are counted afterwards, each in its task: here one stands for all.
@@ -177,6 +202,9 @@ class Production:
         )
         run, policy, chance = TaskRun(), self.stage.policy, random.randrange
         fate = respond(failure, policy, run, chance=chance)
+        if _is_up_to_somebody(fate) and self._is_outage(came):
+            # What it comes to is decided with its records, as of all outages.
+            return Answer.PAUSE
         if isinstance(fate, AskHandler):
             answer = self.stage.answer or self._asked(problem)
             fate = respond(failure, policy, run, chance=chance, answer=answer)
@@ -190,7 +218,14 @@ class Production:
                 say(saying, self._described(problem, None))
         if fate.response is Response.FAIL:
             raise SinkFailed(raised) from raised
-        return fate
+        return Answer(fate.response.value)
+
+    def _is_outage(self, came: DataFrame) -> bool:
+        """Whether so many records that fail alike, with the whole batch, are an outage."""
+        if self.outage.share is None:
+            return False
+        records = came.count()
+        return self.outage.is_outage(records, records)
 
     def _asked(self, problem: Problem) -> object:
         handler = self.stage.handler
@@ -220,55 +255,8 @@ class Production:
         where = "" if number is None else f" at number {number}, attempt {problem.attempts}"
         return f"the sink of {self.pipeline.name} failed{where}: {problem.exception_class}"
 
-    def _whole(self, evaluated: Evaluated, held: Column, problem: Problem) -> Evaluated:
-        """Return the batch with all that went to the sink as failed of this stage."""
-        passed = F.col(FATE).isNull() & ~held
-        said = {
-            "exception_class": problem.exception_class,
-            "message": problem.message,
-            "stack": problem.stack,
-            "frame": problem.frame,
-            "names": F.array(*[F.lit(name) for name in problem.cause.names]),
-            "condition": problem.condition,
-            "kind": None,
-            "attempts": problem.attempts,
-            "took_ms": problem.took_ms,
-        }
-        values = {n: v if isinstance(v, Column) else F.lit(v) for n, v in said.items()}
-        error = F.struct(*[value.alias(name) for name, value in values.items()]).cast(ERROR_TYPE)
-        frame = evaluated.frame.withColumns(
-            {
-                FATE: F.when(passed, F.lit(self.number)).otherwise(obeyed(held)),
-                ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
-                RETRIES: F.lit(0).cast("long"),
-            }
-        )
-        if may_part(self.pipeline.steps):
-            # The rows that went to the sink may be others than the one that stands for the record.
-            frame = made_whole(frame)
-        return evaluated_again(frame, self.number)
 
-
-def obeyed(held: Column) -> Column:
-    """Return the fate of a record from here on: what was decided about it is durable already."""
-    decided = (F.col(FATE) >= SOURCE) | (F.col(FATE) == HELD) | held
-    return F.when(F.coalesce(decided, F.lit(False)), F.lit(DECIDED)).otherwise(F.col(FATE))
-
-
-def evaluated_again(frame: DataFrame, number: int) -> Evaluated:
-    """Return a micro-batch after its sink, in a local checkpoint."""
-    kept = frame.localCheckpoint(eager=True)
-    first = F.col(ORDINAL) == 0
-    counts = kept.agg(
-        F.count_if(first).alias("records"),
-        F.count_if(first & (F.col(FATE) == number)).alias("failed"),
-        F.sum(F.when(first, F.col(RETRIES))).alias("retries"),
-    ).collect()[0]
-    return Evaluated(
-        rows=kept,
-        records=counts["records"],
-        failed=counts["failed"],
-        held=0,
-        retries=counts["retries"] or 0,
-        blocks=(kept,),
-    )
+def _is_up_to_somebody(fate: object) -> bool:
+    """Whether a handler, or what was declared, decides about a failure."""
+    fatal = isinstance(fate, Decided) and fate.because is Because.FATAL
+    return isinstance(fate, AskHandler | Decided) and not fatal

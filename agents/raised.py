@@ -25,16 +25,19 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
     said = described(exc, ours=_OURS)
     name, cause, stack = class_name(exc), describe(exc), said["stack"]
     condition = cause.condition
-    thrown = _thrown(exc)
+    thrown, message = _thrown(exc), said["message"]
     if thrown is not None:
         java = problem_of_jvm(spark, thrown)
         condition = java.condition or condition
         names = dict.fromkeys((*java.cause.names, *cause.names))
         cause = Cause(names=tuple(names), condition=java.cause.condition or condition)
         name, stack = java.exception_class, java.stack
+        if isinstance(exc, Py4JJavaError):
+            # Its own is which method was called, and a trace.
+            message = java.message
     return Problem(
         exception_class=name,
-        message=said["message"],
+        message=message,
         condition=condition,
         stack=stack,
         frame=said["frame"],

@@ -1,40 +1,37 @@
 """Which records make an operation fail: it is run over ever fewer of them, until one is left.
 
-A failed Spark task names its partition and how many rows it had read: the last of these is tried
-alone, and in the JVM it is the guilty one. To Python rows are fed ahead; there the partition is
-spread out and run again. Where the partition says nothing, eighths are tried side by side.
+A failed Spark task names its partition. In the JVM the row that it had read last is the guilty one.
+To Python rows are fed far ahead: the guilty one is in the first batch that did not come back, which
+is run again in small batches, and the first of those that does not come back row by row. What this
+points at is tried alone: it may be wrong where rows are left out or made on the way. Then the
+partition is spread out and run again; where it says nothing, eighths are tried side by side.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-from uuid import uuid4
+from typing import Any, Final
 
 from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.problem import StepFailed
+from agents.attempts import AttemptFailed, Failed, Operation, attempted
+from agents.batches import SMALL, batch_rows, small_batches
+from agents.metered import metered
+from agents.problem import is_of_python
 from controlplane.domain.errors import ArresterError
 
 #: Numbers the rows that are searched.
 ID: Final = "__arrester_id"
 #: So many jobs may a search of one micro-batch and step take.
 JOBS: Final = 400
-#: What `monotonically_increasing_id` numbers the rows of a partition with.
-_ROW_BITS = 33
+_RANK = "__arrester_rank"
 _SPREAD = 128
 _EIGHTHS = 8
 _AT_ONCE = 4
-#: How long the state of a failed job may take to be known.
-_KNOWN_SECONDS = 5.0
-
-T = TypeVar("T")
-Operation = Callable[[DataFrame], DataFrame]
 
 
 class NotAlone(ArresterError):
@@ -56,52 +53,11 @@ class Guilty:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """A job failed; `partition` is that of its first failed task, where that is known."""
-
-    raised: Exception
-    partition: int | None
-    #: How many rows of the local checkpoint that task had read; 0: that is not known.
-    read: int = 0
-
-    @property
-    def last_read(self) -> int | None:
-        """The ID of the row that the task had read last."""
-        if self.partition is None or not self.read:
-            return None
-        return (self.partition << _ROW_BITS) + self.read - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
     frame: DataFrame
     count: int
     #: Whether they are in as many partitions as they may be.
     spread: bool = False
-
-
-def attempted(spark: SparkSession, action: Callable[[], T]) -> T:
-    """Return what `action` returns; raises AttemptFailed for what the author's code raised."""
-    context, tag = spark.sparkContext, f"arrester-search-{uuid4().hex}"
-    context.addJobTag(tag)
-    try:
-        return action()
-    except Exception as exc:  # whatever the author's code, or a crash of it, came to
-        if isinstance(exc, StepFailed) or is_cancelled(exc):
-            raise
-        partition, read = _failed_task(context, tag)
-        failed = Failed(raised=exc, partition=partition, read=read)
-        raise AttemptFailed(failed) from exc
-    finally:
-        context.removeJobTag(tag)
-
-
-class AttemptFailed(ArresterError):
-    """A job over the author's code failed; records may be to blame."""
-
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(str(failed.raised))
-        self.failed = failed
 
 
 class Search:
@@ -118,50 +74,84 @@ class Search:
 
         Raises NotAlone where no record is to blame, or there are too many of them.
         """
-        if not self._tried_without:
-            self._tried_without = True
-            # Workers that do not start, a static table that cannot be read: a single record would
-            # fail alone, too.
-            without = self._run(rows.where(F.col(ID) < 0).coalesce(1))
-            if without is not None:
-                why = "it fails without any record, too"
-                raise NotAlone(why, without.raised, recordless=True)
-        last = failed.last_read
-        alone = None if last is None else self._run(rows.where(F.col(ID) == last))
-        if last is not None and alone is not None:
-            return Guilty(id=last, raised=alone.raised)
+        self._without(rows)
         try:
-            if failed.partition is not None:
-                hinted = rows.where(F.spark_partition_id() == failed.partition)
-                hinted = hinted if last is None else hinted.where(F.col(ID) <= last)
-                found = self._spread_and_run(hinted)
-                if found is not None:
-                    return self._within(*found)
+            if failed.partition is None:
+                return self._within(_Rows(frame=rows, count=rows.count()), failed)
+            inside = rows.where(F.spark_partition_id() == failed.partition)
+            pointed = self._pointed_at(inside, failed)
+            if pointed is not None:
+                return pointed
+            found = self._spread_and_run(_up_to(inside, failed.last_read))
+            if found is not None:
+                return self._within(*found)
             return self._within(_Rows(frame=rows, count=rows.count()), failed)
         finally:
             release(self._kept)
             self._kept = []
 
+    def _without(self, rows: DataFrame) -> None:
+        """Workers that do not start, a static table that cannot be read: no record is to blame.
+
+        A single record would fail alone, too.
+        """
+        if self._tried_without:
+            return
+        self._tried_without = True
+        without = self._run(rows.where(F.col(ID) < 0).coalesce(1))
+        if without is not None:
+            why = "it fails without any record, too"
+            raise NotAlone(why, without.raised, recordless=True)
+
+    def _pointed_at(self, inside: DataFrame, failed: Failed) -> Guilty | None:
+        """Return the row of a partition that its failed task points at, where it fails alone."""
+        if is_of_python(failed.raised):
+            return self._behind_what_came_out(inside, failed)
+        last = failed.last_read
+        alone = None if last is None else self._run(inside.where(F.col(ID) == last))
+        return None if last is None or alone is None else Guilty(id=last, raised=alone.raised)
+
+    def _behind_what_came_out(self, inside: DataFrame, failed: Failed) -> Guilty | None:
+        # Its rows in their order, whatever was left out of them.
+        ranked = inside.coalesce(1).withColumn(_RANK, F.monotonically_increasing_id())
+        first = failed.made
+        if not 0 < failed.read - first <= SMALL:
+            spark = inside.sparkSession
+            # What a worker had sent when it crashed may be lost: a batch more.
+            batch = ranked.where(_from(first, 2 * batch_rows(spark))).drop(_RANK)
+            with small_batches(spark):
+                again = self._run(batch)
+            if again is None:
+                return None
+            first += again.made
+        few = ranked.where(_from(first, SMALL)).drop(_RANK)
+        each = self._spread(few, into=SMALL, count=SMALL)
+        alone = self._run(each.frame)
+        return None if alone is None else self._within(each, alone)
+
     def _within(self, rows: _Rows, failed: Failed) -> Guilty:
         """Return one guilty row of some that fail together."""
-        if rows.count == 1:
-            return Guilty(id=int(rows.frame.select(ID).collect()[0][0]), raised=failed.raised)
         if failed.partition is not None:
             hinted = rows.frame.where(F.spark_partition_id() == failed.partition)
+            two = hinted.select(ID).coalesce(1).head(2)
+            if len(two) == 1:
+                return Guilty(id=int(two[0][0]), raised=failed.raised)
             found = self._spread_and_run(hinted)
             # Once they are spread, each hint leaves less of them.
             if found is not None and (found[0].count < rows.count or not rows.spread):
                 return self._within(*found)
+        if rows.count == 1:
+            return Guilty(id=int(rows.frame.select(ID).collect()[0][0]), raised=failed.raised)
         return self._eighths(rows, failed)
 
     def _spread_and_run(self, rows: DataFrame) -> tuple[_Rows, Failed] | None:
         """Return the rows in many partitions with how they fail, None when they pass."""
-        spread = self._spread(rows, into=_SPREAD)
+        spread = self._spread(rows, into=_SPREAD, count=rows.count())
         again = self._run(spread.frame) if spread.count else None
         return None if again is None else (spread, again)
 
     def _eighths(self, rows: _Rows, failed: Failed) -> Guilty:
-        spread = self._spread(rows.frame, into=_EIGHTHS)
+        spread = self._spread(rows.frame, into=_EIGHTHS, count=rows.frame.count())
         parts = range(min(_EIGHTHS, spread.count))
         slices = [spread.frame.where(F.spark_partition_id() == n) for n in parts]
         # Each with properties of its own: tags are among them.
@@ -186,13 +176,21 @@ class Search:
         return None
 
     def _noop(self, rows: DataFrame) -> None:
-        self._operation(rows).write.format("noop").mode("overwrite").save()
+        metered(self._operation(rows)).write.format("noop").mode("overwrite").save()
 
-    def _spread(self, rows: DataFrame, *, into: int) -> _Rows:
-        count = rows.count()
+    def _spread(self, rows: DataFrame, *, into: int, count: int) -> _Rows:
         frame = rows.repartition(max(1, min(into, count))).localCheckpoint(eager=True)
         self._kept.append(frame)
         return _Rows(frame=frame, count=count, spread=into == _SPREAD)
+
+
+def _from(rank: int, rows: int) -> Column:
+    """Return whether a row is one of so many from this rank on."""
+    return F.col(_RANK).between(rank, rank + rows - 1)
+
+
+def _up_to(rows: DataFrame, last: int | None) -> DataFrame:
+    return rows if last is None else rows.where(F.col(ID) <= last)
 
 
 def numbered(frame: DataFrame) -> DataFrame:
@@ -205,38 +203,3 @@ def release(frames: Sequence[DataFrame]) -> None:
     for frame in frames:
         plan: Any = frame._jdf.queryExecution().analyzed()
         plan.rdd().unpersist(False)
-
-
-def is_cancelled(exc: Exception) -> bool:
-    """Whether a job ended because the run is to stop, which is nobody's failure."""
-    text = str(exc)
-    return "SPARK_JOB_CANCELLED" in text or "java.lang.InterruptedException" in text
-
-
-def _failed_task(context: Any, tag: str) -> tuple[int | None, int]:
-    """Return the partition of a job's first failed task, and how many cached rows it had read.
-
-    Spark keeps this for its own pages, and names it in no exception. (None, 0): it is not known.
-    """
-    core = context._jsc.sc()
-    deadline = time.monotonic() + _KNOWN_SECONDS
-    while time.monotonic() < deadline:
-        for job in core.statusTracker().getJobIdsForTag(tag):
-            known = core.statusTracker().getJobInfo(job)
-            if known.isDefined() and str(known.get().status()) == "FAILED":
-                return _first_failed(core.statusStore(), known.get().stageIds())
-        time.sleep(0.01)
-    return None, 0
-
-
-def _first_failed(store: Any, stages: Sequence[int]) -> tuple[int | None, int]:
-    for stage in stages:
-        tasks = store.taskList(stage, 0, 100_000)
-        for index in range(tasks.size()):
-            task = tasks.apply(index)
-            if task.status() == "FAILED":
-                metrics = task.taskMetrics()
-                known = metrics.isDefined()
-                read = int(metrics.get().inputMetrics().recordsRead()) if known else 0
-                return int(task.index()), read
-    return None, 0

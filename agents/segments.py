@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.guard import guarded_together
-from agents.sharing import Ready
+from agents.sharing import SHARED, Ready
 from agents.shipping import shipped, shipped_rules
 from agents.steps import Columns, Deserialize, Native, Process, Step, Transform
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, ORDINAL, PREFIX, RETRIES, SOURCE
@@ -104,7 +104,8 @@ def _after_native(frame: DataFrame, number: int, step: Native) -> DataFrame:
     else:
         for columns in _attempting(step.ready):
             frame = frame.select(*columns)
-    return frame.withColumns(_of_attempt(number, tuple(step.expressions))).drop(_ATTEMPT)
+    made = frame.withColumns(_of_attempt(number, tuple(step.expressions)))
+    return made.drop(_ATTEMPT, SHARED)
 
 
 # What is the same for all micro-batches is made once: a Column is many calls to the JVM.

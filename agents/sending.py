@@ -7,18 +7,21 @@ somebody has to be asked or waited for. What a round decided is durable before t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from agents.decisions import Coordinates
+from agents.afterwards import evaluated_again, obeyed
+from agents.counted import Coordinates
+from agents.cuts import cut_of, place
 from agents.entries import Cursor
-from agents.fatal import SinkFailed
-from agents.held import after, cut_of, place
+from agents.held import after
 from agents.microbatch import Evaluated
+from agents.outage import Alike, Tried
 from agents.policies import StagePolicy
 from agents.saying import say
 from agents.shipping import shipped, shipped_rules
@@ -68,11 +71,31 @@ class _Plan:
 
     starts: dict[str | None, Cursor] | None = None
     again: dict[str | None, _Again] = field(default_factory=dict)
+    #: Where tasks have stopped that did not come to their end: what is behind was not sent.
+    stops: dict[str | None, Cursor] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
         """Whether nothing is left."""
         return self.starts == {} and not self.again
+
+    def stopped_but(self, due: Collection[str | None]) -> dict[str | None, Cursor]:
+        """Return where tasks have stopped that do not go on in the next round."""
+        going = {*(self.starts or ()), *due}
+        return {task: at for task, at in self.stops.items() if task not in going}
+
+    def tried(self, before: Mapping[Alike, int]) -> Tried:
+        """Return how much of the micro-batch was tried by now."""
+        return Tried(
+            stopped=_matches(self.stops, lambda stop: place() >= stop),
+            untried=_matches(self.stops, lambda stop: place() > stop),
+            before=before,
+        )
+
+    def leave_out(self, tasks: Collection[str | None]) -> None:
+        """Send nothing more of tasks that have halted."""
+        self.starts = {task: at for task, at in (self.starts or {}).items() if task not in tasks}
+        self.again = {task: each for task, each in self.again.items() if task not in tasks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,23 +111,29 @@ class Sending:
         """Send what passed and is not `held`; yield what each round decided."""
         passed = evaluated.frame.where(F.col(FATE).isNull() & ~held)
         plan, began_ms = _Plan(), self.production.fates.now_ms()
+        decided: Counter[Alike] = Counter()
+        outage_from = self._outage_from(passed)
         while not plan.over:
             due = self._due(plan)
-            told = self._round(passed, plan.starts, due)
+            told = self._round(passed, plan.starts, due, outage_from)
             # A task that is not due yet waits for another round.
             waiting = {task: again for task, again in plan.again.items() if task not in due}
             stopped = told.where(F.col(_STOPPED)).collect()
+            before = plan.stopped_but(due)
             plan = self._after(stopped, due, began_ms)
+            plan.stops |= before
             found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
             cuts: Mapping[str, Cursor] = {}
             if not found.isEmpty():
                 left = self._left(evaluated, held, found)
-                decided = self.production.decided(left, self.production.spent(), blamed)
-                cuts = decided.decision.cuts
-                yield decided
+                tried = plan.tried(decided)
+                out = self.production.decided(left, self.production.spent(), blamed, tried)
+                cuts = out.decision.cuts
+                yield out
                 left.release()
+                decided += self._alike(found)
             plan.again |= waiting
-            plan.starts = {task: at for task, at in (plan.starts or {}).items() if task not in cuts}
+            plan.leave_out(cuts)
             self.production.check()
 
     def _due(self, plan: _Plan) -> dict[str | None, _Again]:
@@ -120,6 +149,7 @@ class Sending:
         passed: DataFrame,
         starts: Mapping[str | None, Cursor] | None,
         due: Mapping[str | None, _Again],
+        outage_from: int | None,
     ) -> DataFrame:
         """Send on the executors; return what failed, in a local checkpoint: it is done once."""
         rows = passed
@@ -131,13 +161,15 @@ class Sending:
         rows = rows.select(*columns, error, *theirs)
         rows = rows.repartition(F.col(TASK)).sortWithinPartitions(ENTRY, POSITION, TASK, ORDINAL)
         try:
-            return rows.mapInArrow(self._producing(due), _RESULT).localCheckpoint(eager=True)
+            return rows.mapInArrow(self._producing(due, outage_from), _RESULT).localCheckpoint(
+                eager=True
+            )
         except BaseException as exc:
             # A job that a stop has interrupted is the stop, not a failure of its own.
             self.production.check()
-            raise SinkFailed(exc) from exc
+            raise self.production.failed(exc) from exc
 
-    def _producing(self, due: Mapping[str | None, _Again]) -> Any:
+    def _producing(self, due: Mapping[str | None, _Again], outage_from: int | None) -> Any:
         stage, fates = self.production.stage, self.production.fates
         tolerance, now_ms = stage.policy.tolerance, fates.now_ms()
         tallies = {task: run.tally for task, run in fates.runs.items()}
@@ -162,6 +194,7 @@ class Sending:
             made={task: each.attempts.made for task, each in due.items()},
             since_ms={task: now_ms - each.attempts.started_ms for task, each in due.items()},
             retries=stage.policy.retry.limit != 0,
+            outage_from=outage_from,
         )
 
     def _after(
@@ -178,18 +211,34 @@ class Sending:
             started_ms = began_ms if known is None or first else known.attempts.started_ms
             attempts = Attempts(made=error["attempts"], started_ms=started_ms, now_ms=now_ms)
             fate = next_attempt(retry, attempts, chance=random.randrange)
+            plan.stops[task] = at
             if error["kind"] == Kind.RETRIABLE and isinstance(fate, RetryAfter):
                 due_ms = now_ms + fate.wait_ms
                 plan.again[task] = _Again(at=at, attempts=attempts, due_ms=due_ms)
-                say(Saying.RETRYING, f"produce at task {task!r}, position {at.position}")
+                place = f"task {task!r}, position {at.position}"
+                say(Saying.RETRYING, f"{self.production.pipeline.name}: produce at {place}")
             else:
                 plan.starts = {**(plan.starts or {}), task: after(at.entry, at.position)}
         return plan
 
+    def _outage_from(self, passed: DataFrame) -> int | None:
+        """Return how many failures may be an outage; None: there are none."""
+        outage = self.production.outage
+        if outage.share is None:
+            return None
+        return outage.at_least(passed.where(F.col(ORDINAL) == 0).count())
+
+    def _alike(self, found: DataFrame) -> Counter[Alike]:
+        """Count failures by what they are told apart by, where an outage is looked for."""
+        if self.production.outage.share is None:
+            return Counter()
+        error = F.col(ERROR)
+        failed = found.where(error.isNotNull())
+        counts = failed.groupBy(error["exception_class"], error["frame"]).count().collect()
+        return Counter({(kind, frame): number for kind, frame, number in counts})
+
     def _left(self, evaluated: Evaluated, held: Column, found: DataFrame) -> Evaluated:
         """Return the batch with the records of `found` as failed of this stage."""
-        from agents.producing import evaluated_again, obeyed
-
         right = found.select(*[F.col(name).alias(other) for name, other in _FOUND.items()])
         same = [F.col(name).eqNullSafe(F.col(_FOUND[name])) for name in (TASK, ENTRY, POSITION)]
         fresh = F.col(FATE).isNull() & ~held

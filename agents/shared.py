@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from agents.failures import is_in
+from agents.gathered import number_of
 from agents.microbatch import Evaluated
 from agents.whole import BROADCAST_RECORDS
 from agents.worker.columns import (
@@ -66,24 +67,26 @@ def _have_their_own(evaluated: Evaluated) -> bool:
     failures = evaluated.failures
     if not failures.few or evaluated.failed > _LISTED:
         return False
-    placed = f"{POSITION} IS NOT NULL AND {FATE} > {SOURCE}"
-    rows = failures.records.where(placed).select(*_COORDINATES).collect()
+    rows = 0
     places: dict[tuple[str | None, int], set[int]] = {}
-    for task, entry, position in rows:
-        places.setdefault((task, entry), set()).add(position)
-    if sum(map(len, places.values())) < len(rows) or len(places) > _LISTED_TASKS:
+    for each in failures.listed:
+        if each.position is not None and each.number > SOURCE:
+            rows += 1
+            places.setdefault((each.task, each.entry), set()).add(each.position)
+    if sum(map(len, places.values())) < rows or len(places) > _LISTED_TASKS:
         return False
     if not rows:
         return True
     here = " OR ".join(_is_at(*each, some) for each, some in places.items())
     found = evaluated.frame.where(here).where(_is_a_record()).select(F.lit(1))
-    return int(found._jdf.queryExecution().toRdd().count()) == len(rows)
+    return number_of(found) == rows
 
 
 def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
     """Return, as SQL, whether a row is at one of a task's positions."""
     key = "NULL" if task is None else f"CAST(X'{task.encode().hex()}' AS STRING)"
-    return f"({TASK} <=> {key} AND {ENTRY} = {entry} AND {is_in(POSITION, positions)})"
+    # The position first: few rows are asked for more.
+    return f"({is_in(POSITION, positions)} AND {ENTRY} = {entry} AND {TASK} <=> {key})"
 
 
 @cache

@@ -8,9 +8,12 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors.exceptions.captured import CapturedException
 
 from agents.fates import SelfHealing
+from agents.problem import cause_of_jvm
+from agents.reasons import reason_of
 from agents.saying import say
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import Kind, describe
@@ -71,8 +74,7 @@ class SourceRetries:
         fate = respond(failure, self._policy, TaskRun(), chance=random.randrange)
         if not isinstance(fate, RetryAfter):
             return None
-        first = str(exc).partition("\n")[0]
-        what = f"the source of {self._pipeline} failed (attempt {self._made}): {first}"
+        what = f"the source of {self._pipeline} failed (attempt {self._made}): {reason_of(exc)}"
         say(Saying.SOURCE_RETRYING, what)
         return fate.wait_ms
 
@@ -89,17 +91,22 @@ class SourceRetries:
         if len(self._healed_ms) >= self._healing.limit:
             return None
         self._healed_ms.append(now_ms)
-        first = str(exc).partition("\n")[0]
-        say(Saying.SOURCE_RETRYING, f"{self._pipeline} was ended by what heals itself: {first}")
+        what = f"{self._pipeline} was ended by what heals itself: {reason_of(exc)}"
+        say(Saying.SOURCE_RETRYING, what)
         return backoff_ms(len(self._healed_ms), self._healing)
 
 
 def cause_of(exc: BaseException) -> Cause:
-    """Return what is known of an exception of a query, the innermost cause first.
+    """Return what is known of an exception of a query, or a job, the innermost cause first.
 
     Of an exception that ended a query Spark hands on no more than texts: the class in front of a
     message, the condition in brackets, the last line of a Python trace.
     """
+    if isinstance(exc, Py4JJavaError):
+        try:
+            return cause_of_jvm(exc.java_exception)
+        except Exception:  # the JVM is gone
+            return describe(exc)
     chain = list(_chain(exc))[::-1]
     names = dict.fromkeys(name for link in chain for name in _names(link))
     conditions = [found for link in chain if (found := _condition(link)) is not None]

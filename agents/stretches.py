@@ -7,14 +7,17 @@ by what a transform raised. Then each such step runs by itself over a local chec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from agents.attempts import AttemptFailed, Operation, attempted
 from agents.blame import Blame, Suspect
-from agents.search import AttemptFailed, Operation, attempted
+from agents.metered import metered
+from agents.room import AS_OBJECTS, checkpointed
 from agents.segments import after_steps, segments
 from agents.steps import Process, Step, Transform
 from agents.transforms import transformed, transformed_on
@@ -29,11 +32,13 @@ Kept = list[DataFrame]
 class Way:
     """What steps are run with."""
 
-    policy: Policy
+    policy: Policy = field(default_factory=Policy)
     #: The columns of the source, which steps may replace.
     source: Sequence[str] = ()
     #: Puts all columns of ours beside the author's.
     shown: Callable[[DataFrame], DataFrame] = lambda frame: frame
+    #: How a local checkpoint of what comes of them is kept.
+    level: StorageLevel = field(default_factory=lambda: AS_OBJECTS)
 
 
 def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
@@ -103,7 +108,9 @@ def survived(
 
 
 def _evaluated(run: Operation, frame: DataFrame, kept: Kept) -> DataFrame:
-    return keep(run(frame), kept)
+    evaluated = checkpointed(metered(run(frame)))
+    kept.append(evaluated)
+    return evaluated
 
 
 def keep(frame: DataFrame, kept: Kept) -> DataFrame:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from pyspark.sql import Row
-
 from agents.causes import Causes, failure_of
 from agents.counted import Halted, Rest
 from agents.decisions import Decision
@@ -19,6 +17,7 @@ from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.saying import say
 from agents.stages import stages_of
+from agents.where import is_of_kafka, where
 from controlplane.domain.events import (
     Body,
     Event,
@@ -81,7 +80,7 @@ class Teller:
         causes = Causes(self.pipeline, [*decision.examples, *decision.paused, *decision.died])
         for counted in self._counted(decision.rest, causes):
             more = f"{counted.count} more up to position {counted.last_position}"
-            self._log(counted, more)
+            self._log(counted, f"task {counted.task!r}, {more}")
             told.append(self.event(counted, at))
         halted: set[str | None] = set()
         for each in decision.paused:
@@ -119,7 +118,7 @@ class Teller:
             recurrence=blames.taken(each) is not None,
             logged=self.log,
         )
-        self._log(failed, f"position {each.position}")
+        self._log(failed, f"task {each.task!r}, position {each.position}")
         state: EventData = TaskPaused(task=each.task, position=each.position, failure=why)
         if each.dies:
             state = TaskDied(task=each.task, position=each.position, failure=why, alone=True)
@@ -151,16 +150,17 @@ class Teller:
             logged=self.log,
         )
         told = self._body(each)
-        shown = kafka_coordinates(each.row) or told.record
-        self._log(data, f"position {data.position}", f" {shown}" if self.log_records else "")
+        # Of a record of Kafka the log says where it is, in place of what is in it.
+        shown = f" {told.record}" if self.log_records and not is_of_kafka(each) else ""
+        self._log(data, where(each, self.redaction), shown)
         return self.event(data, at, body=told)
 
-    def _log(self, data: RecordFailed | FailuresCounted, where: str, record: str = "") -> None:
+    def _log(self, data: RecordFailed | FailuresCounted, place: str, record: str = "") -> None:
         """Report a failure in the log (errors.log.enable); each one that is told, once."""
         if not self.log:
             return
         cause = f"{data.failure.exception_class}: {first_line(data.failure.message)}"
-        line = f"{self.pipeline.name}: {data.failure.stage} failed at task {data.task!r}, {where}"
+        line = f"{self.pipeline.name}: {data.failure.stage} failed at {place}"
         attempts = f" (attempt {data.failure.attempts})" if data.failure.attempts > 1 else ""
         config = self._configuration(data.failure.stage) if self.log_configs else ""
         said = f"{line}{attempts}: {cause}: {data.response}{record}{config}"
@@ -218,14 +218,6 @@ class _Blames:
 def _is_same(blame: Blame | None, each: FailedRecord | Halted) -> bool:
     """Whether it is the blamed record; without a position it cannot be told from others."""
     return blame is not None and blame.position is not None and blame.position == each.position
-
-
-def kafka_coordinates(row: Row) -> str | None:
-    """Return where a record of Kafka is, in place of what is in it; None for any other."""
-    given = row.asDict()
-    if not {"topic", "partition", "offset"} <= given.keys():
-        return None
-    return f"topic {given['topic']}, partition {given['partition']}, offset {given['offset']}"
 
 
 def first_line(text: str) -> str:

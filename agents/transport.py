@@ -25,10 +25,16 @@ T = TypeVar("T")
 CALL_SECONDS = 2.0
 #: Entries in an application's stream above which agents wait for the server.
 STREAM_LIMIT = 10_000
+#: What they may take of Redis's memory.
+STREAM_BYTES = 256 << 20
+#: Of all of Redis's memory where it has a bound (`maxmemory`): what is left is for Celery's queues,
+#: without which nothing is folded and nothing becomes free, and for commands.
+MEMORY_PERCENT = 75
 CONFIRMATIONS_AT_ONCE = 1000
 COMMANDS_AT_ONCE = 100
 
-#: KEYS: stream, confirmed set. ARGV: last entry, its batch, limit, spool, then batch and events.
+#: KEYS: stream, confirmed set. ARGV: last entry, its batch, limits of entries, of bytes and of all
+#: memory, spool, then batch and events.
 _APPEND = """
 if ARGV[1] ~= '' then
   local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
@@ -37,16 +43,26 @@ if ARGV[1] ~= '' then
     return {'LOST'}
   end
 end
-local room = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
 local answer = {'DONE'}
-for i = 5, #ARGV, 2 do
-  if room <= 0 then
+if #ARGV < 7 then
+  return answer
+end
+local room = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
+local bytes = tonumber(ARGV[4]) - (redis.call('MEMORY', 'USAGE', KEYS[1]) or 0)
+local memory = redis.call('INFO', 'memory')
+local most = tonumber(string.match(memory, 'maxmemory:(%d+)'))
+if most > 0 then
+  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
+  bytes = math.min(bytes, most * tonumber(ARGV[5]) / 100 - used)
+end
+for i = 7, #ARGV, 2 do
+  if room <= 0 or bytes <= 0 then
     answer[1] = 'FULL'
     break
   end
   answer[#answer + 1] = redis.call('XADD', KEYS[1], '*',
-    'batch', ARGV[i], 'spool', ARGV[4], 'events', ARGV[i + 1])
-  room = room - 1
+    'batch', ARGV[i], 'spool', ARGV[6], 'events', ARGV[i + 1])
+  room, bytes = room - 1, bytes - #ARGV[i + 1]
 end
 return answer
 """
@@ -56,12 +72,18 @@ class Transport:
     """One instance's connections. Its calls may come from several threads."""
 
     def __init__(
-        self, url: str, *, application: str, instance: UUID, stream_limit: int = STREAM_LIMIT
+        self,
+        url: str,
+        *,
+        application: str,
+        instance: UUID,
+        stream_limit: int = STREAM_LIMIT,
+        stream_bytes: int = STREAM_BYTES,
     ) -> None:
         self._application = application
         self._heartbeat_key = keys.heartbeat(application, instance)
         self._report_key = keys.report(application, instance)
-        self._limit = stream_limit
+        self._limits = (stream_limit, stream_bytes, MEMORY_PERCENT)
         self._client = _client(url, CALL_SECONDS)
         self._listener = _client(url, BLOCK_SECONDS + CALL_SECONDS)
         self._append = self._client.register_script(_APPEND)
@@ -74,7 +96,7 @@ class Transport:
         argv: list[str | bytes | int] = [
             "" if last is None else last.entry,
             "" if last is None else str(last.batch),
-            self._limit,
+            *self._limits,
             str(spool),
         ]
         for batch in batches:

@@ -191,6 +191,14 @@ def uncaught_handler(given: object) -> Ask | None:
     return ask
 
 
+def checked_uncaught(given: object) -> tuple[Ask | None, list[InvalidValue]]:
+    """Return how the handler is asked, or what is wrong with it."""
+    try:
+        return uncaught_handler(given), []
+    except InvalidValue as fault:
+        return None, [fault]
+
+
 def uncaught_shown(given: object) -> str:
     """Return the handler's only answer, or where it is defined, as people are told."""
     if given is None:

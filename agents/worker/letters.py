@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from .attempts import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep
 from .describing import text
+from .redacting import Redacting
 
 Letter = dict[str, Any]
 Header = tuple[str, "bytes | None"]
@@ -41,6 +42,8 @@ _CONNECT_STAGES = {
     "produce": "TASK_PUT",
 }
 _CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
+#: In place of 0, which the client takes for "now": the next time to it that can be sent.
+_FIRST_MS = 1
 _ROOM_SECONDS = 0.1
 _REQUEST_SECONDS = 30.0
 
@@ -59,6 +62,8 @@ class LetterSender:
     include_messages: bool
     #: Makes the value from the source row: an object with `convert(row)`, or a function of the row.
     converter: Any = None
+    #: Takes the values of a row's dropped fields out of what a failure says of it.
+    redacting: Redacting | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what failed, by task; nothing where all was taken at once."""
@@ -69,7 +74,7 @@ class LetterSender:
         for batch in batches:
             self._deliver(producer, batch.to_pylist(), tallies)
         if tallies:
-            yield _told(tallies)
+            yield _told(tallies, self.redacting)
 
     def _deliver(
         self, producer: Any, letters: Sequence[Letter], tallies: dict[str | None, _Tally]
@@ -85,7 +90,7 @@ class LetterSender:
             for letter, failed in refused:
                 tally = tallies.setdefault(letter["task"], _Tally())
                 final = wait_ms is None or failed.kind != RETRIABLE
-                tally.count(failed, made, waits=letter["id"] if final else None)
+                tally.count(failed, made, letter, waits=final)
             if wait_ms is None or not again:
                 return
             sleep(wait_ms)
@@ -104,7 +109,9 @@ class LetterSender:
         for letter, failed in refused:
             if failed.cause.names[0] == _TOO_LARGE and self._may_be_cut(letter):
                 letter["cut"] = True
-                tallies.setdefault(letter["task"], _Tally()).count(failed, made, waits=None)
+                tallies.setdefault(letter["task"], _Tally()).count(
+                    failed, made, letter, waits=False
+                )
                 large.append(letter)
             else:
                 others.append((letter, failed))
@@ -147,7 +154,7 @@ class LetterSender:
             "on_delivery": told,
         }
         if letter["timestamp"] is not None:
-            message["timestamp"] = letter["timestamp"]
+            message["timestamp"] = letter["timestamp"] or _FIRST_MS
         while True:
             try:
                 producer.produce(self.topic, **message)
@@ -250,31 +257,44 @@ class _Tally:
     waiting: int = 0
     attempts: int = 0
     last: Failed | None = field(default=None)
+    #: The letter that it is of.
+    letter: Letter = field(default_factory=dict)
     weight: int = 0
     ids: list[str] = field(default_factory=list)
 
-    def count(self, failed: Failed, attempts: int, *, waits: str | None) -> None:
-        """Count a failed attempt; `waits` is the id of a letter that has no further one."""
+    def count(self, failed: Failed, attempts: int, letter: Letter, *, waits: bool) -> None:
+        """Count a failed attempt; the letter `waits` where there is no further one."""
         self.failures += 1
         self.attempts = max(self.attempts, attempts)
-        if waits is not None:
+        if waits:
             self.waiting += 1
             if len(self.ids) < IDS:
-                self.ids.append(waits)
+                self.ids.append(letter["id"])
         # What the rules know may pass by itself: it says more than what is one letter's own.
-        weight = 0 if waits is None else 1 + (failed.kind is not None)
+        weight = 1 + (failed.kind is not None) if waits else 0
         if weight >= self.weight:
-            self.last, self.weight = failed, weight
+            self.last, self.letter, self.weight = failed, letter, weight
+
+    def message(self, redacting: Redacting | None) -> str:
+        """Return what the failure says, without the values that may not leave."""
+        said = "" if self.last is None else text(self.last.error)
+        if redacting is None:
+            return said
+        try:
+            row: bytes = self.letter["row"]
+            return redacting(row.decode(), said, None)[1] or ""
+        except Exception:  # a row that is no text; what it says of it is not known
+            return "(not shown: the row cannot be read)"
 
 
-def _told(tallies: Mapping[str | None, _Tally]) -> pa.RecordBatch:
+def _told(tallies: Mapping[str | None, _Tally], redacting: Redacting | None) -> pa.RecordBatch:
     rows = [
         {
             "task": task,
             "failures": tally.failures,
             "waiting": tally.waiting,
             "exception_class": tally.last.cause.names[0],
-            "message": text(tally.last.error),
+            "message": tally.message(redacting),
             "names": list(tally.last.cause.names),
             "kind": tally.last.kind,
             "attempts": tally.attempts,

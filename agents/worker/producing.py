@@ -67,6 +67,9 @@ class Producing:
     since_ms: Mapping[str | None, int] = field(default_factory=dict)
     #: Whether a retriable failure stops its task, since it is to be tried again.
     retries: bool = False
+    #: errors.outage.*: so many failures may be an outage, and each stops its task from then on;
+    #: None: there are none.
+    outage_from: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what failed. What `connect` raises is raised: it is no record's failure."""
@@ -119,6 +122,8 @@ class _Run:
         self._flying: OrderedDict[str | None, _Lane] = OrderedDict()
         #: A row for each record that failed, or was sent after it had failed before.
         self.told: list[Row] = []
+        #: Records that failed.
+        self._failures = 0
 
     def offer(self, record: Record) -> None:
         """Send a row, when everything before it in its task has arrived."""
@@ -192,6 +197,7 @@ class _Run:
         made = self._made(record.task, lane)
         lane.well = False
         lane.failures += 1
+        self._failures += 1
         lane.stopped = not self._goes_on(record.task, lane, failed)
         took_ms = now_ms() - lane.began_ms
         if made:
@@ -209,6 +215,9 @@ class _Run:
 
     def _goes_on(self, task: str | None, lane: _Lane, failed: Failed) -> bool:
         if self._by.retries and failed.kind == RETRIABLE:
+            return False
+        outage_from = self._by.outage_from
+        if outage_from is not None and self._failures >= outage_from:
             return False
         allowed = self._by.left.get(task, self._by.allowed)
         return failed.kind in self._by.goes_on and lane.failures <= allowed

@@ -262,8 +262,16 @@ def test_a_wrong_setting_stops_the_construction(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDIS_URL", "localhost:6379")
-    with pytest.raises(InvalidConfiguration, match="REDIS_URL: 'localhost:6379' is not allowed"):
-        Agent(spark, application="flights")
+    with pytest.raises(InvalidConfiguration) as caught:
+        Agent(
+            spark,
+            application="flights",
+            errors={"errors.retries.limit": "often"},
+            on_uncaught="nowhere.handler",
+        )
+    names = ["errors.retries.limit", "REDIS_URL", "on_uncaught"]
+    assert [fault.name for fault in caught.value.faults] == names
+    assert "REDIS_URL: 'localhost:6379' is not allowed" in str(caught.value)
 
 
 DRIVER = """

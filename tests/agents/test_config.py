@@ -56,6 +56,40 @@ def test_values_may_be_text_as_in_a_properties_file() -> None:
     assert config.shutdown_timeout_seconds == 1.5
 
 
+class Broken:
+    def __init__(self) -> None:
+        raise RuntimeError("no connection")
+
+
+class Converter:
+    def convert(self, row: dict[str, object]) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["no.such.module", "json.dumbs", "json.decoder.NaN", f"{__name__}.Broken"],
+)
+def test_a_dotted_path_is_loaded_when_the_configuration_is_read(path: str) -> None:
+    given: dict[str, object] = {
+        "errors.dlq.converter": path,
+        "processing.exception.handler": path,
+        "errors.retries.limit": "often",
+    }
+    letters: dict[str, object] = {"errors.dlq.enable": True, "errors.dlq.topic.name": "letters"}
+    with pytest.raises(InvalidConfiguration) as caught:
+        read(given | letters)
+    assert {fault.name for fault in caught.value.faults} == set(given)
+    assert f"errors.dlq.converter: {path!r} is not allowed" in str(caught.value)
+    assert "convert(row)" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["json.dumps", f"{__name__}.Converter"])
+def test_a_converter_is_a_function_or_an_object(path: str) -> None:
+    letters: dict[str, object] = {"errors.dlq.enable": True, "errors.dlq.topic.name": "letters"}
+    read(letters | {"errors.dlq.converter": path})
+
+
 def test_every_fault_is_in_one_message() -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         AgentConfig.read(

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from agents.worker.attempts import Rules
 from agents.worker.letters import LetterSender, TopicMaker
+from agents.worker.redacting import Redacting
 from controlplane.domain import causes
 from controlplane.domain.classify import DEFAULT_TABLE
 from controlplane.domain.retry import RetryPolicy
@@ -114,6 +115,11 @@ def test_key_value_time_and_headers_are_untouched_and_ours_are_behind_them(
     assert dict(found)["__arrester.record.id"] == b"0123"
 
 
+def test_a_time_of_zero_is_not_taken_for_now(cluster: KafkaCluster) -> None:
+    send(sender(cluster), *({"timestamp": given} for given in (0, -1, 1)))
+    assert [message.timestamp()[1] for message in cluster.messages(TOPIC)] == [1, -1, 1]
+
+
 def test_bytes_that_a_record_has_not_are_made_by_the_converter_json_by_default(
     cluster: KafkaCluster,
 ) -> None:
@@ -211,6 +217,17 @@ def test_a_converter_that_raises_refuses_its_letter_alone(cluster: KafkaCluster)
         ("1", "builtins.KeyError")
     ]
     assert [message.value() for message in cluster.messages(TOPIC)] == [b"fine"]
+
+
+def test_what_a_converter_says_of_a_record_is_redacted(cluster: KafkaCluster) -> None:
+    def convert(row: dict[str, Any]) -> bytes:
+        raise ValueError(f"no user {row['password']} at {row['place']}")
+
+    hiding = Redacting(rules=("password",), only=None, fields=("password", "place"), key=None)
+    row = b'{"password": "hunter22", "place": "Berlin"}'
+    [told] = send(sender(cluster, converter=convert, redacting=hiding), {"row": row})
+    assert "hunter22" not in told["message"]
+    assert told["message"].endswith("at Berlin")
 
 
 def test_brokers_that_are_away_leave_the_letters_waiting(cluster: KafkaCluster) -> None:

@@ -86,6 +86,18 @@ def test_a_failure_stops_its_own_task_and_no_other() -> None:
     assert told[ERROR]["names"][0] == "builtins.ValueError"
 
 
+def test_what_may_be_an_outage_stops_each_task_that_fails() -> None:
+    guard: dict[str, Any] = {"goes_on": CONTINUE, "allowed": 100}
+    down = [("a", n) for n in range(4)]
+    sent: Sent = []
+    told = run(failing_at(sent, *down), *ROWS, outage_from=3, **guard)
+    assert [(row[POSITION], row[STOPPED]) for row in told] == [(0, False), (1, False), (2, True)]
+    assert ("b", 3) in sent
+
+    told = run(failing_at([], *down), *ROWS, outage_from=5, **guard)
+    assert [row[STOPPED] for row in told] == [False] * 4
+
+
 def test_a_declared_continue_goes_on_up_to_what_is_allowed() -> None:
     sent: Sent = []
     failing = failing_at(sent, ("a", 0), ("a", 1), ("b", 2))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,17 +29,15 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 
 @contextmanager
-def connected(server: Server, *, stream_limit: int = 10_000) -> Iterator[Transport]:
-    transport = Transport(
-        server.url, application="flights", instance=INSTANCE, stream_limit=stream_limit
-    )
+def connected(server: Server, **limits: int) -> Iterator[Transport]:
+    transport = Transport(server.url, application="flights", instance=INSTANCE, **limits)
     yield transport
     transport.close()
 
 
 @contextmanager
-def sending(spool: Spool, server: Server, *, stream_limit: int = 10_000) -> Iterator[Sender]:
-    with connected(server, stream_limit=stream_limit) as transport:
+def sending(spool: Spool, server: Server, **limits: int) -> Iterator[Sender]:
+    with connected(server, **limits) as transport:
         sender = Sender(spool, transport, heartbeat=lambda: b"alive")
         sender.start()
         yield sender
@@ -212,6 +211,40 @@ def test_a_full_stream_makes_the_sender_wait(
         folding.confirm()
         eventually(lambda: spool.events == 0)
     assert folded(folding) == list(range(10))
+
+
+def test_a_stream_that_takes_too_much_memory_makes_the_sender_wait(
+    spool: Spool, redis_server: Server, folding: FoldingSide
+) -> None:
+    def confirmed() -> bool:
+        folding.confirm()
+        return spool.events == 0
+
+    for number in range(10):
+        # It cannot be compressed: it takes in Redis what it is.
+        spool.put(batch_id(number), [failed(number, message=os.urandom(10_000).hex())])
+    with sending(spool, redis_server, stream_bytes=50_000):
+        eventually(lambda: len(folding.entries()) > 0)
+        time.sleep(0.2)
+        assert (redis_server.client.memory_usage(EVENTS) or 0) < 100_000
+        assert len(folding.entries()) < 5
+        eventually(confirmed)
+    assert folded(folding) == list(range(10))
+
+
+def test_agents_leave_room_in_redis_for_the_broker(
+    spool: Spool, redis_server: Server, folding: FoldingSide
+) -> None:
+    used = int(redis_server.client.info("memory")["used_memory"])
+    redis_server.client.config_set("maxmemory", used * 5 // 4)
+    put(spool, range(10))
+    with sending(spool, redis_server) as sender:
+        eventually(lambda: sender.reachable is True)
+        time.sleep(0.2)
+        assert folding.entries() == []
+        redis_server.client.lpush("celery", b"a message")
+        redis_server.client.config_set("maxmemory", used * 10)
+        eventually(lambda: batches(folding) == list(range(10)))
 
 
 def test_two_senders_share_a_stream_and_each_keeps_its_order(

@@ -6,15 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from agents.builder import define
 from agents.letter_places import DeadLettersUnusable
-from agents.worker.letters import TopicMaker
+from agents.letter_topic import topic_place
+from agents.shipping import ship
 from controlplane.domain.error_settings import ErrorSettings
 from controlplane.domain.levels import LEVELS, Saying
+from controlplane.domain.policy import Policy
 from tests.agents.engine.bench import Bench, sink_to
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records
+from tests.agents.engine.kafka_bench import (
+    KafkaRecord,
+    add_records,
+    kafka_source,
+    source_with_options,
+)
 from tests.agents.kafka_cluster import RecordedAdmin, headers_of
 from tests.conformance.cases import Case
 from tests.conformance.kafka_effects import (
@@ -28,6 +34,7 @@ from tests.conformance.kafka_effects import (
 )
 
 Row = dict[str, Any]
+NAME = "errors.deadletterqueue.topic.name"
 
 
 def check_all_headers(case: Case, bench: Bench) -> None:
@@ -98,16 +105,15 @@ def check_integration(case: Case, bench: Bench) -> None:
 
 def check_created(case: Case, bench: Bench) -> None:
     """The request is seen at the admin client: the mock cluster makes no topics by request."""
-    settings = ErrorSettings.read({"errors.deadletterqueue.topic.name": "made"}).dead_letters
-    maker = TopicMaker(
-        configuration={},
-        name="made",
-        partitions=settings.partitions,
-        replication_factor=settings.replication_factor,
-    )
-    admin = RecordedAdmin(["made"] if case.given["dlq_topic_exists"] else [])
-    assert maker.make(admin) is case.expect["created"]
-    assert admin.requests == [("made", case.expect["partitions"], settings.replication_factor)]
+    ship(bench.spark.sparkContext)
+    for replicas in (2, 3):
+        given = {NAME: "made", case.expect["replication_factor"]: replicas}
+        settings = ErrorSettings.read(given).dead_letters
+        source = kafka_source(bench)
+        maker: Any = topic_place(source, settings, Policy()).maker()
+        admin = RecordedAdmin(["made"] if case.given["dlq_topic_exists"] else [])
+        assert maker.make(admin) is case.expect["created"]
+        assert admin.requests == [("made", case.expect["partitions"], replicas)]
     assert LEVELS[Saying.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
     add_records(bench, KafkaRecord(value=b"x"))
     with letters() as cluster, pytest.raises(DeadLettersUnusable):
@@ -115,29 +121,8 @@ def check_created(case: Case, bench: Bench) -> None:
         bench.start(pipeline(bench, step), **keys(cluster, "missing"))
 
 
-class Topics(DataSource):
-    """Has a Kafka source's options: Spark's own connector is not on PyPI."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "topics"
-
-    def schema(self) -> str:
-        return "value BINARY, topic STRING, partition INT, offset BIGINT"
-
-    def simpleStreamReader(self, schema: Any) -> Nothing:
-        return Nothing()
-
-
-class Nothing(SimpleDataSourceStreamReader):
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
-
-
 def check_regex(case: Case, bench: Bench) -> None:
-    bench.spark.dataSource.register(Topics)
-    reader = bench.spark.readStream.format("topics").option("kafka.bootstrap.servers", "a:1")
-    source = reader.option("subscribePattern", case.given["topics.regex"]).load()
+    source = source_with_options(bench.spark, subscribePattern=case.given["topics.regex"])
     reading = define("job", source).write(sink_to(bench.folder / "out"))
     assert not case.expect["config_valid"] and case.expect["error_on"] == "topics.regex"
     with pytest.raises(DeadLettersUnusable, match="subscribePattern"):

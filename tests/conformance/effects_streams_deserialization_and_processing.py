@@ -6,12 +6,14 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from agents.builder import define
 from agents.fatal import RecordFatal
 from agents.handlers import LogAndContinue, LogAndFail
 from agents.pipeline import Pipeline
 from controlplane.domain.events import RecordFailed, TaskDied
 from controlplane.domain.states import ThreadStatus
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
+from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
 from tests.conformance.cases import Case
 from tests.conformance.kafka_rows import Seen, kafka_pipeline
 
@@ -29,7 +31,7 @@ def reading(bench: Bench) -> Pipeline:
 
 def failing() -> Any:
     def check(row: Row) -> Row:
-        if row["value"] == "ERR":
+        if row["value"] == b"ERR":
             raise ValueError("ERR")
         return row
 
@@ -68,11 +70,13 @@ def check_after_each(case: Case, bench: Bench) -> None:
 
 
 def died(case: Case, bench: Bench, records: list[str]) -> str:
-    """Return the reason that a run died of, with one record in each micro-batch."""
+    """Return the reason that a run died of, with one record of Kafka in each micro-batch."""
     assert case.given["handler_returns"] == "FAIL"
     for offset, record in enumerate(records):
-        bench.add(("0_0", offset, record))
-    thread = bench.start(bench.checking(failing(), LogAndFail()))
+        add_records(bench, KafkaRecord(topic="lines", value=record.encode(), offset=offset))
+    builder = define("job", kafka_source(bench), task=F.lit("0_0"))
+    builder = builder.process("check", failing(), on_error=LogAndFail())
+    thread = bench.start(builder.write(sink_to(bench.folder / "out")))
     wait_until(lambda: bool(bench.deaths))
     assert thread.state is ThreadStatus.DEAD
     return bench.deaths[0].reason
@@ -80,15 +84,14 @@ def died(case: Case, bench: Bench, records: list[str]) -> str:
 
 def check_fail(case: Case, bench: Bench) -> None:
     reason = died(case, bench, case.given["records"])
-    assert len(bench.written()) == case.expect["processed"]
+    assert len(read_sink(bench.folder / "out")) == case.expect["processed"]
     assert bench.outbox.of(TaskDied)[0].position == 1
-    # The task is the source's partition here; its topic is not known to Spark.
     ours = {
         "task 0_0": "task '0_0'",
         "processor node": "process:check",
-        "topic": "task",
-        "partition 0": "0_0",
-        "offset 1": "position 1",
+        "topic": "topic lines",
+        "partition 0": "partition 0",
+        "offset 1": "offset 1",
     }
     assert all(ours[name] in reason for name in case.expect["raises_naming"])
 
@@ -122,7 +125,7 @@ def check_context(case: Case, bench: Bench) -> None:
     assert set(case.expect["fields"]) == {name for name, value in told.items() if value is not None}
     assert told["headers"] == (("trace", b"7"),)
     assert (record.raw_key, record.raw_value) == (b"k1", b"y")
-    assert (context.task, context.position, context.stage) == ("5", 7, "process:check")
+    assert (context.task, context.position, context.stage) == ("topic-a-5", 7, "process:check")
 
 
 CHECKS = {

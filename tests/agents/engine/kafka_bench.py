@@ -6,9 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from tests.agents.engine.bench import Bench
 
@@ -55,12 +57,15 @@ class KafkaRecord:
 def add_records(bench: Bench, *records: KafkaRecord) -> None:
     """Add one micro-batch of records."""
     bench._files += 1
-    place = bench.folder / "in" / f"{bench._files:06d}"
+    # Whole at once, with its time: a stream that runs lists it as soon as it is there.
+    place, draft = bench.folder / "in" / f"{bench._files:06d}", bench.folder / "draft"
     made = bench.spark.createDataFrame([each.row() for each in records], KAFKA_SCHEMA)
-    made.coalesce(1).write.parquet(str(place))
+    made.coalesce(1).write.parquet(str(draft))
     # Spark reads files by time, and two of one millisecond in any order.
-    for part in place.glob("part-*"):
+    for part in draft.glob("part-*"):
         os.utime(part, (1_700_000_000 + bench._files, 1_700_000_000 + bench._files))
+    place.parent.mkdir(exist_ok=True)
+    draft.rename(place)
 
 
 def kafka_source(bench: Bench) -> DataFrame:
@@ -68,3 +73,29 @@ def kafka_source(bench: Bench) -> DataFrame:
     (bench.folder / "in").mkdir(exist_ok=True)
     reader = bench.spark.readStream.schema(KAFKA_SCHEMA).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(bench.folder / "in" / "*"))
+
+
+class KafkaOptions(DataSource):
+    """Has a Kafka source's options and columns: Spark's own connector is not on PyPI."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka_options"
+
+    def schema(self) -> str:
+        return "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
+
+    def simpleStreamReader(self, schema: Any) -> Nothing:
+        return Nothing()
+
+
+class Nothing(SimpleDataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+
+def source_with_options(spark: SparkSession, **options: str) -> DataFrame:
+    """Return a stream that was given these options of Kafka's, and has no records."""
+    spark.dataSource.register(KafkaOptions)
+    reader = spark.readStream.format("kafka_options").option("kafka.bootstrap.servers", "a:1")
+    return reader.options(**options).load()

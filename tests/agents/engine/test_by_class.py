@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from agents.handlers import (
     RecordError,
 )
 from agents.pipeline import Pipeline
-from controlplane.domain.errors import InvalidValue
+from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
 from controlplane.domain.policy import Answer
 from controlplane.domain.states import ThreadStatus
@@ -140,8 +141,15 @@ def test_what_is_no_answer_by_class_is_refused(bench: Bench, on: Any) -> None:
 
 
 def test_retry_without_a_budget_or_of_a_native_step_is_refused(bench: Bench) -> None:
-    with pytest.raises(InvalidValue, match="a budget to retry with"):
-        bench.start(stepping(bench, {TimeoutError: RETRY}))
+    builder = bench.define().process("one", raising, on={TimeoutError: RETRY})
+    builder = builder.process("other", raising, on={KeyError: RETRY})
+    with pytest.raises(InvalidConfiguration, match="a budget to retry with") as caught:
+        bench.start(builder.write(sink_to(bench.folder / "out"), on={OSError: RETRY}))
+    names = [fault.name for fault in caught.value.faults]
+    assert names == [f"step {name!r}: on" for name in ("one", "other", "produce")]
+    # Nothing was claimed, and nothing of a checkpoint made.
+    assert not Path(bench.checkpoint).exists()
+    assert not bench.outbox.events
     with pytest.raises(InvalidValue, match="RETRY"):
         native(bench, {"CAST_INVALID_INPUT": RETRY}, None)
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from agents import commits
 from agents.handlers import (
     ErrorContext,
     Handler,
@@ -152,6 +153,39 @@ def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_what_was_decided(
     assert sorted(each["position"] for each in bench.dead_letters()) == [1, 5]
     assert sum(each.count for each in bench.outbox.of(RecordFailed)) == 3
     assert calls == [0, 1]
+
+
+@pytest.mark.parametrize("in_entry", [0, 5_000])
+def test_a_replay_skips_what_was_skipped_whether_it_stands_in_the_entry_or_in_a_folder(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, in_entry: int
+) -> None:
+    monkeypatch.setattr(commits, "IN_ENTRY", in_entry)
+    flag = str(bench.folder / "repaired")
+
+    def check(row: Row) -> Row:
+        import os
+
+        if row["value"] == "bad" and not os.path.exists(flag):
+            raise ValueError("bad")
+        return row
+
+    def exits(df: DataFrame, number: int) -> None:
+        raise SystemExit(7)
+
+    bench.add(("a", 0, "bad"), ("a", 1, "x"), ("ü'", 1, "bad"), ("ü'", 2, "x"), ("a", None, "x"))
+    source = bench.define(on_error=LogAndContinue())
+    step = source.process("check", check, on_error=LogAndContinue())
+    bench.start(step.write(exits))
+    wait_until(lambda: bool(bench.deaths))
+    assert (bench.folder / "checkpoint/arrester/held").exists() is (in_entry == 0)
+
+    (bench.folder / "repaired").touch()
+    bench.start(step.write(sink_to(bench.folder / "out")))
+    wait_until(lambda: bench.committed() == 0 or len(bench.deaths) > 1)
+    bench.stop()
+
+    assert sorted(bench.written()) == [("a", 1), ("ü'", 2)]
+    assert sum(each.count for each in bench.outbox.of(RecordFailed)) == 3
 
 
 def test_positions_that_are_null_or_not_unique_are_failures_of_their_records(

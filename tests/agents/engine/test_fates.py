@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +11,10 @@ from pyspark.sql import Row
 
 from agents.deadletters import row_of
 from agents.failed import FailedRecord
+from agents.fatal import RecordFatal
 from agents.fates import Fates, SelfHealing
 from agents.handlers import ErrorContext, Record, RecordError
+from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
 from agents.problem import Problem
@@ -119,3 +122,24 @@ def test_the_first_dead_letter_has_columns_of_any_name() -> None:
     values = {"cls": 1, "self": "x", "a b": None, "count": [1]}
     assert row_of(values).asDict() == values
     assert row_of({}).asDict() == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "redaction", "told"),
+    [
+        ({"card": 4711}, Redaction(), ""),
+        (COORDINATES, Redaction(), " (topic flights, partition 2, offset 8)"),
+        (COORDINATES, Redaction(drop=["topic"]), " (partition 2, offset 8)"),
+        (COORDINATES, Redaction(only=[]), ""),
+        # A column of that name may be anything; a line of the log stays one.
+        (COORDINATES | {"topic": "card\n4711"}, Redaction(), " (partition 2, offset 8)"),
+        ({"topic": {"card": 1}, "partition": None, "offset": "4711"}, Redaction(), ""),
+    ],
+)
+def test_a_line_of_the_log_names_where_a_record_is_and_no_values(
+    row: dict[str, Any], redaction: Redaction, told: str
+) -> None:
+    named = replace(fates(Reading()), redaction=redaction)
+    place = f"process:check failed at task 'a', position 8{told}: ValueError"
+    assert named.said_of(failed(row)) == f"flights: {place}"
+    assert str(RecordFatal(failed(row), redaction=redaction)) == f"{place}: card 4711"

@@ -61,15 +61,20 @@ def test_any_format_of_files_has_each_dead_letter_once_in_the_folder_of_its_day(
     assert list(Path(place).glob("*.json"))
 
 
-def test_a_table_gets_dead_letters_by_jdbc(bench: Bench) -> None:
+def in_a_table(bench: Bench) -> tuple[str, dict[str, Any]]:
+    """Return the URL of a database, and the settings that have dead letters written there."""
     url = f"jdbc:derby:{bench.folder / 'letters'};create=true"
-    keys: dict[str, Any] = {
+    return url, {
         "errors_dlq_format": "jdbc",
         "errors_dlq_path": "",
         "errors_dlq_options_url": url,
         "errors_dlq_options_dbtable": "letters",
         "errors_dlq_options_createTableColumnTypes": "task VARCHAR(512), id VARCHAR(32)",
     }
+
+
+def test_a_table_gets_dead_letters_by_jdbc(bench: Bench) -> None:
+    url, keys = in_a_table(bench)
     bench.add(("a", 0, "bad"), ("a", 1, "x"))
     bench.start(bench.checking(check, LogAndContinue()), **keys)
     bench.wait_for_input()
@@ -80,6 +85,40 @@ def test_a_table_gets_dead_letters_by_jdbc(bench: Bench) -> None:
     assert (letter["task"], letter["position"]) == ("a", 0)
     [told] = bench.outbox.of(RecordsDeadLettered)
     assert (told.place, told.format) == ("letters", "jdbc")
+
+
+def test_what_may_pass_by_itself_is_written_again_to_a_table(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, keys = in_a_table(bench)
+    keys |= {"errors_retries_limit": 100, "errors_retries_delay_max_ms": 1}
+    bench.add(("a", 0, "bad"))
+    bench.start(bench.checking(check, LogAndContinue()), **keys)
+    bench.wait_for_input()
+    java: Any = bench.spark._jvm
+    other = java.java.sql.DriverManager.getConnection(url)
+    other.setAutoCommit(False)
+    asked = other.createStatement()
+    wait = "CALL SYSCS_UTIL.SYSCS_SET_DATABASE_PROPERTY('derby.locks.waitTimeout', '1')"
+    asked.execute(wait)
+    other.commit()
+    asked.execute("LOCK TABLE letters IN SHARE MODE")
+
+    bench.add(("a", 1, "bad"))
+    said = "dead letters for letters"
+    wait_until(lambda: bool(bench.deaths) or any(said in each.message for each in caplog.records))
+    other.commit()
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.deaths == []
+    reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
+    assert sorted(row["position"] for row in reader.load().collect()) == [0, 1]
+    [failed] = bench.outbox.of(DeadLettersFailed)
+    assert (failed.task, failed.waiting) == ("a", 0)
+    assert failed.failures >= 1
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert task.counters.dlq_produce_failures == failed.failures
+    assert waiting(bench) == []
 
 
 def test_a_dead_letter_that_cannot_be_written_ends_the_run_and_the_next_one_writes_it(

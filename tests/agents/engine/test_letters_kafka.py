@@ -13,7 +13,6 @@ import pytest
 from pyspark import InheritableThread
 from pyspark.sql import Row
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from agents.builder import define
 from agents.halt import StopRequested
@@ -26,9 +25,15 @@ from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.shipping import ship
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
+from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.engine.bench import Bench, sink_to, wait_until
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
+from tests.agents.engine.kafka_bench import (
+    KafkaRecord,
+    add_records,
+    kafka_source,
+    source_with_options,
+)
 from tests.agents.kafka_cluster import (
     NOT_ENOUGH_REPLICAS,
     TOO_LARGE,
@@ -93,7 +98,7 @@ def test_a_record_of_kafka_becomes_a_dead_letter_with_its_own_bytes(
     assert headers["__connect.errors.topic"] == "flights"
     assert headers["__connect.errors.partition"] == "2"
     assert headers["__connect.errors.offset"] == "8"
-    assert headers["__connect.errors.task.id"] == "2"
+    assert headers["__connect.errors.task.id"] == "flights-2"
     assert headers["__connect.errors.stage"] == "VALUE_CONVERTER"
     assert (
         "BadRecord" in str(headers["__connect.errors.exception.class.name"])
@@ -101,10 +106,10 @@ def test_a_record_of_kafka_becomes_a_dead_letter_with_its_own_bytes(
     )
     assert '"offset":8' in str(headers["__arrester.row"])
     [told] = bench.outbox.of(RecordsDeadLettered)
-    assert (told.task, told.first_position) == ("2", 8)
+    assert (told.task, told.first_position) == ("flights-2", 8)
     assert (told.place, told.format) == (f"topic {TOPIC}", "kafka")
     assert not list((Path(bench.checkpoint) / FOLDER).glob("*"))
-    assert {task.id.key for task in bench.threads[0].tasks()} == {"2"}
+    assert {task.id.key for task in bench.threads[0].tasks()} == {"flights-2"}
 
 
 def test_a_refused_dead_letter_is_counted_and_waits_until_the_broker_takes_it(
@@ -127,7 +132,7 @@ def test_a_refused_dead_letter_is_counted_and_waits_until_the_broker_takes_it(
     bench.stop()
     assert message.value() == b"nope"
     [failed] = bench.outbox.of(DeadLettersFailed)
-    assert (failed.task, failed.failures, failed.waiting) == ("0", 2, 1)
+    assert (failed.task, failed.failures, failed.waiting) == ("flights-0", 2, 1)
 
 
 def convert(row: dict[str, Any]) -> bytes:
@@ -204,25 +209,6 @@ def test_a_stop_ends_a_start_that_waits_for_a_broker_without_bound(
     assert [type(each) for each in raised] == [StopRequested]
     assert bench.outbox.of(ThreadDied)[-1].reason == "stopped"
     assert len(list((Path(bench.checkpoint) / FOLDER).glob("*"))) == 1
-
-
-class Topics(DataSource):
-    """Has a Kafka source's options: Spark's own connector is not on PyPI."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "topics"
-
-    def schema(self) -> str:
-        return "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
-
-    def simpleStreamReader(self, schema: Any) -> Nothing:
-        return Nothing()
-
-
-class Nothing(SimpleDataSourceStreamReader):
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
 
 
 @pytest.mark.parametrize(
@@ -308,16 +294,15 @@ def test_a_redacted_letter_has_none_of_the_records_own_bytes(bench: Bench) -> No
 def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
     bench: Bench, cluster: KafkaCluster
 ) -> None:
-    bench.spark.dataSource.register(Topics)
-
     def reading(**options: str) -> Pipeline:
-        reader = bench.spark.readStream.format("topics").options(**options)
-        return parsing(bench, reader.load().where("offset >= 0"))
+        return parsing(bench, source_with_options(bench.spark, **options).where("offset >= 0"))
 
     servers = {"kafka.bootstrap.servers": cluster.servers}
     for option in (
         {"subscribe": f"flights,{TOPIC}"},
         {"subscribePattern": "let.*"},
+        # Java's, as Spark reads it: Python knows none of these.
+        {"subscribePattern": r"\p{Lower}++"},
         {"assign": f'{{"{TOPIC}": [0, 1]}}'},
     ):
         with pytest.raises(DeadLettersUnusable, match="is a topic that the pipeline reads"):
@@ -331,7 +316,9 @@ def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
     # The same name in another cluster is another topic.
     assert not KafkaSource(
         servers=frozenset({"elsewhere:9092"}), topics=frozenset({TOPIC}), pattern=None
-    ).reads(TOPIC, frozenset({cluster.servers}))
+    ).reads(TOPIC, frozenset({cluster.servers}), bench.spark)
+    with pytest.raises(InvalidValue, match=r"subscribePattern.*a regular expression of Java"):
+        bench.start(reading(**servers, subscribePattern="let("), **keys())
 
 
 def test_what_is_missing_for_a_topic_is_said_at_the_start(

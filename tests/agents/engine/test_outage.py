@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from agents.handlers import LogAndContinue
@@ -13,10 +17,12 @@ from controlplane.domain.events import (
     OutageFound,
     RecordFailed,
     Response,
+    ResumeHow,
     TaskDied,
     TaskPaused,
     ThreadDied,
 )
+from controlplane.domain.policy import Answer
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
@@ -87,3 +93,134 @@ def test_an_outage_ends_the_run_where_that_was_set_or_nothing_can_be_held(bench:
     assert [each.task for each in bench.outbox.of(TaskDied)] == [None]
     counted = [each.response for each in bench.outbox.of(RecordFailed)]
     assert (counted, bench.outbox.of(FailuresCounted)) == ([Response.FAIL], [])
+
+
+# ── the end of a pipeline ────────────────────────────────────────────────────────────────────
+
+
+def sending_to(file: Path, repaired: Path) -> Callable[[Row], None]:
+    """Return a `send` to which "down" does not get through until it is repaired."""
+
+    def send(row: Row) -> None:
+        if row["value"] == "down" and not repaired.exists():
+            raise ConnectionRefusedError("no broker is up")
+        with file.open("a") as sent:
+            sent.write(json.dumps([row["task"], row["position"]]) + "\n")
+
+    return send
+
+
+def sent_of(file: Path, task: str) -> list[int]:
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [position for name, position in rows if name == task]
+
+
+class Continuing:
+    """Has to be asked; counts how often."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str | None, int | None]] = []
+
+    def handle(self, context: Any, record: Any, exception: Any) -> Answer:
+        self.asked.append((context.task, context.position))
+        return Answer.CONTINUE
+
+
+def test_an_outage_of_the_broker_pauses_its_tasks_with_nothing_sent_behind(bench: Bench) -> None:
+    file, repaired = bench.folder / "sent", bench.folder / "repaired"
+    bench.add(
+        *[("a", n, "x" if n < 3 else "down") for n in range(10)],
+        *[("b", n, "down") for n in range(10)],
+        *[("c", n, "x") for n in range(8)],
+        # A failure that others of its task were sent behind is a record's own.
+        *[("d", n, value) for n, value in enumerate(("down", "x", "down", "down"))],
+    )
+    pipeline = bench.define().produce(sending_to(file, repaired), on_error=LogAndContinue())
+    thread = bench.start(pipeline, **GUARD)
+    bench.wait_for_input()
+
+    places = {(str(each.id.key), each.position, each.held) for each in thread.paused_tasks()}
+    assert places == {("a", 3, 7), ("b", 0, 10), ("d", 2, 2)}
+    assert [(each["task"], each["position"]) for each in bench.dead_letters()] == [("d", 0)]
+    assert (sent_of(file, "a"), sent_of(file, "d")) == ([0, 1, 2], [1])
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 3)
+    [found] = bench.outbox.of(OutageFound)
+    assert (found.failure.stage, found.response) == ("produce", Response.PAUSE)
+    # More than 0.4 of 32; then nobody sends any further.
+    assert 13 <= found.failed <= 20
+    assert bench.deaths == []
+
+    repaired.touch()
+    for task in "abd":
+        assert thread.resume(task, how=ResumeHow.RETRY).applied
+    wait_until(lambda: not any(each.held for each in thread.tasks()))
+    bench.stop()
+    assert [sent_of(file, task) for task in "abcd"] == [
+        list(range(10)),
+        list(range(10)),
+        list(range(8)),
+        [1, 2, 3],
+    ]
+
+
+def test_an_outage_is_seen_over_rounds_where_tasks_stop_at_each_failure(bench: Bench) -> None:
+    file, handler = bench.folder / "sent", Continuing()
+    bench.add(*[("a", n, "x" if n < 2 else "down") for n in range(30)])
+    builder = bench.define()
+    thread = bench.start(
+        builder.produce(sending_to(file, bench.folder / "never"), on_error=handler), **GUARD
+    )
+    bench.wait_for_input()
+    # The fifth failure of seven that were tried: the first four were decided about before.
+    assert handler.asked == [("a", n) for n in range(2, 6)]
+    assert len(bench.dead_letters()) == 4
+    [paused] = thread.paused_tasks()
+    assert (paused.position, paused.held) == (6, 24)
+    wait_until(lambda: bool(bench.outbox.of(OutageFound)))
+    [found] = bench.outbox.of(OutageFound)
+    assert (found.failed, found.records) == (5, 7)
+
+
+def test_an_outage_of_the_broker_ends_the_run_where_that_was_set(bench: Bench) -> None:
+    file = bench.folder / "sent"
+    bench.add(*[("ab"[n % 2], n, "down") for n in range(30)])
+    sink = bench.define().produce(
+        sending_to(file, bench.folder / "never"), on_error=LogAndContinue()
+    )
+    bench.start(sink, errors_outage_response="fail", **GUARD)
+    wait_until(lambda: bool(bench.deaths))
+    [died] = bench.outbox.of(ThreadDied)
+    assert died.reason.startswith("outage: ")
+    assert "failed alike at produce: ConnectionRefusedError" in died.reason
+    assert bench.dead_letters() == []
+
+
+def test_a_sink_that_takes_no_micro_batch_is_an_outage_too(bench: Bench) -> None:
+    folder, repaired = str(bench.folder / "out"), bench.folder / "repaired"
+
+    def sink(df: DataFrame, number: int) -> None:
+        if not repaired.exists():
+            raise ConnectionRefusedError("the database is down")
+        df.write.mode("overwrite").json(f"{folder}/{number:08d}")
+
+    handler = Continuing()
+    bench.add(*[("ab"[n % 2], n, "x") for n in range(6)], ("c", 0, "bad"))
+    # Fewer than errors.outage.minimum: the handler is taken at its word.
+    bench.add(*[("d", n, "x") for n in range(4)])
+    step = bench.define().process("check", calling, on_error=LogAndContinue())
+    thread = bench.start(step.write(sink, on_error=handler), **GUARD)
+    bench.wait_for_input()
+    assert {(each.id.key, each.position) for each in thread.paused_tasks()} == {("a", 0), ("b", 1)}
+    letters = {(each["task"], each["position"]) for each in bench.dead_letters()}
+    assert letters == {("c", 0), *[("d", n) for n in range(4)]}
+    assert handler.asked == [(None, None)]
+    wait_until(lambda: bool(bench.outbox.of(OutageFound)))
+    [found] = bench.outbox.of(OutageFound)
+    assert (found.failed, found.records, found.failure.stage) == (6, 6, "produce")
+
+    repaired.touch()
+    for task in "ab":
+        assert thread.resume(task, how=ResumeHow.RETRY).applied
+    wait_until(lambda: not any(each.held for each in thread.tasks()))
+    bench.stop()
+    assert (bench.positions("a"), bench.positions("b")) == ([0, 2, 4], [1, 3, 5])

@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents.sharing import Ready
+from agents.microbatch import evaluate
+from agents.sharing import SHARED, Ready
 from agents.steps import Columns
 from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
 
@@ -51,6 +52,25 @@ def test_fields_of_one_line_are_split_once(spark: SparkSession) -> None:
     assert ready is not None and len(ready.shared) == 1
     made = attempted(source, ready).orderBy("position").collect()
     assert [row["made"] and tuple(row["made"]) for row in made] == [(1, 3), None, (5, 7)]
+
+
+def test_each_of_two_steps_may_share_a_part_and_none_is_kept(spark: SparkSession) -> None:
+    source = lines(spark, "1,2", "3,x", "5,6")
+    fields, again = F.split("value", ","), F.split(F.reverse("value"), ",")
+    pipeline = (
+        begun(source)
+        .columns("there", a=fields[0].cast("int"), b=fields[1])
+        .columns("back", c=again[0].cast("int"), d=again[1])
+        .write(nothing)
+    )
+    for step in pipeline.steps:
+        assert isinstance(step, Columns) and step.ready is not None and step.ready.shared
+
+    evaluated = evaluate(source, pipeline)
+
+    assert (evaluated.failed, SHARED in evaluated.rows.columns) == (1, False)
+    passed = evaluated.passed(pipeline).orderBy("position").collect()
+    assert [(row.a, row.b, row.c, row.d) for row in passed] == [(1, "2", 2, "1"), (5, "6", 6, "5")]
 
 
 @pytest.mark.parametrize("kind", CONDITIONAL)

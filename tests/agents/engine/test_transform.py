@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -14,7 +15,7 @@ from agents.handlers import LogAndContinue, LogAndPause
 from agents.microbatch import evaluate
 from agents.pipeline import PipelineInvalid
 from agents.problem import StepFailed
-from agents.search import ID, AttemptFailed, Search, attempted, numbered
+from agents.search import release
 from agents.worker.columns import ERROR, FATE, POSITION
 from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
 from tests.agents.engine.bench import Bench, sink_to, wait_until
@@ -95,22 +96,6 @@ def test_guilty_records_are_found_and_no_others(spark: SparkSession, kind: str) 
     assert {row[ERROR]["exception_class"].rpartition(".")[2] for row in failed} == {wanted}
 
 
-def test_what_a_failed_task_had_read_last_is_tried_first(spark: SparkSession) -> None:
-    """So a native transform is searched by two jobs: one without rows, one with the guilty one."""
-    value = F.when(F.col("id") == 7_123, "x").otherwise(F.col("id").cast("string"))
-    base = spark.range(0, 10_000, 1, 2).withColumn("value", value).localCheckpoint(eager=True)
-
-    def operation(frame: DataFrame) -> DataFrame:
-        return frame.withColumn("n", F.col("value").cast("int"))
-
-    rows = numbered(base)
-    with pytest.raises(AttemptFailed) as raised:
-        attempted(spark, lambda: operation(rows).write.format("noop").mode("overwrite").save())
-    guilty = Search(operation, jobs=2).one(rows, raised.value.failed)
-
-    assert [row["id"] for row in rows.where(F.col(ID) == guilty.id).collect()] == [7_123]
-
-
 def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSession) -> None:
     def check(row: Row) -> Row:
         if row["half"] == 5:
@@ -142,7 +127,7 @@ def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSessi
     evaluated = evaluate(source, pipeline)
     made = evaluated.passed(pipeline).orderBy("half").collect()
     assert [(row.word, row.position) for row in made] == [("1", 0), ("2", 0), ("8", 4)]
-    assert (evaluated.records, evaluated.failed) == (6, 3)
+    assert evaluated.failed == 3
 
 
 REFUSED: dict[str, tuple[Function, str]] = {
@@ -359,3 +344,22 @@ def test_a_transform_that_fails_as_a_whole_ends_the_run_and_blames_no_task(bench
     assert bench.outbox.of(RecordFailed) == []
     assert len(bench.outbox.of(ThreadDied)) == 1
     assert bench.written() == []
+
+
+def test_what_a_transform_makes_is_kept_as_bytes_where_memory_is_short(spark: SparkSession) -> None:
+    def kept_as_objects() -> bool:
+        evaluated = evaluate(source, pipeline)
+        assert evaluated.made is not None
+        assert [row["n"] for row in evaluated.made.collect()] == [1, 3]
+        plan: Any = evaluated.made._jdf.queryExecution().analyzed()
+        objects = bool(plan.rdd().getStorageLevel().deserialized())
+        evaluated.release()
+        return objects
+
+    source = lines(spark, "1", "5", "3")
+    pipeline = begun(source).transform("numbers", selecting).write(nothing)
+    assert kept_as_objects()
+    # A sign that what was kept did not fit.
+    full = spark.range(3).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    assert not kept_as_objects()
+    release([full])

@@ -1,0 +1,68 @@
+"""A micro-batch after its end was tried: what failed there, and what was decided before."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from agents.failed import produce_number
+from agents.microbatch import Evaluated
+from agents.pipeline import Pipeline
+from agents.problem import Problem
+from agents.whole import made_whole, may_part
+from agents.worker.columns import DECIDED, ERROR, ERROR_TYPE, FATE, HELD, ORDINAL, RETRIES, SOURCE
+
+
+def all_failed(
+    evaluated: Evaluated, held: Column, problem: Problem, pipeline: Pipeline
+) -> Evaluated:
+    """Return the batch with all that went to the sink as failed at stage produce."""
+    number = produce_number(pipeline)
+    passed = F.col(FATE).isNull() & ~held
+    said = {
+        "exception_class": problem.exception_class,
+        "message": problem.message,
+        "stack": problem.stack,
+        "frame": problem.frame,
+        "names": F.array(*[F.lit(name) for name in problem.cause.names]),
+        "condition": problem.condition,
+        "kind": None,
+        "attempts": problem.attempts,
+        "took_ms": problem.took_ms,
+    }
+    values = {n: v if isinstance(v, Column) else F.lit(v) for n, v in said.items()}
+    error = F.struct(*[value.alias(name) for name, value in values.items()]).cast(ERROR_TYPE)
+    frame = evaluated.frame.withColumns(
+        {
+            FATE: F.when(passed, F.lit(number)).otherwise(obeyed(held)),
+            ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
+            RETRIES: F.lit(0).cast("long"),
+        }
+    )
+    if may_part(pipeline.steps):
+        # The rows that went to the sink may be others than the one that stands for the record.
+        frame = made_whole(frame)
+    return evaluated_again(frame, number)
+
+
+def obeyed(held: Column) -> Column:
+    """Return the fate of a record from here on: what was decided about it is durable already."""
+    decided = (F.col(FATE) >= SOURCE) | (F.col(FATE) == HELD) | held
+    return F.when(F.coalesce(decided, F.lit(False)), F.lit(DECIDED)).otherwise(F.col(FATE))
+
+
+def evaluated_again(frame: DataFrame, number: int) -> Evaluated:
+    """Return a micro-batch after its sink, in a local checkpoint."""
+    kept = frame.localCheckpoint(eager=True)
+    first = F.col(ORDINAL) == 0
+    counts = kept.agg(
+        F.count_if(first & (F.col(FATE) == number)).alias("failed"),
+        F.sum(F.when(first, F.col(RETRIES))).alias("retries"),
+    ).collect()[0]
+    return Evaluated(
+        rows=kept,
+        failed=counts["failed"],
+        held=0,
+        retries=counts["retries"] or 0,
+        blocks=(kept,),
+    )

@@ -1,0 +1,51 @@
+"""Where tasks halt: from its cut on, the records of a task are held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from agents.entries import Cursor
+from agents.worker.columns import DECIDED, ENTRY, FATE, HELD, POSITION, TASK
+
+_PLACE = "struct<entry:int,position:bigint>"
+
+
+# To make a Column takes many calls to the JVM; what is always the same is made once.
+@cache
+def place() -> Column:
+    """Return where a record stands among those of its task: by entry, then by position."""
+    return F.struct(F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
+
+
+def cut_of(cuts: Mapping[str, Cursor]) -> Column:
+    """Return, for each row, the place that its task pauses at, NULL where it does not."""
+    if not cuts:
+        return _nowhere()
+    pairs: list[Column] = []
+    for key, cut in cuts.items():
+        entry, position = F.lit(cut.entry).alias("entry"), F.lit(cut.position).alias("position")
+        pairs += [F.lit(key), F.struct(entry, position).cast(_PLACE)]
+    return F.try_element_at(F.create_map(*pairs), F.col(TASK))
+
+
+def must_hold(cut: Column) -> Column:
+    """Return whether a row waits: its task is blocked, or pauses at or before it."""
+    if cut is _nowhere():
+        return _is_blocked()
+    behind = F.coalesce(place() >= cut, F.lit(False))
+    decided = F.coalesce(F.col(FATE) == DECIDED, F.lit(False))
+    return (_is_blocked() | behind) & ~decided
+
+
+@cache
+def _nowhere() -> Column:
+    return F.lit(None).cast(_PLACE)
+
+
+@cache
+def _is_blocked() -> Column:
+    return F.coalesce(F.col(FATE) == HELD, F.lit(False))
