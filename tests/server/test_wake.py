@@ -39,7 +39,10 @@ pytestmark = pytest.mark.chaos
 def process(
     words: list[str], log: Path, *, env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process of the server; let it end cleanly unless it is dead by then."""
+    """Run a process of the server; let it end cleanly unless it is dead by then.
+
+    A test that fails meanwhile shows what the process has said.
+    """
     with log.open("ab") as output:
         child = subprocess.Popen(
             [sys.executable, *words],
@@ -51,6 +54,9 @@ def process(
         )
     try:
         yield child
+    except BaseException:
+        print(log.read_text(errors="replace"))
+        raise
     finally:
         child.terminate()
         child.wait(PATIENCE_SECONDS)
