@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from agents.causes import failure
 from agents.checkpoint import Storage
@@ -25,6 +24,7 @@ from agents.letter_files import LetterFiles
 from agents.letter_frames import Said, Writing
 from agents.letter_places import Place, Refused
 from agents.letter_writing import LetterWriting
+from agents.letters_told import letters_told
 from agents.policies import StagePolicy, redaction_of
 from agents.problem import Problem
 from agents.saying import say
@@ -117,29 +117,8 @@ class LetterBox:
         letters = DeadLetters(name=said.name, day=said.at.astimezone(UTC).date().isoformat())
         made = self.writing.letters(frame, known, said, raw=self.place.raw)
         made.write.mode("overwrite").parquet(self.kept.path(letters))
-        counts = (
-            self.kept.read(letters)
-            .groupBy("task")
-            .agg(
-                F.count(F.lit(1)).alias("n"),
-                F.min("position").alias("first"),
-                F.max("position").alias("last"),
-            )
-        )
-        told = [
-            RecordsDeadLettered(
-                task=row["task"],
-                count=row["n"],
-                place=self.place.name(letters),
-                format=self.place.format,
-                first_position=row["first"],
-                last_position=row["last"],
-                actor=said.actor,
-                reason=said.reason,
-            )
-            for row in counts.collect()
-        ]
-        return letters, told
+        place, format = self.place.name(letters), self.place.format
+        return letters, letters_told(self.kept.read(letters), said, place=place, format=format)
 
     def expect(self) -> None:
         """Take over what earlier runs have put and not delivered."""

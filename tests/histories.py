@@ -212,6 +212,7 @@ task_events = st.one_of(
     st.builds(
         RecordsDeadLettered,
         count=_counts,
+        ids=st.lists(_texts, max_size=3).map(tuple),
         place=_texts,
         format=_texts,
         first_position=_positions,

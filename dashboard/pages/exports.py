@@ -124,6 +124,7 @@ def _letter_row(stored: StoredEvent) -> Row:
         "format": data.format,
         "actor": data.actor,
         "reason": data.reason,
+        "ids": " ".join(data.ids),
         "position": stored.sequence,
     }
 
@@ -176,7 +177,7 @@ EXPORTS = {
         _letter_row,
         (
             "at application pipeline checkpoint task records first_position "
-            "last_position place format actor reason position"
+            "last_position place format actor reason ids position"
         ),
     ),
     "commands": Export(

@@ -114,6 +114,11 @@ class DeadLetters(serializers.Serializer[Any]):
         source="event.data.actor", allow_null=True, help_text="Who skipped it; null: a handler."
     )
     reason = serializers.CharField(source="event.data.reason", allow_null=True)
+    ids = serializers.ListField(
+        source="event.data.ids",
+        child=serializers.CharField(),
+        help_text="What the first of them are known by at the place.",
+    )
 
 
 class NewGroupAct(serializers.Serializer[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from uuid import UUID, uuid4
 
 from controlplane import actions, broker, ingest, queries
@@ -210,6 +211,7 @@ class Story:
             format="parquet",
             first_position=900_000,
             last_position=900_000 + count,
+            ids=tuple(_letter_id(f"{key}/{each}") for each in range(min(count, 20))),
         )
         told = (example, more, kept) if count > 1 else (example, kept)
         self.tell(*told, body=body, ago=ago)
@@ -278,3 +280,7 @@ class Story:
         """The pipeline's run and then the instance end, on purpose."""
         applied = [CommandApplied(command=command)] if command else []
         self.tell(ThreadDied(reason=reason), *applied, InstanceStopped(reason=reason))
+
+
+def _letter_id(place: str) -> str:
+    return sha256(place.encode()).hexdigest()[:32]

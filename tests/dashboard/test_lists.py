@@ -65,6 +65,9 @@ def test_dead_letters_show_what_the_server_holds_else_the_place(
     (letters,) = queries.dead_letters(queries.DeadLetterFilter()).rows
     one = text(viewer, reverse("dead-letter", args=["flights", letters.sequence]))
     assert "Record at 900,000" in one and "11 more are only at the place" in one
+    kept = letters.event.data
+    assert isinstance(kept, RecordsDeadLettered)
+    assert len(kept.ids) == 12 and all(id in one for id in kept.ids)
     flights.tell(
         RecordsDeadLettered(
             task="LGA",
@@ -311,6 +314,7 @@ def test_rest_has_the_same_lists(flights: Story, viewer: Client) -> None:
     actions.note_on_task(flights.task("JFK"), actor="ana", text="hm")
     (letters,) = viewer.get("/api/dead-letters?application=flights").json()["results"]
     assert (letters["count"], letters["key"]) == (3, "EWR")
+    assert len(set(letters["ids"])) == 3
     (task,) = viewer.get("/api/held").json()["results"]
     assert (task["name"], task["held"]) == ("delays_JFK", 4)
     (act,) = viewer.get("/api/audit?actor=ana").json()["results"]

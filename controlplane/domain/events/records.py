@@ -60,6 +60,8 @@ class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
     #: Of the person who skipped the record; None when a handler did.
     actor: str | None = None
     reason: str | None = None
+    #: What the first of them are known by at the place, in the order of their positions.
+    ids: tuple[str, ...] = ()
 
 
 class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):

@@ -57,6 +57,9 @@ def test_any_format_of_files_has_each_dead_letter_once_in_the_folder_of_its_day(
         ("a", 1, "json"),
         ("b", 1, "json"),
     }
+    assert {(each.task, each.ids) for each in told} == {
+        (row["task"], (row["id"],)) for row in letters
+    }
     [place] = {each.place for each in told}
     assert list(Path(place).glob("*.json"))
 

@@ -107,6 +107,7 @@ def test_a_record_of_kafka_becomes_a_dead_letter_with_its_own_bytes(
     assert '"offset":8' in str(headers["__arrester.row"])
     [told] = bench.outbox.of(RecordsDeadLettered)
     assert (told.task, told.first_position) == ("flights-2", 8)
+    assert told.ids == (headers["__arrester.record.id"],)
     assert (told.place, told.format) == (f"topic {TOPIC}", "kafka")
     assert not list((Path(bench.checkpoint) / FOLDER).glob("*"))
     assert {task.id.key for task in bench.threads[0].tasks()} == {"flights-2"}
