@@ -59,6 +59,8 @@ class Sender:
         self._look, self._back_off = LOOK_SECONDS[0], BACK_OFF_SECONDS[0]
         #: Whether the last round worked; None before the first.
         self.reachable: bool | None = None
+        #: Whether Redis had no room since all was sent.
+        self._full = False
         self.sent = 0
         self.confirmed = 0
         #: Batches that Redis had taken and lost; they were sent again.
@@ -119,8 +121,18 @@ class Sender:
         if self._spool.events:
             due = min(due, self._next_look(self._confirm()))
         if verdict is Verdict.FULL:
+            self._say_full()
             return min(due, FULL_SECONDS)
-        return 0.0 if self._spool.unsent(most=1, most_bytes=1) else due
+        if self._spool.unsent(most=1, most_bytes=1):
+            return 0.0
+        self._full = False
+        return due
+
+    def _say_full(self) -> None:
+        """Say it once until all that waited is sent."""
+        if not self._full:
+            log.warning("Redis has no room for events; they wait in %s", self._spool.path)
+        self._full = True
 
     def _beat_when_due(self) -> bool:
         if time.monotonic() < self._next_beat:

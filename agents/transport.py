@@ -28,11 +28,13 @@ STREAM_LIMIT = 10_000
 #: What they may take of Redis's memory.
 STREAM_BYTES = 256 << 20
 #: Of all of Redis's memory where it has a bound (`maxmemory`): what is left is for Celery's queues,
-#: without which nothing is folded and nothing becomes free, and for commands.
+#: without which nothing is folded and nothing becomes free, and for commands. Whoever else fills
+#: it: a stream that is empty takes one batch.
 MEMORY_PERCENT = 75
 CONFIRMATIONS_AT_ONCE = 1000
 COMMANDS_AT_ONCE = 100
 
+#: What a user may not ask (INFO is `@dangerous`) bounds nothing: Redis itself refuses.
 #: KEYS: stream, confirmed set. ARGV: last entry, its batch, limits of entries, of bytes and of all
 #: memory, spool, then batch and events.
 _APPEND = """
@@ -48,15 +50,17 @@ if #ARGV < 7 then
   return answer
 end
 local room = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
-local bytes = tonumber(ARGV[4]) - (redis.call('MEMORY', 'USAGE', KEYS[1]) or 0)
-local memory = redis.call('INFO', 'memory')
-local most = tonumber(string.match(memory, 'maxmemory:(%d+)'))
+local usage = redis.pcall('MEMORY', 'USAGE', KEYS[1])
+local bytes = tonumber(ARGV[4]) - (type(usage) == 'number' and usage or 0)
+local memory = redis.pcall('INFO', 'memory')
+local most = type(memory) == 'string' and tonumber(string.match(memory, 'maxmemory:(%d+)')) or 0
 if most > 0 then
   local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
   bytes = math.min(bytes, most * tonumber(ARGV[5]) / 100 - used)
 end
+local empty = redis.call('XLEN', KEYS[1]) == 0
 for i = 7, #ARGV, 2 do
-  if room <= 0 or bytes <= 0 then
+  if room <= 0 or (bytes <= 0 and not (empty and i == 7)) then
     answer[1] = 'FULL'
     break
   end

@@ -66,11 +66,20 @@ def next_entries(
     return [each for _, some in found or () for each in as_found(some)]
 
 
-#: KEYS: stream. ARGV: each entry's id and first value.
+#: KEYS: stream. ARGV: each entry's id, its first field, and the last value of that.
 _TAKE_OUT = """
-for i = 1, #ARGV, 2 do
+for i = 1, #ARGV, 3 do
   local found = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])
-  if #found == 1 and found[1][2][2] == ARGV[i + 1] then
+  local value
+  if #found == 1 then
+    local fields = found[1][2]
+    for j = 1, #fields, 2 do
+      if fields[j] == ARGV[i + 1] then
+        value = fields[j + 1]
+      end
+    end
+  end
+  if value == ARGV[i + 2] then
     redis.call('XDEL', KEYS[1], ARGV[i])
   end
 end
@@ -83,7 +92,7 @@ def take_out(pipe: Pipeline, stream: str, found: Iterable[Found]) -> None:
     A Redis that was emptied meanwhile gives an id a second time: within one millisecond, or when
     its clock goes back. What is not the batch that was read has not been folded.
     """
-    said = [part for id, fields in found for part in (id, next(iter(fields.values())))]
+    said = [part for id, fields in found for part in (id, *next(iter(fields.items())))]
     pipe.eval(_TAKE_OUT, 1, stream, *said)
 
 

@@ -51,6 +51,7 @@ def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
             return _fold_all(seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
     stored: list[Stored] = []
     for entry in entries:
+        # If somebody moves the stream on meanwhile, what is stored by then is relayed by a sweep.
         folded = fold(seen, [entry])
         seen = folded.stream
         stored += folded.stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from controlplane import queries
@@ -71,8 +72,8 @@ def parts(application: str, wanted: Asked) -> list[Part]:
     return [_part(each, wanted) for each in found]
 
 
-def parts_then(application: str, when: queries.AsOf) -> list[Part]:
-    """Return the pipelines of an application as they were, each with its first tasks."""
+def parts_then(pipelines: Iterable[Pipeline]) -> list[Part]:
+    """Return pipelines as they were, each with its first tasks."""
     return [
         Part(
             pipeline=each,
@@ -82,7 +83,7 @@ def parts_then(application: str, when: queries.AsOf) -> list[Part]:
             newer=None,
             older=None,
         )
-        for each in queries.past.pipelines(application, when, limit=CELLS)
+        for each in pipelines
     ]
 
 

@@ -86,6 +86,14 @@ class Pipeline(Answer, frozen=True, kw_only=True):
     twin: bool = False
 
 
+class ApplicationThen(Answer, frozen=True, kw_only=True):
+    """An application as it was, with its pipelines and the instances that lived."""
+
+    summary: Summary
+    pipelines: tuple[Pipeline, ...]
+    instances: tuple[InstanceState, ...]
+
+
 class Gauge(Answer, frozen=True, kw_only=True):
     """How much of a limit of tolerance is spent, by the task that has spent most of it."""
 

@@ -28,7 +28,15 @@ from controlplane.domain.states import (
 )
 from controlplane.domain.stream import StreamState
 from controlplane.queries import cursors, history, lines
-from controlplane.queries.answers import GroupDetail, Lag, Page, Pipeline, Summary, TaskDetail
+from controlplane.queries.answers import (
+    ApplicationThen,
+    GroupDetail,
+    Lag,
+    Page,
+    Pipeline,
+    Summary,
+    TaskDetail,
+)
 from controlplane.queries.filters import TaskFilter
 from controlplane.queries.moments import AsOf, position
 
@@ -41,11 +49,18 @@ _COMMANDS = 10
 
 def application(name: str, when: AsOf) -> Summary:
     """Return one application as it was."""
-    stream = store.look(name)
-    state = past.at(name, position(name, when))
-    if not state.application.sequence:
-        raise NotFound(f"there was no application {name!r} as of {when}")
-    return _summary(state, stream)
+    return _summary(_existing(name, when), store.look(name))
+
+
+def whole(name: str, when: AsOf, *, tasks: int) -> ApplicationThen:
+    """Return one application as it was with its pipelines, the first `tasks` of each, and the
+    instances that lived: all of one fold, so that they agree."""
+    state = _existing(name, when)
+    return ApplicationThen(
+        summary=_summary(state, store.look(name)),
+        pipelines=_pipelines(state, limit=tasks),
+        instances=_instances(state),
+    )
 
 
 def applications(when: AsOf) -> tuple[Summary, ...]:
@@ -157,7 +172,10 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
 
 def instances(application: str, when: AsOf, *, ended: bool = False) -> tuple[InstanceState, ...]:
     """Return the instances that lived, newest first; with `ended` the others."""
-    then = past.at(application, position(application, when))
+    return _instances(past.at(application, position(application, when)), ended=ended)
+
+
+def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState, ...]:
     found = [each for each in then.instances.values() if _lives(each, then) is not ended]
     found.sort(key=lambda each: str(each.id))
     found.sort(key=lambda each: each.started_at or _EARLIEST, reverse=True)
@@ -184,6 +202,10 @@ def pipelines(
 ) -> tuple[Pipeline, ...]:
     """Return the task grid as it was; see `summaries.pipelines`."""
     then = past.at(application, position(application, when))
+    return _pipelines(then, history=history, limit=limit)
+
+
+def _pipelines(then: StreamState, *, history: bool = False, limit: int) -> tuple[Pipeline, ...]:
     known = list(then.threads.values())
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
     found: dict[lines.Line, list[TaskState]] = {}
@@ -207,6 +229,13 @@ def pipelines(
 
 def _all() -> Sequence[store.Stream]:
     return store.known()
+
+
+def _existing(name: str, when: AsOf) -> StreamState:
+    state = past.at(name, position(name, when))
+    if not state.application.sequence:
+        raise NotFound(f"there was no application {name!r} as of {when}")
+    return state
 
 
 def _of_all(stream: store.Stream, when: AsOf) -> int:

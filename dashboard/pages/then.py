@@ -33,7 +33,10 @@ def shown(when: queries.AsOf | None, *, application: str, url: str) -> dict[str,
 
 def application(request: HttpRequest, who: Person, name: str, when: queries.AsOf) -> HttpResponse:
     """Answer with an application as it was: its tasks and the instances that lived."""
-    own = reverse("application", args=[name])
+    own, then = (
+        reverse("application", args=[name]),
+        queries.past.whole(name, when, tasks=grid.CELLS),
+    )
     place = Place(
         template="dashboard/application_then.html",
         section="applications",
@@ -43,11 +46,11 @@ def application(request: HttpRequest, who: Person, name: str, when: queries.AsOf
         live=False,
     )
     context = shown(when, application=name, url=own) | {
-        "summary": queries.past.application(name, when),
+        "summary": then.summary,
         "own": own,
-        "parts": grid.parts_then(name, when),
+        "parts": grid.parts_then(then.pipelines),
         "wanted": grid.asked("", "", ""),
-        "instances": queries.past.instances(name, when),
+        "instances": then.instances,
     }
     return page(request, who, place, context)
 

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -233,18 +234,41 @@ def test_a_stream_that_takes_too_much_memory_makes_the_sender_wait(
 
 
 def test_agents_leave_room_in_redis_for_the_broker(
-    spool: Spool, redis_server: Server, folding: FoldingSide
+    spool: Spool, redis_server: Server, folding: FoldingSide, caplog: pytest.LogCaptureFixture
 ) -> None:
     used = int(redis_server.client.info("memory")["used_memory"])
     redis_server.client.config_set("maxmemory", used * 5 // 4)
     put(spool, range(10))
-    with sending(spool, redis_server) as sender:
-        eventually(lambda: sender.reachable is True)
+    with sending(spool, redis_server):
+        eventually(lambda: batches(folding) == [0])
+        eventually(lambda: "no room" in caplog.text)
         time.sleep(0.2)
-        assert folding.entries() == []
+        # Whoever else fills it, what is folded makes room.
+        assert batches(folding) == [0]
+        folding.confirm()
+        eventually(lambda: batches(folding) == [1])
         redis_server.client.lpush("celery", b"a message")
         redis_server.client.config_set("maxmemory", used * 10)
-        eventually(lambda: batches(folding) == list(range(10)))
+        eventually(lambda: batches(folding) == list(range(1, 10)))
+    assert caplog.text.count("no room") == 1
+
+
+def test_a_user_of_redis_who_may_not_look_at_its_memory_sends_all_the_same(
+    spool: Spool, redis_server: Server, folding: FoldingSide
+) -> None:
+    redis_server.client.acl_setuser(
+        "agent",
+        enabled=True,
+        passwords=["+secret"],
+        keys=["arrester:flights:*"],
+        categories=["+@all", "-@dangerous", "-@admin"],
+        commands=["-memory"],
+    )
+    _, _, place = redis_server.url.partition("@")
+    url = f"unix://agent:secret@{place}"
+    put(spool, range(3))
+    with sending(spool, replace(redis_server, url=url)):
+        eventually(lambda: batches(folding) == [0, 1, 2])
 
 
 def test_two_senders_share_a_stream_and_each_keeps_its_order(

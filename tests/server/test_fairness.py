@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from redis import Redis
 from controlplane import embedded, ingest, queries, store, tasks
 from controlplane.celery import DRAINS, FOLDS, HOUSEKEEPING
 from controlplane.domain import ids, keys, wire
-from controlplane.management.commands.wake import SWEEP_SECONDS, Waker
+from controlplane.management.commands.wake import Waker
 from tests import histories
 from tests.histories import APPLICATION, NOON
 from tests.server import streams
@@ -23,6 +23,7 @@ from tests.server.test_wake import WAKE, process, wait_until
 pytestmark = pytest.mark.usefixtures("fresh_database")
 ONE_WORKER = ["-m", "celery", "-A", "tests.server.short_turns", "worker", "--pool", "solo"]
 NOISY_BATCHES = 640
+TURNS = 3
 
 
 def length(application: str) -> int:
@@ -115,17 +116,21 @@ def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
     tasks.watch()
     waker = Waker()
     waker.turn()
-    before, queued, turns = commands(), redis.llen(FOLDS), 0
-    end = time.monotonic() + SWEEP_SECONDS + 1.5
-    while time.monotonic() < end:
+    before, queued = commands(), redis.llen(FOLDS)
+    for _ in range(TURNS):
+        waker.next_look, waker.next_sweep = 0.0, math.inf
         waker.turn()
-        turns += 1
     asked = commands() - before
-    # Once a second it blocks, and looks for new streams; once in five it sweeps.
-    assert turns <= asked["xread"] + 1 <= SWEEP_SECONDS + 4
-    assert asked["scan"] <= SWEEP_SECONDS + 4
-    assert asked.total() < 15 * turns
-    assert redis.llen(FOLDS) - queued <= 4 and not messages(redis)
+    # Each turn blocks for a second once, and looks once for new streams.
+    assert (asked["xread"], asked["scan"]) == (TURNS, TURNS)
+    assert asked.total() <= 8 * TURNS
+    assert redis.llen(FOLDS) == queued
+    before = commands()
+    waker.next_look = waker.next_sweep = 0.0
+    waker.turn()
+    # Once in five seconds it sweeps.
+    assert (commands() - before).total() <= 60
+    assert redis.llen(FOLDS) - queued <= 2 and not messages(redis)
 
 
 def test_each_stream_is_asked_for_once_however_often_there_is_something_to_see(

@@ -176,6 +176,17 @@ def test_what_an_emptied_redis_gives_the_id_of_a_folded_entry_is_folded_too(
     assert redis.xlen(keys.events(APPLICATION)) == 0
 
 
+@pytest.mark.parametrize("twice", ["x", "batch"])
+def test_an_entry_that_names_a_field_twice_is_taken_out_too(redis: Redis, twice: str) -> None:
+    xadd = "redis.call('XADD', KEYS[1], '*', ARGV[1], 'one', ARGV[1], 'two')"
+    redis.eval(xadd, 1, keys.events(APPLICATION), twice)
+    batch = streams.send(redis, [histories.failed(1)])
+
+    assert ingest.drain(APPLICATION) == ingest.Drained(events=1)
+    assert redis.xlen(keys.events(APPLICATION)) == 0
+    assert streams.confirmed(redis) == {batch}
+
+
 def test_a_second_worker_leaves_a_busy_stream_alone(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
