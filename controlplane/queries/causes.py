@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from django.db import connection
 
 from controlplane.domain.states import GroupState, GroupStatus
-from controlplane.models.counts import MANY_IN_AN_HOUR
+from controlplane.models.counts import STEPS
 from controlplane.queries import cursors
 from controlplane.queries.answers import Cause, Tally
 from controlplane.queries.error_groups import groups_by_key
@@ -27,18 +28,18 @@ _ONE_BY_ONE = """LATERAL (SELECT sum(count) AS number FROM hour_count
     WHERE hour_count.application = cause.application
     AND hour_count.fingerprint = cause.fingerprint
     AND hour_count.hour = ANY(%s::timestamptz[])) AS summed"""
-# What is many is found by an index that has nothing else.
+# What is many is found by the step that it has reached: an index has those, and nothing else.
 _LIKELY = f"""
 WITH cause AS MATERIALIZED (
     SELECT application, fingerprint FROM hour_count AS cause WHERE hour >= %s AND hour < %s
-    AND count >= %s AND {_NOT_QUIET} ORDER BY count DESC LIMIT %s
+    AND step >= %s AND count >= %s AND {_NOT_QUIET} ORDER BY count DESC LIMIT %s
 )
 SELECT DISTINCT application, fingerprint, number FROM cause CROSS JOIN {_ONE_BY_ONE}
 ORDER BY number DESC LIMIT %s
 """
 _ANY_HOUR = """
 SELECT DISTINCT application, fingerprint FROM hour_count
-WHERE hour >= %s AND hour < %s AND count >= %s LIMIT %s
+WHERE hour >= %s AND hour < %s AND step >= %s AND count >= %s LIMIT %s
 """
 _OF_THESE = f"""
 SELECT application, fingerprint, number
@@ -90,13 +91,20 @@ def _candidates(since: datetime, until: datetime, *, limit: int) -> list[Key]:
     in all of the hours has at least their mean in one of them.
     """
     hours = _hours(since, until)
-    for many in (MANY_IN_AN_HOUR, 1):
-        asked = [until - 2 * HOUR, until - HOUR, many, _QUIET, 3 * limit, hours, limit]
+    for many in (STEPS[0], 1):
+        last_hour = [until - 2 * HOUR, until - HOUR]
+        asked = [*last_hour, _step(many), many, _QUIET, 3 * limit, hours, limit]
         likely = [int(number) for *_, number in _rows(_LIKELY, asked)]
         if len(likely) == limit:
             break
     least = -(-likely[-1] // len(hours)) if len(likely) == limit else 0
-    return [(name, mark) for name, mark in _rows(_ANY_HOUR, [since, until, least, FEW + 1])]
+    asked = [since, until, _step(least), least, FEW + 1]
+    return [(name, mark) for name, mark in _rows(_ANY_HOUR, asked)]
+
+
+def _step(count: int) -> int:
+    """Return how many of the steps a count has reached, as PostgreSQL does."""
+    return bisect_right(STEPS, count)
 
 
 def _of_these(

@@ -21,6 +21,7 @@ from controlplane.domain import ids
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import CommandKind, StoredEvent
 from controlplane.domain.states import GroupState, GroupStatus, TaskState
+from controlplane.models.views import about
 from controlplane.queries import cursors, lines
 from controlplane.queries.answers import Affected, Page, Paused
 from controlplane.queries.filters import GroupFilter
@@ -35,6 +36,7 @@ LOOKED_AT = 5000
 _CONTAINS = r"""strpos(lower(state), lower(%s)) > 0
     AND (strpos(lower(exception_class), lower(%s)) > 0
     OR strpos(lower(substring(state from '"message":"((?:[^"\\]|\\.)*)"')), lower(%s)) > 0)"""
+_ABOUT = about("%s::timestamptz")
 _KEYS: dict[str, Any] = {
     "last_seen": tuple[str, datetime, str, str],
     "first_seen": tuple[str, datetime, str, str],
@@ -57,15 +59,20 @@ def groups(
         raise InvalidValue("sort", sort, allowed)
     conditions, parameters = _where(wanted or GroupFilter())
     way, than = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
+    keys = [column, "application", "fingerprint"]
     before = cursors.unpack(cursor, _KEYS[column])
     if before is not None:
         if before[0] != sort:
             raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {sort}")
-        conditions.append(f"({column}, application, fingerprint) {than} (%s, %s, %s)")
+        conditions.append(f"({', '.join(keys)}) {than} (%s, %s, %s)")
         parameters += before[1:]
+        if column == "last_seen":
+            conditions.append(f"seen_about {than}= {_ABOUT}")
+            parameters.append(before[1])
+    # What the index does not tell apart is sorted when it is read.
+    by = ["seen_about", *keys] if column == "last_seen" else keys
     found = rows.GROUPS.load(
-        f"{' AND '.join(conditions)}"
-        f" ORDER BY {column} {way}, application {way}, fingerprint {way} LIMIT %s",
+        f"{' AND '.join(conditions)} ORDER BY {', '.join(f'{key} {way}' for key in by)} LIMIT %s",
         [*parameters, cursors.bounded(limit) + 1],
     )
     return cursors.page(
@@ -109,8 +116,8 @@ def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
         written = _as_written(wanted.text)
         parameters += [written, fit(wanted.text), written]
     if wanted.since is not None:
-        conditions.append("last_seen >= %s")
-        parameters.append(wanted.since)
+        conditions.append(f"seen_about >= {_ABOUT} AND last_seen >= %s")
+        parameters += [wanted.since, wanted.since]
     if wanted.until is not None:
         conditions.append("first_seen < %s")
         parameters.append(wanted.until)

@@ -64,13 +64,23 @@ def migrate(urls: embedded.Urls, *words: str) -> None:
 
 
 def views(urls: embedded.Urls) -> dict[str, list[tuple[object, ...]]]:
+    """Return the rows of the views, without the columns that are made of others, which are new."""
     with psycopg.connect(urls.migrate_database) as owner:
         return {
             table: owner.execute(
-                sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
+                sql.SQL("SELECT {} FROM {}").format(_columns(owner, table), sql.Identifier(table))
             ).fetchall()
             for table in VIEWS
         }
+
+
+def _columns(owner: psycopg.Connection, table: str) -> sql.Composed:
+    found = owner.execute(
+        "SELECT column_name FROM information_schema.columns"
+        " WHERE table_name = %s AND is_generated = 'NEVER' ORDER BY ordinal_position",
+        [table],
+    )
+    return sql.SQL(", ").join(sql.Identifier(name) for (name,) in found)
 
 
 def insert(owner: psycopg.Connection, table: str, some: Sequence[Sequence[object]]) -> None:

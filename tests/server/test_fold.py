@@ -14,6 +14,7 @@ import pytest
 from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import broker, ingest, models, rebuilding, store
@@ -63,6 +64,25 @@ def test_events_arrive_in_the_log_and_in_the_views(redis: Redis) -> None:
     assert streams.confirmed(redis) == {batch}
     assert redis.xlen(keys.events(APPLICATION)) == 0
     streams.assert_exact()
+
+
+def test_what_goes_on_failing_is_counted_within_its_pages(redis: Redis) -> None:
+    for number in range(6):
+        again = histories.failed(number)
+        moment = again.occurred_at.replace(minute=0, microsecond=number)
+        streams.send(redis, [replace(again, occurred_at=moment)])
+        ingest.drain(APPLICATION)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute(
+            "SELECT relname, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables"
+            " WHERE relname = ANY(%s) ORDER BY relname",
+            [["error_group", "hour_count", "minute_count", "task"]],
+        )
+        # Changed in five folds, and no entry of an index was written for it.
+        assert cursor.fetchall() == [
+            (table, 5, 5) for table in ("error_group", "hour_count", "minute_count", "task")
+        ]
 
 
 def test_a_batch_delivered_twice_counts_once(redis: Redis) -> None:

@@ -6,12 +6,15 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import actions, ingest, queries
 from controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue, NotFound
+from controlplane.domain.events import RecordFailed, Response
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.states import CommandStatus, GroupState, GroupStatus, TaskStatus
+from controlplane.queries import GroupFilter
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK
 from tests.server import streams
@@ -46,6 +49,40 @@ def test_resolved_and_reopened_by_the_next_failure(failed: Redis) -> None:
     ingest.drain(APPLICATION)
     assert (state().status, state().recurred) == (GroupStatus.UNRESOLVED, True)
     streams.assert_exact()
+
+
+def test_a_list_is_in_order_however_close_what_failed_last_is(redis: Redis) -> None:
+    """Its index tells nothing apart within ten seconds."""
+    seen = [0, 1, 1, 2_500, 9_999, 10_000, 10_000, 29_999, 30_001, -1, -5_000, -10_000]
+    for number, at in enumerate(seen):
+        failure = replace(FAILURE, fingerprint=f"1-{number:016x}")
+        data = RecordFailed(
+            task="JFK", position=number, failure=failure, response=Response.CONTINUE
+        )
+        moment = histories.NOON + timedelta(milliseconds=at)
+        streams.send(redis, [replace(histories.event(data), occurred_at=moment)])
+    ingest.drain(APPLICATION)
+    expected = sorted((at, f"1-{number:016x}") for number, at in enumerate(seen))
+    for sort, wanted in (("last_seen", expected), ("-last_seen", expected[::-1])):
+        for limit in (1, 2, 5, 50):
+            assert [mark for _, mark in wanted] == listed(sort, limit)
+    for at in (-5_000, 1, 9_999, 29_999):
+        wanted = [(moment, mark) for moment, mark in expected if moment >= at]
+        since = histories.NOON + timedelta(milliseconds=at)
+        found = listed("last_seen", 50, GroupFilter(since=since))
+        assert found == [mark for _, mark in wanted]
+
+
+def listed(sort: str, limit: int, wanted: GroupFilter | None = None) -> list[str]:
+    """Return the fingerprints of all pages of a list."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = queries.groups(wanted, sort=sort, limit=limit, cursor=cursor)
+        found += [each.fingerprint for each in page.rows]
+        cursor = page.next
+        if cursor is None:
+            return found
 
 
 def test_asking_twice_under_one_id_is_asking_once(failed: Redis) -> None:
