@@ -35,10 +35,9 @@ class Thrown(NamedTuple):
 
 
 class Asking:
-    """Puts questions to Java objects; made once for a session, of handles that are bound then."""
+    """Puts questions to Java objects; made once for a JVM, of handles that are bound then."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        jvm: Any = spark._jvm
+    def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self.handles = jvm.java.lang.invoke.MethodHandles
         self.lookup = self.handles.publicLookup()
@@ -133,10 +132,15 @@ class Asking:
         return self.function(self.handles.guardWithTest(is_one, handle.asType(one_to_one), nothing))
 
 
-@lru_cache(maxsize=4)
 def asking(spark: SparkSession) -> Asking:
-    """Return who puts questions in a session."""
-    return Asking(spark)
+    """Return who puts questions in a session's JVM."""
+    # Each micro-batch has a session of its own.
+    return _asking(spark._jvm)
+
+
+@lru_cache(maxsize=1)
+def _asking(jvm: Any) -> Asking:
+    return Asking(jvm)
 
 
 def class_names(name: str, cls: Any) -> tuple[str, ...]:

@@ -1,0 +1,14 @@
+"""Who asks exceptions of the JVM what they say."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from agents.thrown import asking
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_sessions_of_micro_batches_ask_by_the_same_handles(spark: SparkSession) -> None:
+    assert asking(spark) is asking(spark.newSession())
