@@ -37,6 +37,7 @@ _CELERY = ("-m", "celery", "-A", "controlplane", "worker")
 
 def figures(urls: embedded.Urls, *, seconds: int = 10) -> list[Figure]:
     """Return the milliseconds from `put` to the commit, of all events of some seconds."""
+    servers.roll_log(urls)
     servers.freshen(urls)
     with ExitStack() as stack:
         for command in (

@@ -14,6 +14,7 @@ from redis import Redis
 from controlplane import embedded
 from tests import services
 
+LOG_FILES = 24
 #: Tables of the yardsticks, beside ours.
 _YARDSTICKS = """
 CREATE TABLE jsonb_event (
@@ -62,6 +63,14 @@ def freshen(urls: embedded.Urls) -> None:
         redis.flushall()
     with psycopg.connect(urls.admin_database, autocommit=True) as connection:
         connection.execute("CHECKPOINT")
+
+
+def roll_log(urls: embedded.Urls) -> None:
+    """Have PostgreSQL fill so many files of its log as a minute of work does. The next checkpoint
+    keeps them for later: a commit that needs a new one waits until it is written, 16 MB of it."""
+    with psycopg.connect(urls.admin_database, autocommit=True) as connection:
+        for _ in range(LOG_FILES):
+            connection.execute("SELECT pg_logical_emit_message(false, '', repeat(' ', 16 << 20))")
 
 
 def count(urls: embedded.Urls, table: str) -> int:

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
 #: A transaction is long enough to be cheap and short enough to be seen at once.
 EVENTS_PER_READ = 30_000
-FIRST_ENTRIES, MOST_ENTRIES = 64, 512
+#: As many batches as agents usually send make one; how large they are is known from what was read.
+FIRST_ENTRIES, MOST_ENTRIES = 300, 512
 #: How often, and how long each time, a drain waits for more before it gives the stream back: who
 #: sends all the time is not asked for anew each time, and who else needs the process waits for no
 #: longer than one of them.
