@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from agents.attempts import is_cancelled
+from agents.columnar import in_columns
 from agents.failures import Failures, are_few
 from agents.gathered import number_of
 from agents.pipeline import Pipeline
 from agents.prepared import prepared, with_all
 from agents.problem import StepFailed
-from agents.room import AS_OBJECTS
+from agents.room import AS_BYTES, AS_OBJECTS
 from agents.search import release
 from agents.segments import in_quotes
 from agents.steps import Process, Step, Transform
@@ -97,18 +97,18 @@ def evaluate(
     blocked: Collection[str | None] = (),
     marks: DataFrame | None = None,
     policy: Policy = Policy(),  # noqa: B008 (frozen)
-    level: StorageLevel = AS_OBJECTS,
+    is_large: bool = False,
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record by itself.
 
     Held rows have a column ENTRY beside the source's own; the position is unique within an entry.
     Tasks in `blocked` are not evaluated: their records are to be held. `marks` gives fates that
-    are known already, by task, entry and position. The local checkpoint is kept as `level` says.
+    are known already, by task, entry and position. `is_large`: its rows may not fit as objects.
     """
     names = [name for name in source.columns if name != ENTRY]
     begun = prepared(source, pipeline, blocked, marks)
     shown = partial(with_all, names=names, plain=pipeline.plain)
-    way = Way(source=names, shown=shown, policy=policy, level=level)
+    way = Way(source=names, shown=shown, policy=policy, is_large=is_large)
     evaluated = _evaluated(begun, way, pipeline.guarded, holds=bool(blocked))
     if pipeline.tail is None:
         return evaluated
@@ -162,7 +162,11 @@ def _checkpointed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
     if ORDINAL in frame.columns:
         return _observed(frame, way, holds=holds)
     # Each record is one row, and the job that counts is the one that fills the local checkpoint.
-    block = frame.localCheckpoint(eager=False, storageLevel=way.level)
+    block = (
+        in_columns(frame)
+        if way.is_large
+        else frame.localCheckpoint(eager=False, storageLevel=AS_OBJECTS)
+    )
     evaluated = Evaluated(rows=block, shown=way.shown, blocks=(block,))
     told = number_of(block.where(f"{FATE} IS NOT NULL"))
     if not told:
@@ -175,7 +179,8 @@ def _observed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
     """Evaluate a frame once in which a record may have become several rows."""
     seen = Observation()
     observed = frame.observe(seen, *_numbers(holds))
-    block = observed.localCheckpoint(eager=True, storageLevel=way.level)
+    level = AS_BYTES if way.is_large else AS_OBJECTS
+    block = observed.localCheckpoint(eager=True, storageLevel=level)
     counts = seen.get
     evaluated = Evaluated(
         rows=block,

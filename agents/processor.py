@@ -8,7 +8,6 @@ from datetime import datetime
 from uuid import uuid4
 
 from msgspec.structs import replace
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 
 from agents.again import Again, with_cured
@@ -33,7 +32,6 @@ from agents.onepass import OnePass
 from agents.pipeline import Pipeline
 from agents.policies import commanded, redaction_of, stage_policies
 from agents.producing import Production
-from agents.room import AS_BYTES, AS_OBJECTS
 from agents.shared import blaming_shared
 from agents.stages import stages_of
 from agents.telling import Teller
@@ -159,16 +157,14 @@ class Processor:
             self._with_care(source, batch)
         elif not self._wrote_in_one_pass(source, number):
             # It may be large: nobody has been careful with one of its size before.
-            self._with_care(source, batch, level=AS_BYTES)
+            self._with_care(source, batch, is_large=True)
         self.last_batch = max(batch, self.last_batch)
 
     def _wrote_in_one_pass(self, source: DataFrame, number: int) -> bool:
         with self._given_up_on_stop():
             return self._ways.wrote_in_one_pass(source, number, check=self._check)
 
-    def _with_care(
-        self, source: DataFrame, batch: int, *, level: StorageLevel = AS_OBJECTS
-    ) -> None:
+    def _with_care(self, source: DataFrame, batch: int, *, is_large: bool = False) -> None:
         before = self._ledger.asides_of_batch(batch)
         replayed = self._ways.is_decided(batch)
         with self._given_up_on_stop():
@@ -178,7 +174,7 @@ class Processor:
                 blocked=() if replayed or before else self._ledger.blocked(batch),
                 marks=self._shelf.marks(before),
                 policy=self._policy,
-                level=level,
+                is_large=is_large,
             )
             evaluated = blaming_shared(evaluated)
         self._check()

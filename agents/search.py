@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from agents.attempts import AttemptFailed, Failed, Operation, attempted
 from agents.batches import SMALL, batch_rows, small_batches
+from agents.columnar import give_back
 from agents.metered import metered
 from agents.problem import is_of_python
 from controlplane.domain.errors import ArresterError
@@ -201,5 +202,4 @@ def numbered(frame: DataFrame) -> DataFrame:
 def release(frames: Sequence[DataFrame]) -> None:
     """Give the blocks of local checkpoints back."""
     for frame in frames:
-        plan: Any = frame._jdf.queryExecution().analyzed()
-        plan.rdd().unpersist(False)
+        give_back(frame)

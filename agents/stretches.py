@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from agents.attempts import AttemptFailed, Operation, attempted
 from agents.blame import Blame, Suspect
 from agents.metered import metered
-from agents.room import AS_OBJECTS, checkpointed
+from agents.room import checkpointed
 from agents.segments import after_steps, segments
 from agents.steps import Process, Step, Transform
 from agents.transforms import transformed, transformed_on
@@ -37,8 +36,8 @@ class Way:
     source: Sequence[str] = ()
     #: Puts all columns of ours beside the author's.
     shown: Callable[[DataFrame], DataFrame] = lambda frame: frame
-    #: How a local checkpoint of what comes of them is kept.
-    level: StorageLevel = field(default_factory=lambda: AS_OBJECTS)
+    #: Whether nobody knows that the objects of so many rows fit into memory.
+    is_large: bool = False
 
 
 def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
