@@ -15,7 +15,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from agents.metered import METER
-from agents.problem import StepFailed
+from agents.problem import StepFailed, thrown_of
 from controlplane.domain.errors import ArresterError
 
 #: What `monotonically_increasing_id` numbers the rows of a partition with.
@@ -25,6 +25,8 @@ _KNOWN_SECONDS = 5.0
 
 T = TypeVar("T")
 Operation = Callable[[DataFrame], DataFrame]
+#: Does something with a frame that may fail.
+Action = Callable[[DataFrame], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,8 @@ def is_cancelled(exc: Exception) -> bool:
 
 def _failed(context: Any, tag: str, raised: Exception) -> Failed:
     """Return what is known of a job's first failed task."""
+    if not _is_of_a_job(raised):
+        return Failed(raised=raised, partition=None)
     core = context._jsc.sc()
     deadline = time.monotonic() + _KNOWN_SECONDS
     while time.monotonic() < deadline:
@@ -85,6 +89,16 @@ def _failed(context: Any, tag: str, raised: Exception) -> Failed:
                 return _first_failed(core.statusStore(), known.get().stageIds(), raised)
         time.sleep(0.01)
     return Failed(raised=raised, partition=None)
+
+
+def _is_of_a_job(raised: Exception) -> bool:
+    """Whether a job may have failed; what Python raised on the driver needs none."""
+    seen: BaseException | None = raised
+    while seen is not None:
+        if thrown_of(seen) is not None:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def _first_failed(store: Any, stages: Sequence[int], raised: Exception) -> Failed:

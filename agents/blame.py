@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from agents.attempts import Failed, Operation
 from agents.batches import conf
 from agents.problem import WORKER_CRASHED, Problem, StepFailed, problem_of_job
-from agents.search import ID, NotAlone, Search, numbered
+from agents.search import ID, NotAlone, Search, evaluating, numbered
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE
 from controlplane.domain.causes import known_as
 from controlplane.domain.classify import Kind
@@ -54,7 +54,7 @@ class Blame:
         self._base = base
         self._suspect = suspect
         self._policy = policy
-        self._search = Search(suspect.whole)
+        self._search = Search(evaluating(suspect.whole))
         self._fates: list[Fate] = []
 
     def blame(self, failed: Failed) -> None:
@@ -104,7 +104,7 @@ class Blame:
         fate = T.StructType().add("fate", T.IntegerType()).add("error", ERROR_TYPE)
         schema = T.StructType().add(ID, T.LongType()).add(_FOUND, fate)
         rows = [
-            (each.id, {"fate": each.number, "error": _error_row(each.problem, self._policy)})
+            (each.id, {"fate": each.number, "error": error_row(each.problem, self._policy)})
             for each in self._fates
         ]
         found, known = self._base.sparkSession.createDataFrame(rows, schema), F.col(_FOUND)
@@ -119,7 +119,7 @@ class Blame:
         """Return it with the few of them named in expressions: there is nothing to broadcast."""
         fate, error, here = F.col(FATE), F.col(ERROR), F.col(ID)
         for each in self._fates:
-            known = _error_row(each.problem, self._policy)
+            known = error_row(each.problem, self._policy)
             names = F.array(*[F.lit(name) for name in known["names"]])
             made = [
                 (names if name == "names" else F.lit(value)).alias(name)
@@ -166,7 +166,8 @@ def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[i
     return last[0], problem_of_job(spark, raised)
 
 
-def _error_row(problem: Problem, policy: Policy) -> dict[str, Any]:
+def error_row(problem: Problem, policy: Policy) -> dict[str, Any]:
+    """Return a problem as it stands in a failed row."""
     rulings = policy.table.rulings
     name = known_as(problem.cause, rulings)
     return {

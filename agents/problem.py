@@ -49,6 +49,8 @@ class Problem:
 WORKER_CRASHED = "WorkerCrashed"
 _CRASHED = "Python worker exited unexpectedly"
 _ABORTED = "Job aborted due to stage failure"
+#: The condition of what names a file that was being written; why that failed, its cause says.
+_ONLY_WHERE = "TASK_WRITE_FAILED"
 _TRACE = "Traceback (most recent call last):"
 #: Spark puts it behind what Python said.
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
@@ -83,11 +85,8 @@ class StepFailed(ArresterError):
 
 def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
     """Describe what a job, or code of the author's on the driver, raised."""
-    if isinstance(exc, Py4JJavaError):
-        thrown = exc.java_exception
-    elif isinstance(exc, CapturedException) and exc._origin is not None:
-        thrown = exc._origin
-    else:
+    thrown = thrown_of(exc)
+    if thrown is None:
         said = described(exc)
         names = ("exception_class", "message", "stack", "frame")
         return Problem(**{name: said[name] for name in names}, cause=describe(exc))
@@ -98,8 +97,19 @@ def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
             return _crash(message)
         if _TRACE in message and _ABORTED not in message:
             return _python(message)
-    inner = [each for each in chain if _ABORTED not in str(each.getMessage())]
-    return problem_of_jvm(spark, inner[0] if inner else thrown)
+    inner = [each for each in chain if _ABORTED not in str(each.getMessage())] or [thrown]
+    why = [each for each in inner if _condition(each) != _ONLY_WHERE]
+    if inner[0] in why or not why:
+        return problem_of_jvm(spark, inner[0])
+    problem, cause = problem_of_jvm(spark, why[0]), cause_of_jvm(inner[0])
+    return replace(problem, cause=cause, condition=problem.condition or cause.condition)
+
+
+def thrown_of(exc: BaseException) -> Any | None:
+    """Return the exception of the JVM that one on the driver stands for; None: it is Python's."""
+    if isinstance(exc, Py4JJavaError):
+        return exc.java_exception
+    return exc._origin if isinstance(exc, CapturedException) else None
 
 
 def is_of_python(exc: BaseException) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from agents.problem import Problem, problem_of_jvm
+from agents.problem import Problem, problem_of_jvm, thrown_of
 from agents.worker.describing import class_name, described
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import describe
@@ -25,7 +23,7 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
     said = described(exc, ours=_OURS)
     name, cause, stack = class_name(exc), describe(exc), said["stack"]
     condition = cause.condition
-    thrown, message = _thrown(exc), said["message"]
+    thrown, message = thrown_of(exc), said["message"]
     if thrown is not None:
         java = problem_of_jvm(spark, thrown)
         condition = java.condition or condition
@@ -44,9 +42,3 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
         cause=cause,
         attempts=attempts,
     )
-
-
-def _thrown(exc: BaseException) -> Any:
-    if isinstance(exc, Py4JJavaError):
-        return exc.java_exception
-    return exc._origin if isinstance(exc, CapturedException) else None

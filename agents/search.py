@@ -1,4 +1,4 @@
-"""Which records make an operation fail: it is run over ever fewer of them, until one is left.
+"""Which records make an action fail: it is done with ever fewer of them, until one is left.
 
 A failed Spark task names its partition. In the JVM the row that it had read last is the guilty one.
 To Python rows are fed far ahead: the guilty one is in the first batch that did not come back, which
@@ -9,7 +9,7 @@ partition is spread out and run again; where it says nothing, eighths are tried 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.attempts import AttemptFailed, Failed, Operation, attempted
+from agents.attempts import Action, AttemptFailed, Failed, Operation, attempted
 from agents.batches import SMALL, batch_rows, small_batches
 from agents.columnar import give_back
 from agents.metered import metered
@@ -36,7 +36,7 @@ _AT_ONCE = 4
 
 
 class NotAlone(ArresterError):
-    """An operation fails, and no record makes it fail alone: blame the operation, no record."""
+    """An action fails, and no record makes it fail alone: blame the action, no record."""
 
     def __init__(self, why: str, raised: Exception, *, recordless: bool = False) -> None:
         super().__init__(why)
@@ -47,7 +47,7 @@ class NotAlone(ArresterError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guilty:
-    """A row that makes the operation fail alone."""
+    """A row that makes the action fail alone."""
 
     id: int
     raised: Exception
@@ -62,11 +62,19 @@ class _Rows:
 
 
 class Search:
-    """Finds guilty rows of one micro-batch and step, each time one; the number of jobs is bound."""
+    """Finds guilty rows of one micro-batch and step, each time one; the number of jobs is bound.
 
-    def __init__(self, operation: Operation, *, jobs: int = JOBS) -> None:
-        self._operation = operation
+    So many parts are tried `at_once`; one at a time, in the Python thread that asks. `trying`: what
+    the action does with its rows is unknown, so each is tried alone before it is blamed.
+    """
+
+    def __init__(
+        self, action: Action, *, jobs: int = JOBS, at_once: int = _AT_ONCE, trying: bool = False
+    ) -> None:
+        self._action = action
         self._jobs = jobs
+        self._at_once = at_once
+        self._trying = trying
         self._kept: list[DataFrame] = []
         self._tried_without = False
 
@@ -136,7 +144,11 @@ class Search:
             hinted = rows.frame.where(F.spark_partition_id() == failed.partition)
             two = hinted.select(ID).coalesce(1).head(2)
             if len(two) == 1:
-                return Guilty(id=int(two[0][0]), raised=failed.raised)
+                # Behind a shuffle a task's number says nothing of the rows.
+                alone = failed if failed.read == 1 and not self._trying else self._run(hinted)
+                if alone is None:
+                    return self._eighths(rows, failed)
+                return Guilty(id=int(two[0][0]), raised=alone.raised)
             found = self._spread_and_run(hinted)
             # Once they are spread, each hint leaves less of them.
             if found is not None and (found[0].count < rows.count or not rows.spread):
@@ -155,20 +167,25 @@ class Search:
         spread = self._spread(rows.frame, into=_EIGHTHS, count=rows.frame.count())
         parts = range(min(_EIGHTHS, spread.count))
         slices = [spread.frame.where(F.spark_partition_id() == n) for n in parts]
-        # Each with properties of its own: tags are among them.
-        runs = [inheritable_thread_target(rows.frame.sparkSession)(self._run) for _ in slices]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            tried = list(pool.map(lambda run, each: run(each), runs, slices))
-        for each, again in zip(slices, tried, strict=True):
+        for each, again in zip(slices, self._each_of(slices), strict=True):
             if again is not None:
                 return self._within(_Rows(frame=each, count=each.count()), again)
         raise NotAlone("no single record makes it fail alone", failed.raised)
 
+    def _each_of(self, slices: Sequence[DataFrame]) -> Iterator[Failed | None]:
+        if self._at_once == 1:
+            yield from map(self._run, slices)
+            return
+        # Each with properties of its own: tags are among them.
+        runs = [inheritable_thread_target(each.sparkSession)(self._run) for each in slices]
+        with ThreadPoolExecutor(self._at_once) as pool:
+            yield from list(pool.map(lambda run, each: run(each), runs, slices))
+
     def _run(self, rows: DataFrame) -> Failed | None:
-        """Run the operation over `rows`, for its failure only."""
+        """Do it with `rows`, for its failure only."""
         self._jobs -= 1
         try:
-            attempted(rows.sparkSession, lambda: self._noop(rows))
+            attempted(rows.sparkSession, lambda: self._action(rows))
         except AttemptFailed as exc:
             if self._jobs < 0:
                 why = f"more of its records fail than {JOBS} jobs could find"
@@ -176,13 +193,15 @@ class Search:
             return exc.failed
         return None
 
-    def _noop(self, rows: DataFrame) -> None:
-        metered(self._operation(rows)).write.format("noop").mode("overwrite").save()
-
     def _spread(self, rows: DataFrame, *, into: int, count: int) -> _Rows:
         frame = rows.repartition(max(1, min(into, count))).localCheckpoint(eager=True)
         self._kept.append(frame)
         return _Rows(frame=frame, count=count, spread=into == _SPREAD)
+
+
+def evaluating(operation: Operation) -> Action:
+    """Return what evaluates all that an operation makes of a frame."""
+    return lambda rows: metered(operation(rows)).write.format("noop").mode("overwrite").save()
 
 
 def _from(rank: int, rows: int) -> Column:

@@ -13,7 +13,7 @@ from agents.attempts import AttemptFailed, Failed, attempted
 from agents.batches import conf, small_batches
 from agents.metered import metered
 from agents.microbatch import evaluate
-from agents.search import ID, Search, numbered
+from agents.search import ID, Search, evaluating, numbered
 from agents.worker.columns import FATE, POSITION
 from tests.agents.engine.test_microbatch import begun, lines, nothing
 
@@ -119,10 +119,28 @@ def test_a_guilty_record_is_found_by_few_jobs(spark: SparkSession, kind: str) ->
 
     with conf(spark, {_BATCH: "1000"}):
         rows, failed = searched(base, function)
-        guilty = Search(operation, jobs=jobs).one(rows, failed)
+        guilty = Search(evaluating(operation), jobs=jobs).one(rows, failed)
         assert spark.conf.get(_BATCH) == "1000"
 
     assert [row["id"] for row in rows.where(F.col(ID) == guilty.id).collect()] == [_GUILTY]
+
+
+@pytest.mark.parametrize(("kind", "guilty"), [("shuffle", 0), ("coalesce", 2)])
+def test_a_task_that_reads_other_partitions_points_at_nobody(
+    spark: SparkSession, kind: str, guilty: int
+) -> None:
+    """Its number is that of a partition with one innocent row."""
+    value = F.when(F.col("id") == guilty, "x").otherwise("1")
+    base = spark.range(0, 4, 1, 4).withColumn("value", value).localCheckpoint(eager=True)
+
+    def operation(frame: DataFrame) -> DataFrame:
+        theirs = frame.drop(ID)
+        return native(theirs.repartition(4, F.lit(1)) if kind == "shuffle" else theirs.coalesce(2))
+
+    rows, failed = searched(base, operation)
+    assert failed.partition != guilty
+    found = Search(evaluating(operation), trying=kind == "coalesce").one(rows, failed)
+    assert [row["id"] for row in rows.where(F.col(ID) == found.id).collect()] == [guilty]
 
 
 def test_guilty_records_are_found_one_after_the_other(spark: SparkSession) -> None:
