@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -10,7 +12,21 @@ from agents.microbatch import Evaluated
 from agents.pipeline import Pipeline
 from agents.problem import Problem
 from agents.whole import made_whole, may_part
-from agents.worker.columns import DECIDED, ERROR, ERROR_TYPE, FATE, HELD, ORDINAL, RETRIES, SOURCE
+from agents.worker.columns import (
+    DECIDED,
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    FATE,
+    HELD,
+    ORDINAL,
+    POSITION,
+    RETRIES,
+    SOURCE,
+    TASK,
+)
+
+_FOUND: Final = {name: f"{name}_found" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
 
 
 def all_failed(
@@ -43,6 +59,29 @@ def all_failed(
         # The rows that went to the sink may be others than the one that stands for the record.
         frame = made_whole(frame)
     return evaluated_again(frame, number)
+
+
+def some_failed(
+    evaluated: Evaluated, held: Column, found: DataFrame, number: int, *, whole: bool = False
+) -> Evaluated:
+    """Return the batch with the records of `found` as failed at stage produce, its `number`.
+
+    `found` has TASK, ENTRY, POSITION, ERROR and RETRIES; without an error a record has passed.
+    `whole`: the rows that went to the sink may be others than the one that stands for the record.
+    """
+    right = found.select(*[F.col(name).alias(other) for name, other in _FOUND.items()])
+    same = [F.col(name).eqNullSafe(F.col(_FOUND[name])) for name in (TASK, ENTRY, POSITION)]
+    fresh = F.col(FATE).isNull() & ~held
+    error = F.col(_FOUND[ERROR])
+    frame = evaluated.frame.join(right, [*same, fresh], "left").withColumns(
+        {
+            FATE: F.when(fresh & error.isNotNull(), F.lit(number)).otherwise(obeyed(held)),
+            ERROR: F.when(fresh, error).otherwise(F.col(ERROR)),
+            RETRIES: F.coalesce(F.col(_FOUND[RETRIES]), F.lit(0)),
+        }
+    )
+    frame = frame.drop(*_FOUND.values())
+    return evaluated_again(made_whole(frame) if whole else frame, number)
 
 
 def obeyed(held: Column) -> Column:

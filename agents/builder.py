@@ -19,13 +19,13 @@ from agents.defined import (
     rowless,
 )
 from agents.guard import require_classic
-from agents.handlers import Handler, OnClass, check_handler, checked_on
+from agents.handlers import Handler, OnClass, check_handler, checked_answers, checked_on
 from agents.kafka_source import COORDINATES, default_task
 from agents.pipeline import Pipeline, PipelineInvalid, Runner
 from agents.plain import Plain
 from agents.plans import named_in
 from agents.sharing import Ready
-from agents.sinks import Connect, Files, Producer, Send, Sink, SinkFunction
+from agents.sinks import Connect, Files, Producer, Send, Sink, SinkFunction, TrialFunction
 from agents.steps import Columns, Deserialize, Process, Step, Transform, UserFunction
 from agents.tried import tried_column, tried_native, tried_transform
 from agents.worker.columns import PREFIX
@@ -180,6 +180,7 @@ class PipelineBuilder:
         fn: SinkFunction,
         *,
         atomic: bool = False,
+        trial: TrialFunction | None = None,
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> Pipeline:
@@ -195,14 +196,20 @@ class PipelineBuilder:
 
         `on_error` answers, once, for a micro-batch that the sink failed with (KIP-210): CONTINUE
         leaves all of its records out, PAUSE holds each of their tasks at its first one. `on`
-        answers by exception class, before `on_error` is asked; RETRY there makes a class retriable,
-        within the budget.
+        answers by exception class, before; RETRY there makes a class retriable, within the budget.
+
+        `trial(df)` raises where `fn` would, and leaves nothing that anybody sees: it writes to a
+        staging table. When the sink has failed, records that fail the trial alone are found, by up
+        to 400 calls: each has failed by itself, and `fn` gets the rest, under the same number.
         """
         if not callable(fn):
             raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
-        _check_handler("write", on_error)
-        answers = checked_on("write: on", on)
-        return self._finished(Sink(function=fn, atomic=atomic, on_error=on_error, on=answers))
+        if trial is not None and not callable(trial):
+            raise InvalidValue("write: trial", trial, "a function of a DataFrame")
+        answers = checked_answers("write", on_error, on)
+        return self._finished(
+            Sink(function=fn, atomic=atomic, trial=trial, on_error=on_error, on=answers)
+        )
 
     def write_files(
         self,
@@ -219,9 +226,9 @@ class PipelineBuilder:
 
         They are appended: at least once, since a replay writes again. With `number_column` each
         number has a folder `<number_column>=<number>` below `path`, which a replay replaces:
-        exactly once. `options` are those of the format, `on_error` and `on` are those of `write`.
+        exactly once. `options` are those of the format, `on_error` and `on` those of `write`.
         """
-        _check_handler("write_files", on_error)
+        answers = checked_answers("write_files", on_error, on)
         files = Files(
             path=path,
             format=format,
@@ -229,7 +236,6 @@ class PipelineBuilder:
             options=dict(options or {}),
             number_column=number_column,
         )
-        answers = checked_on("write_files: on", on)
         return self._finished(Sink(function=files, atomic=True, on_error=on_error, on=answers))
 
     def produce(
@@ -266,9 +272,8 @@ class PipelineBuilder:
                 f"produce: it cannot follow transform {transforms[0]!r}, whose rows have no order "
                 "within their record; use .columns and .process before it, or .write"
             )
-        _check_handler("produce", on_error)
+        answers = checked_answers("produce", on_error, on)
         require_arrow("produce")
-        answers = checked_on("produce: on", on)
         producer = Producer(send=send, connect=connect, on_error=on_error, on=answers)
         return self._finished(producer)
 
@@ -312,11 +317,6 @@ class PipelineBuilder:
         if Answer.RETRY in answers.values():
             raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
         return answers
-
-
-def _check_handler(end: str, on_error: Handler | None) -> None:
-    if on_error is not None:
-        check_handler(f"{end}: on_error", on_error)
 
 
 def define(

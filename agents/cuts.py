@@ -41,6 +41,11 @@ def must_hold(cut: Column) -> Column:
     return (_is_blocked() | behind) & ~decided
 
 
+def held_behind(cuts: Mapping[str, Cursor]) -> Column | None:
+    """Return whether a record that passed is held behind a halt of its task; None: none is."""
+    return must_hold(cut_of(cuts)) if cuts else None
+
+
 @cache
 def _nowhere() -> Column:
     return F.lit(None).cast(_PLACE)

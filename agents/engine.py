@@ -25,6 +25,7 @@ from agents.processor import Processor
 from agents.query import progress_of
 from agents.release import Release
 from agents.resume import Outcome, Resumer, Wish
+from agents.scratch import Scratch
 from agents.shipping import ship
 from agents.telling import Teller
 from controlplane.domain import drift
@@ -91,6 +92,7 @@ class Engine:
     def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
         """Finish what an earlier run left behind, and get ready for micro-batches."""
         self._tidy()
+        Scratch(files=self.files, epoch=self.run.epoch).tidy()
         self.processor = Processor(
             self.pipeline,
             journal=self.journal,

@@ -195,6 +195,13 @@ def check_handler(name: str, handler: Any) -> Handler:
     return checked
 
 
+def checked_answers(end: str, on_error: Handler | None, on: OnClass | None) -> Mapping[str, Answer]:
+    """Return what `on` of an end of a pipeline says; raises InvalidValue for it and `on_error`."""
+    if on_error is not None:
+        check_handler(f"{end}: on_error", on_error)
+    return checked_on(f"{end}: on", on)
+
+
 def checked_on(name: str, on: OnClass | None) -> dict[str, Answer]:
     """Return the answers of `on` by full names, else raise InvalidValue naming the argument `name`.
 

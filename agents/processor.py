@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import uuid4
 
 from msgspec.structs import replace
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 
 from agents.again import Again, with_cured
 from agents.bounds import HeldBounds
@@ -16,7 +16,7 @@ from agents.checkpoint import Storage
 from agents.commits import Commits
 from agents.config import AgentConfig
 from agents.counted import Coordinates
-from agents.cuts import cut_of, must_hold
+from agents.cuts import held_behind
 from agents.deadletters import LetterBox, letter_box
 from agents.decisions import Decision, Judge
 from agents.entries import NO_BATCH, Chunk
@@ -32,9 +32,11 @@ from agents.onepass import OnePass
 from agents.pipeline import Pipeline
 from agents.policies import commanded, redaction_of, stage_policies
 from agents.producing import Production
+from agents.scratch import Scratch
 from agents.shared import blaming_shared
 from agents.stages import stages_of
 from agents.telling import Teller
+from agents.trials import Trials
 from agents.ways import CAREFUL_BATCHES, Ways
 from agents.worker.columns import ENTRY, ROW
 from controlplane.domain.policy import StageKind
@@ -99,6 +101,11 @@ class Processor:
             outage=config.errors.outage,
             check=check,
             wait=wait,
+            trials=Trials(
+                pipeline=pipeline,
+                scratch=Scratch(files=files, epoch=teller.run.epoch),
+                given_up_on_stop=self._given_up_on_stop,
+            ),
         )
         self._letters: LetterBox | None = None
         if place is not None:
@@ -187,7 +194,8 @@ class Processor:
         if not clean or (self._always and not replayed):
             self._commits.commit(evaluated, decision, batch=batch)
         number, dead = self._ledger.batch_number(batch), self._dead_before()
-        for left in self._production.write(evaluated, _held(decision), number, dead):
+        held = held_behind(decision.cuts)
+        for left in self._production.write(evaluated, held, number, dead):
             self._commits.commit(left.evaluated, left.decision, batch=batch)
             clean = False
         evaluated.release()
@@ -258,7 +266,8 @@ class Processor:
             self._commits.commit(evaluated, decision, chunk=chunk)
         if chunk.taken:
             number, dead = self._ledger.chunk_number(chunk.after), self._blamed_of(chunk)
-            for left in self._production.write(evaluated, _held(decision), number, dead):
+            held = held_behind(decision.cuts)
+            for left in self._production.write(evaluated, held, number, dead):
                 chunk = self._cut(chunk, left.decision)
                 self._commits.commit(left.evaluated, left.decision, chunk=chunk)
         evaluated.release()
@@ -301,11 +310,6 @@ class Processor:
     def letters(self) -> LetterBox | None:
         """Where dead letters go; None when they are not enabled."""
         return self._letters
-
-
-def _held(decision: Decision) -> Column | None:
-    """Return whether a record that passed is held by the decision, behind a halt of its task."""
-    return must_hold(cut_of(decision.cuts)) if decision.cuts else None
 
 
 def _blamed(task: TaskLedger) -> list[Coordinates]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from agents.afterwards import evaluated_again, obeyed
+from agents.afterwards import some_failed
 from agents.counted import Coordinates
 from agents.cuts import cut_of, place
 from agents.entries import Cursor
@@ -51,7 +51,6 @@ _RESULT = (
     f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "
     f"{RETRIES} bigint, {_STOPPED} boolean"
 )
-_FOUND = {name: f"{name}_found" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
 #: More failures than any micro-batch has records.
 _MANY = 2**62
 
@@ -125,7 +124,7 @@ class Sending:
             found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
             cuts: Mapping[str, Cursor] = {}
             if not found.isEmpty():
-                left = self._left(evaluated, held, found)
+                left = some_failed(evaluated, held, found, self.production.number)
                 tried = plan.tried(decided)
                 out = self.production.decided(left, self.production.spent(), blamed, tried)
                 cuts = out.decision.cuts
@@ -236,22 +235,6 @@ class Sending:
         failed = found.where(error.isNotNull())
         counts = failed.groupBy(error["exception_class"], error["frame"]).count().collect()
         return Counter({(kind, frame): number for kind, frame, number in counts})
-
-    def _left(self, evaluated: Evaluated, held: Column, found: DataFrame) -> Evaluated:
-        """Return the batch with the records of `found` as failed of this stage."""
-        right = found.select(*[F.col(name).alias(other) for name, other in _FOUND.items()])
-        same = [F.col(name).eqNullSafe(F.col(_FOUND[name])) for name in (TASK, ENTRY, POSITION)]
-        fresh = F.col(FATE).isNull() & ~held
-        error = F.col(_FOUND[ERROR])
-        number = F.lit(self.production.number)
-        frame = evaluated.frame.join(right, [*same, fresh], "left").withColumns(
-            {
-                FATE: F.when(fresh & error.isNotNull(), number).otherwise(obeyed(held)),
-                ERROR: F.when(fresh, error).otherwise(F.col(ERROR)),
-                RETRIES: F.coalesce(F.col(_FOUND[RETRIES]), F.lit(0)),
-            }
-        )
-        return evaluated_again(frame.drop(*_FOUND.values()), self.production.number)
 
 
 def _is_from(starts: Mapping[str | None, Cursor]) -> Column:

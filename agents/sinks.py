@@ -7,13 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from agents.handlers import Handler
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.policy import Answer
 
 SinkFunction = Callable[[DataFrame, int], object]
+#: Raises where the sink would, and leaves nothing that anybody sees.
+TrialFunction = Callable[[DataFrame], object]
 #: Sends one row, a dict; returns a future where it does not wait itself.
 Send = Callable[[dict[str, Any]], object]
 #: Opens a client, for each Spark partition: a context manager that gives a `Send`.
@@ -35,6 +37,8 @@ class Sink:
     function: SinkFunction
     #: Whether a call that raises has left nothing behind.
     atomic: bool = False
+    #: Tries some rows apart from any number; None: files have their own, other sinks have none.
+    trial: TrialFunction | None = None
     #: Who answers for failures of the sink; None: the configuration's production handler.
     on_error: Handler | None = None
     #: Answers by the name of a class or condition, before `on_error`.
@@ -102,15 +106,21 @@ class Files:
 
     def __call__(self, df: DataFrame, number: int) -> None:
         """Write one micro-batch, or one chunk of held records."""
-        writer = df.write.format(self.format).options(**self.options)
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
+        writer = self._writer(df)
         if self.number_column is None:
             writer.mode("append").save(self.path)
         else:
             folder = f"{self.path.rstrip('/')}/{self.number_column}={number}"
             # Static, whatever the session says: the folder is this number's alone.
             writer.mode("overwrite").option("partitionOverwriteMode", "static").save(folder)
+
+    def write_into(self, df: DataFrame, folder: str) -> None:
+        """Write the same files into another folder, which is not there yet."""
+        self._writer(df).mode("errorifexists").save(folder)
+
+    def _writer(self, df: DataFrame) -> DataFrameWriter:
+        writer = df.write.format(self.format).options(**self.options)
+        return writer.partitionBy(*self.partition_by) if self.partition_by else writer
 
     def is_atomic(self, spark: SparkSession) -> bool:
         """Whether nothing is to be seen before all of it is committed.

@@ -33,10 +33,14 @@ def test_files_have_partitions_and_options(spark: SparkSession, tmp_path: Path) 
     sink = Files(
         path=str(tmp_path / "out"), format="csv", partition_by=("half",), options={"sep": "|"}
     )
-    sink(spark.range(4).selectExpr("id", "id * 2 as twice", "id % 2 as half"), 0)
+    rows = spark.range(4).selectExpr("id", "id * 2 as twice", "id % 2 as half")
+    sink(rows, 0)
 
-    lines = [part.read_text() for part in (tmp_path / "out" / "half=1").glob("part-*")]
-    assert sorted("".join(lines).split()) == ["1|2", "3|6"]
+    # A trial of it writes the same, elsewhere.
+    sink.write_into(rows, str(tmp_path / "trial"))
+    for folder in ("out", "trial"):
+        lines = [part.read_text() for part in (tmp_path / folder / "half=1").glob("part-*")]
+        assert sorted("".join(lines).split()) == ["1|2", "3|6"]
 
 
 def test_what_is_known_to_be_all_or_nothing(bench: Bench) -> None:
