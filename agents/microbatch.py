@@ -17,7 +17,7 @@ from agents.pipeline import Pipeline
 from agents.prepared import prepared, with_all
 from agents.problem import StepFailed
 from agents.room import AS_BYTES, AS_OBJECTS
-from agents.search import release
+from agents.search import given_back, release
 from agents.segments import in_quotes
 from agents.steps import Process, Step, Transform
 from agents.stretches import Way, after_tail, in_one_go, one_by_one
@@ -116,16 +116,14 @@ def evaluate(
 
 
 def _evaluated(begun: DataFrame, way: Way, steps: Sequence[Step], *, holds: bool) -> Evaluated:
-    kept: list[DataFrame] = []
     try:
-        evaluated = _checkpointed(in_one_go(begun, steps, way, kept=kept), way, holds=holds)
+        with given_back() as kept:
+            evaluated = _checkpointed(in_one_go(begun, steps, way, kept=kept), way, holds=holds)
     except Exception as exc:  # a step failed as a whole, or the source
-        release(kept)
         if not _may_be_searched(exc, steps):
             raise
-        kept = []
-        evaluated = _checkpointed(one_by_one(begun, steps, way, kept=kept), way, holds=holds)
-    release(kept)
+        with given_back() as kept:
+            evaluated = _checkpointed(one_by_one(begun, steps, way, kept=kept), way, holds=holds)
     return _whole(evaluated) if evaluated.parted and may_part(steps) else evaluated
 
 
@@ -145,7 +143,14 @@ def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Polic
     """Run the last step, a transform: its failures are marked, what it made is kept aside."""
     kept: list[DataFrame] = []
     made: DataFrame | None
-    frame, made, blamed = after_tail(evaluated.frame, step, number=number, policy=policy, kept=kept)
+    try:
+        frame, made, blamed = after_tail(
+            evaluated.frame, step, number=number, policy=policy, kept=kept
+        )
+    except BaseException:
+        release(kept)
+        evaluated.release()
+        raise
     if blamed and ORDINAL not in evaluated.rows.columns:
         # Each row is a record of its own: all that changes are the fates of those found.
         evaluated = evaluated.with_frame(frame, failed=evaluated.failed + blamed)
@@ -168,10 +173,14 @@ def _checkpointed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
         else frame.localCheckpoint(eager=False, storageLevel=AS_OBJECTS)
     )
     evaluated = Evaluated(rows=block, shown=way.shown, blocks=(block,))
-    told = number_of(block.where(f"{FATE} IS NOT NULL"))
-    if not told:
-        return evaluated
-    evaluated = _counted(evaluated, rows=told)
+    try:
+        told = number_of(block.where(f"{FATE} IS NOT NULL"))
+        if not told:
+            return evaluated
+        evaluated = _counted(evaluated, rows=told)
+    except BaseException:
+        evaluated.release()
+        raise
     return replace(evaluated, held=told - evaluated.failed) if holds else evaluated
 
 
@@ -210,6 +219,7 @@ def _numbers(holds: bool) -> tuple[Column, ...]:
 
 def _counted(evaluated: Evaluated, *, rows: int) -> Evaluated:
     """Count the records that have failed: they have so many failed rows."""
-    failures = Failures.of(evaluated.frame, failed=rows)
+    frame = evaluated.frame
+    failures = Failures.of(frame, failed=rows)
     failed = len(failures.listed) if are_few(rows) else failures.light.count()
-    return replace(evaluated, failed=failed, known=failures)
+    return replace(evaluated, rows=frame, shown=as_it_is, failed=failed, known=failures)

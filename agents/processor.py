@@ -183,22 +183,25 @@ class Processor:
                 policy=self._policy,
                 is_large=is_large,
             )
-            evaluated = blaming_shared(evaluated)
-        self._check()
-        decision = self._decided(evaluated, self._dead_before())
-        evaluated = with_cured(evaluated, decision.cured)
-        self._check()
-        if self._always and replayed:
-            must_obey(evaluated, decision)
-        clean = evaluated.clean and not evaluated.retries
-        if not clean or (self._always and not replayed):
-            self._commits.commit(evaluated, decision, batch=batch)
-        number, dead = self._ledger.batch_number(batch), self._dead_before()
-        held = held_behind(decision.cuts)
-        for left in self._production.write(evaluated, held, number, dead):
-            self._commits.commit(left.evaluated, left.decision, batch=batch)
-            clean = False
-        evaluated.release()
+        try:
+            with self._given_up_on_stop():
+                evaluated = blaming_shared(evaluated)
+            self._check()
+            decision = self._decided(evaluated, self._dead_before())
+            evaluated = with_cured(evaluated, decision.cured)
+            self._check()
+            if self._always and replayed:
+                must_obey(evaluated, decision)
+            clean = evaluated.clean and not evaluated.retries
+            if not clean or (self._always and not replayed):
+                self._commits.commit(evaluated, decision, batch=batch)
+            number, dead = self._ledger.batch_number(batch), self._dead_before()
+            held = held_behind(decision.cuts)
+            for left in self._production.write(evaluated, held, number, dead):
+                self._commits.commit(left.evaluated, left.decision, batch=batch)
+                clean = False
+        finally:
+            evaluated.release()
         self._ways.done_with_care(clean=clean)
 
     def take_policies(self) -> None:
@@ -254,23 +257,26 @@ class Processor:
         marks = self._shelf.marks(self._ledger.open_asides)
         with self._given_up_on_stop():
             evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
-            evaluated = blaming_shared(evaluated)
-        self._check()
-        decision = self._decided(evaluated, self._blamed_of(chunk))
-        evaluated = with_cured(evaluated, decision.cured)
-        self._check()
-        if self._always and replayed:
-            must_obey(evaluated, decision)
-        chunk = self._cut(chunk, decision)
-        if self._ledger.open_chunk is None or evaluated.failed or evaluated.retries:
-            self._commits.commit(evaluated, decision, chunk=chunk)
-        if chunk.taken:
-            number, dead = self._ledger.chunk_number(chunk.after), self._blamed_of(chunk)
-            held = held_behind(decision.cuts)
-            for left in self._production.write(evaluated, held, number, dead):
-                chunk = self._cut(chunk, left.decision)
-                self._commits.commit(left.evaluated, left.decision, chunk=chunk)
-        evaluated.release()
+        try:
+            with self._given_up_on_stop():
+                evaluated = blaming_shared(evaluated)
+            self._check()
+            decision = self._decided(evaluated, self._blamed_of(chunk))
+            evaluated = with_cured(evaluated, decision.cured)
+            self._check()
+            if self._always and replayed:
+                must_obey(evaluated, decision)
+            chunk = self._cut(chunk, decision)
+            if self._ledger.open_chunk is None or evaluated.failed or evaluated.retries:
+                self._commits.commit(evaluated, decision, chunk=chunk)
+            if chunk.taken:
+                number, dead = self._ledger.chunk_number(chunk.after), self._blamed_of(chunk)
+                held = held_behind(decision.cuts)
+                for left in self._production.write(evaluated, held, number, dead):
+                    chunk = self._cut(chunk, left.decision)
+                    self._commits.commit(left.evaluated, left.decision, chunk=chunk)
+        finally:
+            evaluated.release()
         self._commits.drained(chunk)
 
     def _cut(self, chunk: Chunk, decision: Decision) -> Chunk:

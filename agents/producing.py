@@ -28,6 +28,7 @@ from agents.sinks import Producer
 from agents.trials import Trials
 from agents.writing import Writing
 from controlplane.domain.classify import Kind
+from controlplane.domain.events import Response
 from controlplane.domain.outage import OutagePolicy
 from controlplane.domain.retry import RetryPolicy
 
@@ -83,7 +84,8 @@ class Production:
             yield from Sending(production=self, producer=sink).run(evaluated, held, blamed)
             return
         trial = self.trials.begun(sink, self.stage.policy)
-        writing = Writing(production=self, sink=sink, number=number, trial=trial)
+        atomic = sink.is_atomic(self.pipeline.source.sparkSession)
+        writing = Writing(production=self, sink=sink, number=number, trial=trial, atomic=atomic)
         yield from writing.run(evaluated, held, blamed)
 
     def decided(
@@ -107,10 +109,14 @@ class Production:
             outage=self.outage,
             tried=tried,
         )
-        decision = judge.decide(left.failures, blamed) if left.failed else Decision()
-        if decision.fatal is not None:
-            redaction = self.fates.redaction
-            raise RecordFatal(decision.fatal, decision.outage, redaction=redaction) from raised
+        try:
+            decision = judge.decide(left.failures, blamed) if left.failed else Decision()
+            if decision.fatal is not None:
+                redaction = self.fates.redaction
+                raise RecordFatal(decision.fatal, decision.outage, redaction=redaction) from raised
+        except BaseException:
+            left.release()
+            raise
         return LeftOut(evaluated=left, decision=decision)
 
     def failed(self, raised: BaseException) -> SinkFailed | SelfHealing:
@@ -125,3 +131,12 @@ class Production:
         """Return what holds for failures whose budget of retries is spent."""
         policy = msgspec.structs.replace(self.stage.policy, retry=RetryPolicy())
         return replace(self.stage, policy=policy)
+
+    def ending(self) -> Production:
+        """Return it where an outage ends the run, whatever is set.
+
+        It is for a sink that may have left something under the number that it failed at. What is
+        held is written under others: only a replay, under the same one, writes each record once.
+        """
+        outage = msgspec.structs.replace(self.outage, response=Response.FAIL)
+        return replace(self, outage=outage)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -216,6 +217,16 @@ def _up_to(rows: DataFrame, last: int | None) -> DataFrame:
 def numbered(frame: DataFrame) -> DataFrame:
     """Return a local checkpoint's rows with their numbers, the same ones whenever it is asked."""
     return frame.withColumn(ID, F.monotonically_increasing_id())
+
+
+@contextmanager
+def given_back() -> Iterator[list[DataFrame]]:
+    """Give the blocks of all local checkpoints in the list back afterwards, whatever happens."""
+    kept: list[DataFrame] = []
+    try:
+        yield kept
+    finally:
+        release(kept)
 
 
 def release(frames: Sequence[DataFrame]) -> None:

@@ -24,6 +24,7 @@ from agents.microbatch import Evaluated
 from agents.outage import Alike, Tried
 from agents.policies import StagePolicy
 from agents.saying import say
+from agents.search import given_back
 from agents.shipping import shipped, shipped_rules
 from agents.sinks import Producer
 from agents.worker.columns import (
@@ -114,24 +115,28 @@ class Sending:
         outage_from = self._outage_from(passed)
         while not plan.over:
             due = self._due(plan)
-            told = self._round(passed, plan.starts, due, outage_from)
-            # A task that is not due yet waits for another round.
-            waiting = {task: again for task, again in plan.again.items() if task not in due}
-            stopped = told.where(F.col(_STOPPED)).collect()
-            before = plan.stopped_but(due)
-            plan = self._after(stopped, due, began_ms)
-            plan.stops |= before
-            found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
-            cuts: Mapping[str, Cursor] = {}
-            if not found.isEmpty():
-                left = some_failed(evaluated, held, found, self.production.number)
-                tried = plan.tried(decided)
-                out = self.production.decided(left, self.production.spent(), blamed, tried)
-                cuts = out.decision.cuts
-                yield out
-                left.release()
-                decided += self._alike(found)
-            plan.again |= waiting
+            with given_back() as kept:
+                told = self._round(passed, plan.starts, due, outage_from)
+                kept.append(told)
+                # A task that is not due yet waits for another round.
+                waiting = {task: again for task, again in plan.again.items() if task not in due}
+                stopped = told.where(F.col(_STOPPED)).collect()
+                before = plan.stopped_but(due)
+                plan = self._after(stopped, due, began_ms)
+                plan.stops |= before
+                found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
+                cuts: Mapping[str, Cursor] = {}
+                if not found.isEmpty():
+                    left = some_failed(evaluated, held, found, self.production.number)
+                    tried = plan.tried(decided)
+                    out = self.production.decided(left, self.production.spent(), blamed, tried)
+                    cuts = out.decision.cuts
+                    try:
+                        yield out
+                    finally:
+                        left.release()
+                    decided += self._alike(found)
+                plan.again |= waiting
             plan.leave_out(cuts)
             self.production.check()
 

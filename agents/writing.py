@@ -92,6 +92,8 @@ class Writing:
     number: int
     #: Finds records that it does not take; None: nobody can look for them.
     trial: Trial | None
+    #: Whether a call that raises has left nothing behind.
+    atomic: bool
 
     @property
     def _pipeline(self) -> Pipeline:
@@ -105,38 +107,47 @@ class Writing:
         Yields each decision about what it has not taken.
         """
         coming = _Coming(evaluated=evaluated, behind=held)
-        while True:
-            failed = self._written(coming)
-            out = None if failed is None else self._left_out(failed, coming, blamed)
+        try:
+            while (failed := self._written(coming)) is not None:
+                out = self._left_out(failed, coming, blamed)
+                if out is None:
+                    return
+                if coming.evaluated is not evaluated:
+                    coming.evaluated.release()
+                coming = _Coming(evaluated=out.evaluated, behind=held_behind(out.decision.cuts))
+                yield out
+                # Under this number a call with nothing takes back what the failed one has left.
+                over = self.atomic and coming.is_empty(self._pipeline)
+                if over or isinstance(failed.outcome, Answer):
+                    return
+        finally:
+            # The first one is the caller's.
             if coming.evaluated is not evaluated:
                 coming.evaluated.release()
-            if failed is None or out is None:
-                return
-            yield out
-            coming = _Coming(evaluated=out.evaluated, behind=held_behind(out.decision.cuts))
-            if isinstance(failed.outcome, Answer) or coming.is_empty(self._pipeline):
-                coming.evaluated.release()
-                return
 
     def _left_out(
         self, failed: _Failed, coming: _Coming, blamed: Sequence[Coordinates]
     ) -> LeftOut | None:
         """Decide about records that the sink has not taken; None: there are none."""
         evaluated, held, outcome = coming.evaluated, coming.held, failed.outcome
-        decided, never = self.production.decided, F.lit(False)
+        never = F.lit(False)
         if not isinstance(outcome, Answer):
             rows = failed_rows(self._pipeline.source.sparkSession, outcome, self._stage.policy)
             whole = may_part(self._pipeline.steps)
             left = some_failed(evaluated, held, rows, self.production.number, whole=whole)
             # Under this number nothing is written yet: nothing has overtaken a failed record.
             tried = Tried(stopped=F.lit(True), untried=never)
-            return decided(left, self.production.spent(), blamed, tried, raised=failed.raised)
+            spent = self.production.spent()
+            return self.production.decided(left, spent, blamed, tried, raised=failed.raised)
         left = all_failed(evaluated, held, failed.problem, self._pipeline)
         if not left.failed and outcome is not Answer.PAUSE:
             left.release()
             return None
         tried = Tried(stopped=never, untried=never)
-        return decided(left, self._answered(outcome), blamed, tried, raised=failed.raised)
+        production = self.production if self.atomic else self.production.ending()
+        return production.decided(
+            left, self._answered(outcome), blamed, tried, raised=failed.raised
+        )
 
     @property
     def _stage(self) -> StagePolicy:

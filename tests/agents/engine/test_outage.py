@@ -23,7 +23,7 @@ from controlplane.domain.events import (
     ThreadDied,
 )
 from controlplane.domain.policy import Answer
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -37,6 +37,12 @@ def calling(row: Row) -> Row:
     if row["value"] == "bad":
         raise ValueError("bad")
     return row
+
+
+def blocks(bench: Bench) -> set[int]:
+    """Return the local checkpoints whose blocks nobody has given back."""
+    context: Any = bench.spark.sparkContext
+    return set(context._jsc.getPersistentRDDs())
 
 
 def test_an_outage_pauses_its_tasks_instead_of_flooding_the_dead_letters(bench: Bench) -> None:
@@ -208,7 +214,7 @@ def test_a_sink_that_takes_no_micro_batch_is_an_outage_too(bench: Bench) -> None
     # Fewer than errors.outage.minimum: the handler is taken at its word.
     bench.add(*[("d", n, "x") for n in range(4)])
     step = bench.define().process("check", calling, on_error=LogAndContinue())
-    thread = bench.start(step.write(sink, on_error=handler), **GUARD)
+    thread = bench.start(step.write(sink, atomic=True, on_error=handler), **GUARD)
     bench.wait_for_input()
     assert {(each.id.key, each.position) for each in thread.paused_tasks()} == {("a", 0), ("b", 1)}
     letters = {(each["task"], each["position"]) for each in bench.dead_letters()}
@@ -224,3 +230,30 @@ def test_a_sink_that_takes_no_micro_batch_is_an_outage_too(bench: Bench) -> None
     wait_until(lambda: not any(each.held for each in thread.tasks()))
     bench.stop()
     assert (bench.positions("a"), bench.positions("b")) == ([0, 2, 4], [1, 3, 5])
+
+
+def test_an_outage_of_a_sink_that_may_have_written_is_replayed_under_its_number(
+    bench: Bench,
+) -> None:
+    sink, answered = sink_to(bench.folder / "out"), bench.folder / "answered"
+
+    def unanswered(df: DataFrame, number: int) -> None:
+        sink(df, number)
+        if not answered.exists():
+            raise ConnectionRefusedError("the database was gone before it answered")
+
+    bench.add(*[("ab"[n % 2], n, "x") for n in range(12)])
+    kept = blocks(bench)
+    pipeline = bench.define().write(unanswered, on_error=Continuing())
+    bench.start(pipeline, **GUARD)
+    wait_until(lambda: bool(bench.deaths))
+    [died] = bench.outbox.of(ThreadDied)
+    assert died.reason.startswith("outage: ")
+    assert blocks(bench) <= kept
+
+    answered.touch()
+    bench.start(pipeline, **GUARD)
+    bench.wait_for_input()
+    bench.stop()
+    assert sorted(row["position"] for _, row in read_sink(bench.folder / "out")) == list(range(12))
+    assert bench.dead_letters() == []
