@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.cuts import must_hold
+from agents.cuts import is_record, must_hold
 from agents.failed import FailedRecord, bring
 from agents.fates import Fates
 from agents.microbatch import Evaluated, evaluate
 from agents.saying import say
-from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, RETRIES, ROW, SOURCE, TASK
+from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, RETRIES, ROW, SOURCE, TASK
 from controlplane.domain.events import Response, RetriesCounted
 from controlplane.domain.levels import Saying
 from controlplane.domain.policy import Policy
@@ -44,11 +44,7 @@ class Cured:
 
     def is_at(self) -> Column:
         """Return whether a row is of this record."""
-        return (
-            F.col(TASK).eqNullSafe(F.lit(self.task))
-            & (F.col(ENTRY) == self.entry)
-            & F.col(POSITION).eqNullSafe(F.lit(self.position))
-        )
+        return is_record(self.task, self.entry, self.position)
 
 
 def with_cured(evaluated: Evaluated, cured: Sequence[Cured]) -> Evaluated:
@@ -94,11 +90,7 @@ class Again:
             attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.fates.now_ms())
 
     def _run(self, each: FailedRecord, failed: DataFrame, *, retries: int) -> Cured | FailedRecord:
-        row = failed.where(
-            F.col(TASK).eqNullSafe(F.lit(each.task))
-            & (F.col(ENTRY) == each.entry)
-            & F.col(POSITION).eqNullSafe(F.lit(each.position))
-        )
+        row = failed.where(is_record(each.task, each.entry, each.position))
         source = row.select(f"{ROW}.*", ENTRY)
         evaluated = evaluate(source, self.fates.pipeline, policy=self.policy)
         if evaluated.failed:

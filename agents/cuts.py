@@ -21,6 +21,15 @@ def place() -> Column:
     return F.struct(F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
 
 
+def is_record(task: str | None, entry: int, position: int | None) -> Column:
+    """Return whether a row is of the record at these coordinates."""
+    return (
+        F.col(TASK).eqNullSafe(F.lit(task))
+        & (F.col(ENTRY) == entry)
+        & F.col(POSITION).eqNullSafe(F.lit(position))
+    )
+
+
 def cut_of(cuts: Mapping[str, Cursor]) -> Column:
     """Return, for each row, the place that its task pauses at, NULL where it does not."""
     if not cuts:

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from agents.attempts import Action, AttemptFailed, Failed, attempted
 from agents.blame import error_row
+from agents.cuts import is_record
 from agents.fates import SelfHealing
 from agents.metered import metered
 from agents.microbatch import Evaluated
@@ -54,11 +55,7 @@ class Refused:
 
     def is_at(self) -> Column:
         """Return whether a row is of this record."""
-        return (
-            F.col(TASK).eqNullSafe(F.lit(self.task))
-            & (F.col(ENTRY) == self.entry)
-            & F.col(POSITION).eqNullSafe(F.lit(self.position))
-        )
+        return is_record(self.task, self.entry, self.position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
