@@ -58,8 +58,9 @@ NOT_ALWAYS_BELIEVED = SERVER_ONLY | {
     cls for cls in EVENT_TYPES.values() if "actor" in cls.__struct_fields__
 }
 
-#: What a value that we did not foresee raises, in our code or in PostgreSQL. Whatever else fails
-#: (a server that is away, a table that is missing) will not fail for ever, and is tried again.
+#: What a value that we did not foresee raises: in the pure fold, where it is laid out, or in
+#: PostgreSQL. Whatever else fails (a server that is away, a table that is missing, a row of ours
+#: that cannot be read) is no entry's fault, will not fail for ever, and is tried again.
 POISON = (
     DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError, MemoryError,
 )  # fmt: skip

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from controlplane import projections, store
 from controlplane.domain import ids
+from controlplane.domain.errors import BrokenState
 from controlplane.domain.failed import Stored
 from controlplane.domain.follow import asks, follow
 from controlplane.entries import POISON, Entry
@@ -41,10 +42,14 @@ def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
     """Append `entries` to a stream and fold them into its views; who sent them is not told yet.
 
     Where a value breaks the fold, just its entry is kept aside. Raises Moved where the stream is
-    not as it was `seen` before the entries were read.
+    not as it was `seen` before the entries were read; BrokenState where a row of ours cannot be
+    read: then all wait, since what they say is folded over that row.
     """
     try:
         return _fold_all(seen, entries)
+    except BrokenState as exc:
+        log.error("%s: nothing is folded until this is repaired: %s", seen.application, exc)
+        raise
     except POISON as exc:
         log.exception("%s: an entry breaks the fold", seen.application)
         if len(entries) == 1:

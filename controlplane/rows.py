@@ -13,7 +13,7 @@ from django.db import models as fields
 
 from controlplane import models, prepared
 from controlplane.columns import fit, fit_or_none, saturated
-from controlplane.domain.errors import NotFound
+from controlplane.domain.errors import BrokenState, NotFound
 from controlplane.domain.states import (
     AnyState,
     ApplicationState,
@@ -51,10 +51,12 @@ class View(Generic[S]):
         return self.columns(state) | {"sequence": state.sequence, "state": text}
 
     def load(self, where: str, parameters: list[Any]) -> list[S]:
-        """Return the states of the rows that `where` selects."""
+        """Return the states of the rows that `where` selects; raise BrokenState."""
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT state FROM {self.table} WHERE {where}", parameters)
-            return [msgspec.json.decode(text, type=self.state) for (text,) in cursor.fetchall()]
+            rows = cursor.fetchall()
+        decode = msgspec.json.Decoder(self.state).decode
+        return [_read(self, decode, text) for (text,) in rows]
 
     def saved(self, states: Iterable[S]) -> Upsert:
         """Return what inserts the rows of `states`, or replaces those that are there."""
@@ -70,7 +72,8 @@ class Wanted(NamedTuple):
 
 
 def load_together(wanted: Sequence[Wanted]) -> Iterator[AnyState]:
-    """Yield the states of several views, read by one statement that is `prepared`."""
+    """Yield the states of several views, read by one statement that is `prepared`; raise
+    BrokenState."""
     decode = [msgspec.json.Decoder(each.view.state).decode for each in wanted]
     parts = [
         f"SELECT {number}, state FROM {each.view.table} WHERE {each.where}"
@@ -81,7 +84,15 @@ def load_together(wanted: Sequence[Wanted]) -> Iterator[AnyState]:
             " UNION ALL ".join(parts), [value for each in wanted for value in each.parameters]
         )
         for number, text in cursor.fetchall():
-            yield decode[number](text)
+            yield _read(wanted[number].view, decode[number], text)
+
+
+def _read(view: View[Any], decode: Callable[[str], S], text: str) -> S:
+    try:
+        return decode(text)
+    except (ValueError, TypeError, RecursionError, MemoryError) as exc:
+        # It was ours to write: whoever made us read it is not to blame.
+        raise BrokenState(view.table, text, str(exc)) from exc
 
 
 def live_rows(model: type[fields.Model], application: str) -> list[Row]:

@@ -12,6 +12,7 @@ from django.contrib.sessions.backends.db import SessionStore
 
 from controlplane import actions, asking, broker, ingest, retention, store
 from controlplane import relay as outbox
+from controlplane.domain.errors import BrokenState
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
@@ -44,9 +45,10 @@ def sweep() -> None:
     for stream in store.known():
         try:
             outbox.relay(stream.application)
-        except broker.ResponseError:
-            # A key of another type in the place of one of ours is no other application's matter.
-            log.exception("%s: Redis refuses to relay", stream.application)
+        except (broker.ResponseError, BrokenState):
+            # A key of another type in the place of one of ours, or a row that cannot be read, is
+            # no other application's matter.
+            log.exception("%s: nothing is relayed", stream.application)
 
 
 @shared_task(name="arrester.watch")

@@ -84,5 +84,13 @@ class NotVerified(ArresterError):
         self.position = position
 
 
+class BrokenState(ArresterError):
+    """A row of a view is none that this version can read: nothing was changed. Try again when it
+    is repaired: by a server as new as who wrote it, else by `manage.py rebuild`."""
+
+    def __init__(self, view: str, row: str, reason: str) -> None:
+        super().__init__(f"a row of {view} cannot be read: {reason}: {row[:200]}")
+
+
 class ApplicationLatched(ArresterError):
     """The application was shut down on purpose; start it from the dashboard, then run again."""

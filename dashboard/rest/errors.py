@@ -13,6 +13,7 @@ from controlplane.domain.errors import (
     ApplicationLatched,
     ArresterError,
     BeforeHistory,
+    BrokenState,
     CommandRefused,
     GroupRefused,
     InvalidConfiguration,
@@ -26,6 +27,7 @@ from controlplane.domain.errors import (
 STATUS_CODES: dict[type[ArresterError], int] = {
     ApplicationLatched: 409,
     BeforeHistory: 410,
+    BrokenState: 503,
     CommandRefused: 409,
     GroupRefused: 409,
     InvalidConfiguration: 400,

@@ -1,0 +1,87 @@
+"""A row of ours that cannot be read is no agent's fault: what is folded over it waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from django.db import connection
+from redis import Redis
+
+from controlplane import actions, ingest, presence, queries, rebuilding, tasks
+from controlplane.domain import keys
+from controlplane.domain.errors import BrokenState
+from tests import histories
+from tests.histories import APPLICATION
+from tests.server import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+OTHER = "zebras"
+
+
+def break_rows(table: str) -> None:
+    """Let the rows of a view be as another version may write them: what they say last is no number
+    for us, or what they say of a failure has a field that we do not know."""
+    with connection.cursor() as cursor:
+        name = "name" if table == "application" else "application"
+        cursor.execute(f"SELECT state FROM {table} WHERE {name} = %s", [APPLICATION])
+        for (text,) in cursor.fetchall():
+            state = json.loads(text)
+            if table == "task":
+                state["failure"]["severity"] = "high"
+            else:
+                state["sequence"] = "severity"
+            newer = json.dumps(state)
+            cursor.execute(f"UPDATE {table} SET state = %s WHERE state = %s", [newer, text])
+
+
+@pytest.mark.parametrize("broken", ["task", "application", "error_group"])
+def test_a_row_that_cannot_be_read_blames_no_batch(
+    redis: Redis, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    ingest.drain(APPLICATION)
+    confirmed, before = streams.confirmed(redis), len(streams.log())
+    break_rows(broken)
+    sent = [streams.send(redis, [histories.failed(position)]) for position in (8, 9)]
+    streams.send(redis, [histories.failed(1)], application=OTHER)
+
+    for _ in range(2):
+        with pytest.raises(BrokenState, match=f"a row of {broken} cannot be read"):
+            ingest.drain(APPLICATION)
+    assert f"{APPLICATION}: nothing is folded until this is repaired" in caplog.text
+    assert ingest.drain(OTHER).events == 1
+    # Both are there still, their sender keeps them, and it is seen how long they have waited.
+    assert queries.quarantine().rows == ()
+    assert streams.confirmed(redis) == confirmed
+    assert len(streams.log()) == before
+    assert queries.lag(APPLICATION).waiting == 2
+    # Nobody asks for the fold before the mark of this one is over: it does not spin.
+    assert 0 < redis.pttl(keys.woken(APPLICATION)) <= keys.WOKEN_SECONDS * 1000
+
+    rebuilding.rebuild(APPLICATION)
+    assert ingest.drain(APPLICATION).events == 2
+    assert streams.confirmed(redis) == confirmed | set(sent)
+    streams.assert_exact()
+
+
+@pytest.mark.parametrize("turn", [tasks.sweep, actions.watch])
+def test_the_others_are_swept_and_watched(redis: Redis, turn: Callable[[], object]) -> None:
+    now = datetime.now(UTC)
+    for application in (APPLICATION, OTHER):
+        streams.send(redis, histories.started(), application=application)
+        ingest.drain(application)
+    break_rows("application")
+    redis.flushall()
+    watched = presence.Watch(since=now - timedelta(hours=1), last=now)
+    redis.set(keys.WATCH, msgspec.json.encode(watched))
+
+    turn()
+
+    if turn is tasks.sweep:
+        assert redis.exists(keys.state(OTHER))
+    else:
+        assert all(each.lost for each in queries.instances(OTHER))
