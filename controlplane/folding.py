@@ -19,6 +19,8 @@ from controlplane.domain.follow import asks, follow
 from controlplane.entries import POISON, Entry
 
 log = logging.getLogger(__name__)
+#: Ids of today and yesterday are never dropped; clocks may differ by as much again.
+SURELY_KEPT = timedelta(hours=12)
 
 
 class Moved(Exception):
@@ -71,8 +73,9 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
         stream = store.lock(application)
         if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
             raise Moved
-        horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
-        fresh = [_in_time(entry, horizon) for entry in _not_seen(application, entries)]
+        unknown = _not_seen(application, entries)
+        horizon = _horizon(unknown, now=now)
+        fresh = [_in_time(entry, horizon) for entry in unknown]
         batches = [
             store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
             for entry in fresh
@@ -123,12 +126,33 @@ def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:
     return fresh
 
 
-def _in_time(entry: Entry, horizon: datetime) -> Entry:
-    """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
+def _horizon(entries: Iterable[Entry], *, now: datetime) -> float:
+    """Return the time, in milliseconds, before which an id may have been forgotten.
+
+    What was forgotten while fewer days were set stays forgotten. Ids of today and yesterday never
+    are, so most folds need not ask.
+    """
+    horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
+    some = min((at for entry in entries if (at := _dated(entry)) is not None), default=None)
+    if some is not None and some < (now - SURELY_KEPT).timestamp() * 1000:
+        since = store.ids_kept_since()
+        if since is not None:
+            horizon = max(horizon, datetime.combine(since, datetime.min.time(), UTC))
+    return horizon.timestamp() * 1000
+
+
+def _dated(entry: Entry) -> int | None:
+    """Return the milliseconds of an entry's batch, if it has a time and events."""
     if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
-        return entry
+        return None
     # As a number: the time of a foreign id may be of a year that no datetime knows.
-    if ids.milliseconds(entry.batch) >= horizon.timestamp() * 1000:
+    return ids.milliseconds(entry.batch)
+
+
+def _in_time(entry: Entry, horizon: float) -> Entry:
+    """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
+    at = _dated(entry)
+    if entry.batch is None or at is None or at >= horizon:
         return entry
     return entry.refused(
         f"a batch of {ids.moment(entry.batch):%Y-%m-%d}, older than the replay horizon: nobody can"

@@ -101,6 +101,21 @@ class BatchSeen(models.Model):
         return f"{self.application} {self.batch}"
 
 
+class IdsKept(models.Model):
+    """The day from which on the ids of batches are known: before it some were dropped. One row,
+    and none before the first was; it goes forward only, by whoever drops them."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    since = models.DateField()
+
+    class Meta:
+        db_table = "ids_kept"
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="ids_kept_once")]
+
+    def __str__(self) -> str:
+        return f"since {self.since}"
+
+
 class Quarantine(models.Model):
     """An entry of a stream, or one event of it, that was not understood."""
 

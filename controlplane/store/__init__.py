@@ -1,5 +1,5 @@
 """The only code that touches the tables of the log: batch, event, batch_seen, stream,
-quarantine, snapshot, base and base_state.
+ids_kept, quarantine, snapshot, base and base_state.
 
 The log only grows, and only under the lock of its stream: whoever appends counts the sequence on,
 so nothing ever appears behind a reader.
@@ -74,6 +74,7 @@ from controlplane.store.streams import (
     begin_again,
     cut_off_stuck,
     exclusively,
+    ids_kept_since,
     keeping_house,
     known,
     lock,
@@ -113,6 +114,7 @@ __all__ = [
     "exclusively",
     "follow",
     "forget_kept_aside",
+    "ids_kept_since",
     "keep_aside",
     "keep_base",
     "keeping_house",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
 import msgspec
@@ -89,6 +89,17 @@ def seen(application: str, batches: Collection[UUID]) -> set[UUID]:
             [application, list(batches)],
         )
         return {batch for (batch,) in cursor.fetchall()}
+
+
+def ids_kept_since() -> date | None:
+    """Return the day before which ids of batches were dropped; None while none was.
+
+    Ask after `seen`, in its transaction: whoever drops ids waits for who has looked at them.
+    """
+    with prepared.cursor() as cursor:
+        cursor.execute("SELECT since FROM ids_kept")
+        row = cursor.fetchone()
+    return None if row is None else row[0]
 
 
 def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]) -> None:

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
@@ -382,11 +383,10 @@ def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls)
     assert retain().bases == {APPLICATION: 1}
     assert [each.sequence for each in streams.log()] == [2]
     assert models.Batch.objects.count() == 1
-    with (
-        psycopg.connect(fresh_database.migrate_database) as owner,
-        pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"),
-    ):
-        owner.execute("DELETE FROM event_default")
+    with psycopg.connect(fresh_database.migrate_database, autocommit=True) as owner:
+        for table in ("event_default", "batch_default", "batch_seen_default"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
+                owner.execute(f"DELETE FROM {table}")
 
 
 def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redis) -> None:
@@ -414,6 +414,40 @@ def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redi
     ingest.drain(APPLICATION)
     assert len(streams.log()) == 3  # The batch, once, and who had it put back.
     streams.assert_exact()
+
+
+@pytest.mark.parametrize("of_its_own", [True, False], ids=["partition", "default"])
+def test_a_horizon_that_is_raised_remembers_no_more_ids_than_there_are(
+    redis: Redis, of_its_own: bool
+) -> None:
+    def sent_again() -> int:
+        for batch in (dropped, kept):
+            streams.send(redis, [histories.failed(1)], batch=batch)
+        ingest.drain(APPLICATION)
+        return len(streams.log())
+
+    then = NOW - timedelta(days=12)
+    if of_its_own:
+        store.ensure_partitions(then.date(), days=13)
+    dropped, kept = ids.uuid7(then), ids.uuid7(NOW - timedelta(days=8))
+    assert sent_again() == 2
+    retention.retain(days=7, replay_days=7)
+    assert store.ids_kept_since() == (NOW - timedelta(days=9)).date()
+    assert settings.ENVIRONMENT.replay_days == 30
+    assert sent_again() == 2
+    assert [each.batch for each in queries.quarantine().rows] == [dropped]
+    # Nor does it go back when others are dropped, or none.
+    retention.retain(days=7, replay_days=11)
+    assert store.ids_kept_since() == (NOW - timedelta(days=9)).date()
+    streams.assert_exact()
+
+
+def test_a_system_that_has_dropped_no_ids_takes_all_of_its_horizon(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)], batch=ids.uuid7(NOW - timedelta(days=29)))
+    ingest.drain(APPLICATION)
+    retain()
+    assert store.ids_kept_since() is None
+    assert len(streams.log()) == 1
 
 
 def run(*words: str) -> str:
