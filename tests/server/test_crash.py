@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from redis import Redis
 
@@ -124,6 +125,32 @@ def test_kill_nine_of_workers_folds_exactly_once(
     spool.hear()
 
     assert spool.kept == {}
+    assert_all_once_and_in_order(redis, spool)
+
+
+def test_kill_nine_of_a_celery_child_within_a_fold_folds_exactly_once(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    spool = Spool(redis)
+    in_a_fold = (
+        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'COPY batch %'"
+    )
+    with (
+        process(WAKE, tmp_path / "wake.log"),
+        process(WORKER, tmp_path / "worker.log") as parent,
+        psycopg.connect(fresh_database.migrate_database) as other,
+        psycopg.connect(fresh_database.admin_database, autocommit=True) as admin,
+    ):
+        # A fold comes as far as the log's last table, with ids and events in its transaction.
+        other.execute("LOCK TABLE batch IN SHARE MODE")
+        spool.say(batches=20)
+        wait_until(lambda: admin.execute(in_a_fold).fetchone() is not None)
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        other.commit()
+        assert parent.poll() is None
+        wait_until(spool.is_over)
     assert_all_once_and_in_order(redis, spool)
 
 

@@ -22,7 +22,7 @@ from controlplane.domain import keys, wire
 from controlplane.domain.events import Event, FailuresCounted, Response
 from controlplane.domain.states import TaskStatus
 from controlplane.entries import read_entry
-from controlplane.folding import Folded, fold
+from controlplane.folding import Folded, Moved, fold
 from tests import histories
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
@@ -213,6 +213,32 @@ def test_a_second_worker_leaves_a_busy_stream_alone(redis: Redis) -> None:
     with held_by_another():
         assert ingest.drain(APPLICATION).busy
     assert ingest.drain(APPLICATION) == ingest.Drained(events=1)
+
+
+@pytest.mark.parametrize("by", ["another fold", "a new generation"])
+def test_who_reads_before_the_stream_is_moved_on_folds_nothing(redis: Redis, by: str) -> None:
+    streams.send(redis, [histories.failed(1)])
+    ingest.drain(APPLICATION)
+    streams.send(redis, [histories.failed(2)])
+    seen = store.look(APPLICATION)
+    found = broker.entries(redis, keys.events(APPLICATION))
+    read = [read_entry(APPLICATION, id, fields) for id, fields in found]
+    if by == "another fold":
+        fold(seen, read)
+    else:
+        with streams.locked(APPLICATION) as stream:
+            store.begin_again(stream)
+    now, log = store.look(APPLICATION), streams.log()
+
+    with pytest.raises(Moved):
+        fold(seen, read)
+
+    assert store.look(APPLICATION) == now
+    assert streams.log() == log
+    # What it has read was not lost: the drain reads again.
+    ingest.drain(APPLICATION)
+    assert len(streams.log()) == 2
+    streams.assert_exact()
 
 
 def test_a_drain_whose_time_is_over_says_that_there_is_more(redis: Redis) -> None:
