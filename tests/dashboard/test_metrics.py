@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,9 +13,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
+from redis import Redis
 
-from controlplane import actions, queries
+from controlplane import actions, overload, queries, store
+from controlplane.domain import keys, wire
 from tests.dashboard.story import Story
+from tests.server import streams
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
@@ -68,6 +72,43 @@ def test_metrics_leave_out_what_pages_do(flights: Story, viewer: Client) -> None
     found, shown = scrape(viewer), queries.application("flights")
     assert found["arrester_tasks"][("flights", "PAUSED")] == shown.paused == 0
     assert found["arrester_instances_lost"][("flights",)] == shown.lost == 0
+
+
+def test_what_waits_is_told_in_seconds(flights: Story, viewer: Client, redis: Redis) -> None:
+    def told(seconds: float) -> tuple[float, float, float]:
+        """Return queue age, fold lag and overload once, both as pages and metrics have them."""
+        found = scrape(viewer)
+        age, behind, overloaded = (
+            found[f"arrester_{name}"][("flights",)]
+            for name in ("queue_age_seconds", "fold_lag_seconds", "overloaded")
+        )
+        assert age == pytest.approx(seconds, abs=20)
+        page = viewer.get("/").content.decode()
+        shown = re.search(r">queue (\d+) s</span>.*>fold (\d+) s behind<", page, re.DOTALL)
+        assert shown is not None
+        assert int(shown[1]) == pytest.approx(seconds, abs=20)
+        assert int(shown[2]) == pytest.approx(behind, abs=1)
+        return age, behind, overloaded
+
+    assert told(0) == (0, 0, 0)
+    cursor = int(store.look("flights").cursor.partition("-")[0])
+    # The log's newest entry came an hour ago; two wait, of 300 and of 100 seconds ago.
+    with connection.cursor() as statement:
+        statement.execute("UPDATE stream SET cursor = %s", [f"{cursor - 3_600_000}-0"])
+    redis.delete(keys.events("flights"))
+    for seconds in (300, 100):
+        fields = streams.fields(uuid4(), wire.encode_batch([]))
+        streams.put(redis, fields, id=f"{cursor - seconds * 1000}-0")
+    _, behind, overloaded = told(300)
+    # From the oldest that waits to the newest: before it there was nothing to fold.
+    assert (behind, overloaded) == (200, 0)
+    overload.watch("flights", now=datetime.now(UTC))
+    assert told(300)[1:] == (200, 1)
+    assert "its agents count failed records" in viewer.get("/").content.decode()
+    # What is folded reaches beyond the older one, which only waits to be confirmed.
+    with connection.cursor() as statement:
+        statement.execute("UPDATE stream SET cursor = %s", [f"{cursor - 250_000}-0"])
+    assert told(300)[1] == 150
 
 
 def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:

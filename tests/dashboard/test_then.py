@@ -5,14 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
+import pytest
 from django.test import Client
 from django.urls import reverse
+from redis import Redis
 
-from controlplane import actions, queries
+from controlplane import actions, embedded, queries, retention, store
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.ids import uuid7
-from controlplane.queries import GroupFilter
+from controlplane.queries import GroupFilter, cursors
+from tests import histories
 from tests.dashboard.story import Story
+from tests.histories import APPLICATION, JFK
+from tests.server import streams
 
 
 def text(client: Client, url: str, *, status: int = 200) -> str:
@@ -73,3 +78,41 @@ def test_an_error_as_of_an_event_is_its_past(flights: Story, operator: Client) -
     assert ">UNRESOLVED<" in then and "N384HA" in then and "Back to now" in then
     assert f'{reverse("task", args=[task.digest])}?as_of=%40{paused}"' in then
     assert text(operator, f"{url}?as_of=@1", status=404)
+
+
+@pytest.mark.parametrize("as_of", ["@2", "2020-01-01T00:00:00Z"])
+@pytest.mark.usefixtures("fresh_database", "redis")
+def test_what_was_before_the_log_is_gone_and_the_oldest_there_is_is_told(
+    operator: Client, as_of: str
+) -> None:
+    streams.append_late(5)
+    retention.retain(days=30, replay_days=30)
+    base = store.base(APPLICATION)
+    asked = urlencode({"as_of": as_of})
+    cause = histories.FAILURE.fingerprint
+    for place in (
+        f"tasks/{JFK.digest}",
+        f"applications/{APPLICATION}",
+        f"errors/{APPLICATION}/{cause}",
+    ):
+        response = operator.get(f"/api/{place}?{asked}")
+        assert response.status_code == 410, place
+        assert base.received_at is not None
+        assert response.json() == {
+            "detail": f"the history of flights begins at @5, {base.received_at:%Y-%m-%d %H:%M:%S}"
+            " UTC",
+            "oldest": base.received_at.isoformat(),
+            "position": 5,
+        }
+        page = text(operator, f"/{place}?{asked}", status=410)
+        assert "the history of flights begins at @5" in page
+    assert text(operator, f"/tasks/{JFK.digest}?as_of=@5")
+
+
+def test_a_feed_that_is_behind_the_log_is_gone(
+    fresh_database: embedded.Urls, redis: Redis, operator: Client
+) -> None:
+    streams.append_late(5)
+    retention.retain(days=30, replay_days=30)
+    response = operator.get("/api/feed", {"cursor": cursors.pack({APPLICATION: 1})})
+    assert (response.status_code, response.json()["position"]) == (410, 5)
