@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -18,6 +19,11 @@ from tests.histories import APPLICATION
 from tests.server import streams
 
 LOG = ["event", "batch", "batch_seen"]
+CHANGES: dict[str, LiteralString] = {
+    "update": "UPDATE {} SET count = 0",
+    "delete": "DELETE FROM {}",
+    "truncate": "TRUNCATE {}",
+}
 
 
 @pytest.fixture(params=["owner", "application"])
@@ -33,18 +39,15 @@ def role(
 
 
 @pytest.mark.parametrize("table", LOG)
-@pytest.mark.parametrize(
-    "statement",
-    ["UPDATE {} SET count = 0", "DELETE FROM {}", "TRUNCATE {}"],
-    ids=["update", "delete", "truncate"],
-)
+@pytest.mark.parametrize("statement", CHANGES, ids=CHANGES)
 def test_nobody_can_change_the_log(role: psycopg.Connection, table: str, statement: str) -> None:
-    change = sql.SQL(statement).format(sql.Identifier(table))
+    change = sql.SQL(CHANGES[statement]).format(sql.Identifier(table))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         role.execute(change)
 
 
-def test_nobody_can_change_a_partition(role: psycopg.Connection) -> None:
+@pytest.mark.parametrize("statement", CHANGES, ids=CHANGES)
+def test_nobody_can_change_a_partition(role: psycopg.Connection, statement: str) -> None:
     found = role.execute(
         "SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relkind = 'r'"
     )
@@ -52,7 +55,7 @@ def test_nobody_can_change_a_partition(role: psycopg.Connection) -> None:
     assert {"event_default", "batch_default", "batch_seen_default"} < set(tables)
     for name in tables:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            role.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
+            role.execute(sql.SQL(CHANGES[statement]).format(sql.Identifier(name)))
 
 
 @pytest.mark.usefixtures("fresh_database")

@@ -172,18 +172,43 @@ def test_each_day_takes_the_base_on(forty_days: rebuilding.Derived) -> None:
 
 
 def test_the_disk_comes_back(forty_days: rebuilding.Derived) -> None:
-    def size() -> int:
+    def sizes() -> list[int]:
         with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('event')"
+                "SELECT (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(name))"
+                " FROM unnest(%s::regclass[]) AS name",
+                [tables],
             )
-            return int(cursor.fetchone()[0])
+            return [int(size) for (size,) in cursor.fetchall()]
 
-    before, days = size(), partitions("event")
-    done = retain(days=1)
-    gone = days - partitions("event")
-    assert len(gone) == 39
-    assert before - size() >= done.dropped.bytes // 3 > 0
+    tables = ["event", "batch", "batch_seen"]
+    before, days = sizes(), [partitions(table) for table in tables]
+    done = retention.retain(days=1, replay_days=1)
+    after = sizes()
+    gone = [len(some - partitions(table)) for table, some in zip(tables, days, strict=True)]
+    # Ids are known for two days longer.
+    assert gone == [39, 39, 37]
+    assert all(now < then for then, now in zip(before, after, strict=True))
+    assert sum(before) - sum(after) == done.dropped.bytes
+
+
+def test_the_disk_comes_back_of_days_without_a_partition(redis: Redis) -> None:
+    old = NOW - timedelta(days=40)
+    streams.append([histories.failed(number) for number in range(50)], received_at=old)
+    streams.send(redis, [histories.failed(1)], batch=ids.uuid7(old))
+    ingest.drain(APPLICATION)
+    defaults = ["event_default", "batch_default", "batch_seen_default"]
+
+    def pages() -> list[int]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_relation_size(name) FROM unnest(%s::regclass[]) AS name", [defaults]
+            )
+            return [int(size) for (size,) in cursor.fetchall()]
+
+    assert all(pages())
+    assert retain().dropped.bytes > 0
+    assert pages() == [0, 0, 0]
 
 
 def test_what_no_base_covers_is_not_dropped(
