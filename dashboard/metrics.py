@@ -124,6 +124,12 @@ class Everything(Collector):
             (([lag.application], lag.quarantined) for lag in lags),
         )
         yield _gauge(
+            "arrester_too_old",
+            "Batches of the last day that are kept aside as older than the replay horizon.",
+            ["application"],
+            (([lag.application], lag.too_old) for lag in lags),
+        )
+        yield _gauge(
             "arrester_retention_refused",
             "1 while no day is dropped because the application's base is not verified, else 0.",
             ["application"],

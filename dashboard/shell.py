@@ -98,6 +98,7 @@ def page(
         # One number that grows with every event of any application.
         "position": sum(positions.values()),
         "behind": _behind(lags),
+        "too_old": max((lag for lag in lags if lag.too_old), key=_too_old, default=None),
         "queue_seconds": max((lag.waiting_seconds or 0.0 for lag in lags), default=0.0),
         "fold_seconds": max((lag.fold_seconds or 0.0 for lag in lags), default=0.0),
         "notices": [notice] if notice else [],
@@ -119,3 +120,7 @@ def _behind(lags: Sequence[queries.Lag]) -> queries.Lag | None:
     if worst is None or (worst.waiting_seconds or 0.0) <= BEHIND_SECONDS:
         return None
     return worst
+
+
+def _too_old(lag: queries.Lag) -> int:
+    return lag.too_old

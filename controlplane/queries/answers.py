@@ -48,6 +48,8 @@ class Lag(Answer, frozen=True, kw_only=True):
     waiting_seconds: float | None
     #: What is kept aside because it was not understood.
     quarantined: int
+    #: Batches of the last day that are kept aside because they are older than the replay horizon.
+    too_old: int
     #: From the newest batch that is folded to the newest that waits, by when Redis took them.
     fold_seconds: float | None = None
     #: The agents were asked to count instead of to describe until the fold has caught up.

@@ -19,6 +19,9 @@ SILENT_AFTER = {
     "worker": timedelta(seconds=30),
     "housekeeper": timedelta(hours=3),
 }
+#: A pipeline that stood still for long says once again what the log has: no trouble for long.
+#: One whose clock is slow goes on.
+OLD_FOR = timedelta(days=1)
 _BUCKETS = ("minute_count", "hour_count", "minute_total", "hour_total", "held_change")
 
 
@@ -37,7 +40,7 @@ def lag(application: str) -> Lag:
 
 def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
     now = datetime.now(UTC)
-    aside = store.count_kept_aside()
+    aside = store.count_kept_aside(old_since=now - OLD_FOR)
     loads = _loads([each.application for each in streams])
     return tuple(
         Lag(
@@ -46,7 +49,8 @@ def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
             generation=each.generation,
             waiting=None if load is None else load.waiting,
             waiting_seconds=None if load is None else load.age(now=now),
-            quarantined=aside.get(each.application, 0),
+            quarantined=aside.get(each.application, store.Waiting()).not_understood,
+            too_old=aside.get(each.application, store.Waiting()).too_old,
             fold_seconds=None if load is None else load.behind(each.cursor),
             overloaded=load is not None and load.overloaded,
         )

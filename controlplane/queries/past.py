@@ -317,5 +317,6 @@ def _summary(then: StreamState, stream: store.Stream) -> Summary:
             waiting=None,
             waiting_seconds=None,
             quarantined=0,
+            too_old=0,
         ),
     )

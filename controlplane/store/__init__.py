@@ -58,6 +58,7 @@ from controlplane.store.log import (
 from controlplane.store.quarantine import (
     NOT_UNDERSTOOD,
     KeptAside,
+    Waiting,
     Which,
     count_kept_aside,
     dismiss_kept_aside,
@@ -99,6 +100,7 @@ __all__ = [
     "Kept",
     "KeptAside",
     "Stream",
+    "Waiting",
     "Which",
     "append",
     "base",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -128,13 +128,23 @@ def forget_kept_aside(*, before: datetime) -> None:
         )
 
 
-def count_kept_aside() -> dict[str, int]:
-    """Return how many things wait that were not understood, by application."""
+class Waiting(NamedTuple):
+    """How many things wait that were not understood, and how many lately that are too old."""
+
+    not_understood: int = 0
+    too_old: int = 0
+
+
+def count_kept_aside(*, old_since: datetime) -> dict[str, Waiting]:
+    """Return how much waits, by application; of what is too old, what has come since a time."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT application, count(*) FROM quarantine WHERE {_COUNTS} GROUP BY application"
+            "SELECT application, count(*) FILTER (WHERE NOT too_old),"
+            " count(*) FILTER (WHERE too_old AND received_at >= %s)"
+            f" FROM quarantine WHERE {_WAITS} GROUP BY application",
+            [old_since],
         )
-        return dict(cursor.fetchall())
+        return {application: Waiting(*counts) for application, *counts in cursor.fetchall()}
 
 
 def _meant(application: str, which: Which) -> list[Any]:

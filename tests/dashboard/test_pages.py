@@ -17,15 +17,18 @@ from django.urls import reverse
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, queries
+from controlplane import actions, ingest, models, queries
 from controlplane.domain.errors import CommandRefused
 from controlplane.domain.events import RecordFailed, Response, TaskPaused
 from controlplane.domain.groups import GroupAct, GroupWish
+from controlplane.domain.ids import uuid7
 from dashboard import attention
 from dashboard.grid import DENSE_FROM
 from dashboard.pages import applications
+from tests import histories
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
+from tests.server import streams
 
 PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]
 STATIC = Path("dashboard/static/dashboard")
@@ -127,6 +130,28 @@ def test_an_application_of_which_nothing_is_understood_needs_attention(
     assert f"{reverse('quarantine')}?application=orders" in page
     seen = queries.overview()
     assert [tile.number for tile in attention.tiles(seen) if tile.word == "quarantined"] == [1]
+
+
+def test_a_driver_whose_clock_is_slow_by_weeks_is_told_of(redis: Redis, operator: Client) -> None:
+    said = "of flights in the last day are too old for the replay horizon"
+    long_ago = datetime.now(UTC) - timedelta(days=31)
+    for events in (histories.started(), histories.paused()):
+        streams.send(redis, events, batch=uuid7(long_ago))
+    ingest.drain("flights")
+    # Nothing of it is in the log, and its sender was told that all of it arrived.
+    assert queries.positions() == {"flights": 0}
+    page = text(operator, reverse("tasks"))
+    assert f"2 batches {said}" in page and "is a clock slow?" in page
+    assert f"{reverse('quarantine')}?application=flights" in page
+    metrics = text(operator, "/metrics")
+    assert 'arrester_too_old{application="flights"} 2.0' in metrics
+    assert 'arrester_quarantined{application="flights"} 0.0' in metrics
+    # It goes on, or it was told once: then it is let go of, or a day is enough.
+    first, _ = queries.quarantine("flights").rows
+    actions.dismiss_one(first.id, actor="ana", reason="it is in the log", id=uuid4())
+    assert "1 batch of flights in the last day is too old" in text(operator, reverse("tasks"))
+    models.Quarantine.objects.update(received_at=datetime.now(UTC) - timedelta(hours=25))
+    assert "too old" not in text(operator, reverse("tasks"))
 
 
 def test_a_lost_instance_whose_runs_are_another_s_needs_nobody(

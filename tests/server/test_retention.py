@@ -429,7 +429,7 @@ def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redi
     # The sender is told, so that it does not send them for ever.
     assert streams.confirmed(redis) == {old, new}
     assert kept.too_old
-    # It is no trouble: nothing alerts, and nothing puts it back that does not name it.
+    # It was understood: nothing puts it back that does not name it.
     assert queries.lag(APPLICATION).quarantined == 0
     assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
     assert run("requeue") == "flights: 0 put back, 0 still not understood\n"
