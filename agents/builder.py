@@ -128,8 +128,8 @@ class PipelineBuilder:
         answers = checked_on(f"step {name!r}: on", on)
         if not callable(fn):
             raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
-        require_arrow(name)
         returned = self.shape.schema if schema is None else parsed_schema(name, schema)
+        require_arrow(f"process {name!r}", self.shape.schema, returned)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
         made = self.source.sparkSession.createDataFrame([], returned)
         return replace(self, steps=(*self.steps, step), shape=made)
@@ -273,7 +273,7 @@ class PipelineBuilder:
                 "within their record; use .columns and .process before it, or .write"
             )
         answers = checked_answers("produce", on_error, on)
-        require_arrow("produce")
+        require_arrow("produce", self.shape.schema)
         producer = Producer(send=send, connect=connect, on_error=on_error, on=answers)
         return self._finished(producer)
 

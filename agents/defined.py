@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.pandas.utils import (
     require_minimum_pandas_version,
     require_minimum_pyarrow_version,
@@ -48,14 +49,36 @@ def _unholdable(kind: T.DataType) -> T.DataType | None:
     """Return what of a type Parquet does not take: held records lie in such files."""
     match kind:
         case T.StructType():
+            # Spark reads and writes no file with a struct that has no field.
+            return kind if not kind.fields else _first(_unholdable, kind)
+        case T.ArrayType() | T.MapType():
+            return _first(_unholdable, kind)
+        case _:
+            return kind if type(kind).__name__ in _UNHOLDABLE else None
+
+
+def _first(
+    look: Callable[[T.DataType], T.DataType | None], kind: T.StructType | T.ArrayType | T.MapType
+) -> T.DataType | None:
+    """Return what `look` finds first in the types that a type is made of."""
+    match kind:
+        case T.StructType():
             inside = [field.dataType for field in kind.fields]
         case T.ArrayType():
             inside = [kind.elementType]
         case T.MapType():
             inside = [kind.keyType, kind.valueType]
-        case _:
-            return kind if type(kind).__name__ in _UNHOLDABLE else None
-    return next((found for each in inside if (found := _unholdable(each)) is not None), None)
+    return next((found for each in inside if (found := look(each)) is not None), None)
+
+
+def _of_tables(kind: T.DataType) -> T.DataType | None:
+    """Return what of a type only columns of tables have."""
+    match kind:
+        case T.StructType() | T.ArrayType() | T.MapType():
+            return _first(_of_tables, kind)
+        case T.CharType() | T.VarcharType():
+            return kind
+    return None
 
 
 def check_columns(kind: str, columns: Sequence[str]) -> None:
@@ -93,17 +116,30 @@ def parsed_schema(name: str, schema: str | T.StructType) -> T.StructType:
     if not isinstance(parsed, T.StructType):
         raise InvalidValue(f"process {name!r}: schema", schema, "columns: 'a INT, b STRING'")
     check_columns(f"process {name!r}: schema", parsed.names)
+    if (found := _of_tables(parsed)) is not None:
+        allowed = f"types of a DataFrame; {found.simpleString()} is a table's: use STRING"
+        raise InvalidValue(f"process {name!r}: schema", schema, allowed)
     return parsed
 
 
-def require_arrow(name: str) -> None:
-    """Raise PipelineInvalid now, not in the first micro-batch, where PySpark's own needs lack."""
+def require_arrow(step: str, *schemas: T.StructType) -> None:
+    """Raise PipelineInvalid now, not in the first micro-batch, where PySpark's own needs lack, or
+    for columns whose type does not go through Arrow into a Python step or out of it."""
     try:
         require_minimum_pandas_version()
         require_minimum_pyarrow_version()
     except ImportError as exc:
         needs = "PySpark runs Python steps only with pandas and pyarrow on the driver"
-        raise PipelineInvalid(f"process {name!r}: {first_line(exc)} ({needs})") from exc
+        raise PipelineInvalid(f"{step}: {first_line(exc)} ({needs})") from exc
+    for field in (field for schema in schemas for field in schema.fields):
+        try:
+            to_arrow_type(field.dataType, timezone="UTC")
+        except PySparkException as exc:
+            kind = field.dataType.simpleString()
+            raise PipelineInvalid(
+                f"{step}: column {field.name} has the type {kind}, which no Python step can have: "
+                "drop it before, or cast it"
+            ) from exc
 
 
 def first_line(exc: BaseException) -> str:

@@ -57,6 +57,11 @@ def tried_transform(
     if not isinstance(made, DataFrame):
         raise PipelineInvalid(f"transform {name!r}: it returned a {type(made).__name__}")
     check_columns(f"transform {name!r}", made.columns)
+    if made.isStreaming:
+        raise PipelineInvalid(
+            f"transform {name!r}: its result has a streaming DataFrame in it. A transform works on "
+            "micro-batches: join the streams before the pipeline begins, or join a static table"
+        )
     reason = None if stateful else refusal(made, given)
     if reason is not None:
         raise PipelineInvalid(

@@ -25,7 +25,12 @@ _INTEGERS: dict[type[T.DataType], int] = {
     T.LongType: 64,
 }
 #: Largest integer up to which every integer is a double (2^53), or a float (2^24).
-EXACT = {T.DoubleType: 2**53, T.FloatType: 2**24}
+EXACT: dict[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
+#: The largest finite value. Arrow makes infinity of what lies beyond; Python's own are doubles.
+LARGEST: dict[type[T.DataType], float] = {
+    T.DoubleType: math.inf,
+    T.FloatType: (2 - 2**-23) * 2.0**127,
+}
 
 
 def struct_check(schema: T.StructType, *, whole: bool = False) -> Check:
@@ -77,7 +82,7 @@ def _check_of(kind: T.DataType) -> Check:
     if type(kind) in _INTEGERS:
         return _integer(kind, _INTEGERS[type(kind)])
     if isinstance(kind, T.FractionalType) and type(kind) in EXACT:
-        return _fraction(kind, EXACT[type(kind)])
+        return _fraction(kind)
     if isinstance(kind, T.DecimalType):
         return _decimal(kind)
     if isinstance(kind, T.StructType):
@@ -129,12 +134,16 @@ def _integer(kind: T.DataType, bits: int) -> Check:
     return check
 
 
-def _fraction(kind: T.DataType, exact: int) -> Check:
+def _fraction(kind: T.DataType) -> Check:
+    exact, largest = EXACT[type(kind)], LARGEST[type(kind)]
+
     def check(value: Any, path: str) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float | numbers.Real):
             raise _wrong(path, kind.simpleString(), value)
         if isinstance(value, int) and abs(value) > exact:
             raise WrongType(f"field {path}: {value} is not exact as {kind.simpleString()}")
+        if largest < abs(float(value)) < math.inf:
+            raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
 
     return check
 
@@ -191,8 +200,17 @@ def _map(kind: T.MapType) -> Check:
             key, item = pair
             _check_one(key, f"{path}.key", keys, nullable=False)
             _check_one(item, f"{path}[{shown(key)}]", values, nullable=kind.valueContainsNull)
+        if isinstance(value, list) and _has_twice([key for key, _ in value]):
+            raise WrongType(f"field {path}: a key of {shown(value)} is there twice")
 
     return check
+
+
+def _has_twice(keys: list[Any]) -> bool:
+    try:
+        return len(set(keys)) < len(keys)
+    except TypeError:  # keys that are structs or arrays cannot be hashed
+        return any(key in keys[:number] for number, key in enumerate(keys))
 
 
 def _wrong(path: str, wanted: str, value: Any) -> WrongType:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.types import Row as SparkRow
 
 from .attempts import Failed, Rules, failure_from, now_ms, tried_again
 from .conform import Check, WrongType, shown, struct_check
@@ -261,8 +262,10 @@ def _made(answer: object) -> list[Row]:
         return []
     if isinstance(answer, dict):
         return [dict(answer)]
-    if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
-        raise WrongType(f"a step returns dict, None or an iterable of dicts; got {shown(answer)}")
+    if isinstance(answer, str | bytes | SparkRow) or not isinstance(answer, Iterable):
+        hint = ": row.asDict(recursive=True) is one" if isinstance(answer, SparkRow) else ""
+        allowed = "a step returns dict, None or an iterable of dicts"
+        raise WrongType(f"{allowed}; got {shown(answer)}{hint}")
     rows = []
     for row in answer:
         if not isinstance(row, Mapping):

@@ -6,6 +6,7 @@ What is not plainly of its type is Doubtful: then `conform` looks at each value,
 from __future__ import annotations
 
 import datetime
+import math
 import operator
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from .conform import EXACT, checked_values
+from .conform import EXACT, LARGEST, checked_values
 from .reading import Origin, Row
 
 #: Whether values, NULLs among them, are of a type for certain.
@@ -29,8 +30,6 @@ _EXACTLY: dict[type[T.DataType], set[type]] = {
     T.LongType: {int},
     T.BooleanType: {bool},
     T.StringType: {str},
-    T.CharType: {str},
-    T.VarcharType: {str},
     T.CharType: {str},
     T.VarcharType: {str},
     T.BinaryType: {bytes, bytearray},
@@ -133,7 +132,7 @@ def _conform(kind: T.DataType, *, nullable: bool) -> Conform:
         allowed = exactly | {_NULL} if nullable else exactly
         return lambda values: set(map(type, values)) <= allowed
     if isinstance(kind, T.FractionalType) and type(kind) in EXACT:
-        return _fraction(EXACT[type(kind)], nullable=nullable)
+        return _fraction(kind, nullable=nullable)
     if isinstance(kind, T.StructType):
         return _struct(kind, nullable=nullable)
     if isinstance(kind, T.ArrayType):
@@ -141,12 +140,17 @@ def _conform(kind: T.DataType, *, nullable: bool) -> Conform:
     return checked_values(kind, nullable=nullable)
 
 
-def _fraction(exact: int, *, nullable: bool) -> Conform:
+def _fraction(kind: T.FractionalType, *, nullable: bool) -> Conform:
+    exact, largest = EXACT[type(kind)], LARGEST[type(kind)]
     allowed = {float, int, _NULL} if nullable else {float, int}
 
     def conform(values: list[Any]) -> bool:
         types = set(map(type, values))
         if int in types and any(type(each) is int and abs(each) > exact for each in values):
+            return False
+        if largest < math.inf and any(
+            type(each) is float and largest < abs(each) < math.inf for each in values
+        ):
             return False
         return types <= allowed
 

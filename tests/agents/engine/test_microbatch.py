@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 
 from agents import failures as failing
@@ -177,6 +178,42 @@ def test_a_float_for_a_long_is_a_failure_that_names_field_and_type(spark: SparkS
     assert failed.problem.exception_class == "WrongType"
     assert failed.problem.message == "field n is bigint; got float 1.5"
     assert str(failed.problem.frame).endswith("in half")
+
+
+def test_a_float_that_would_become_infinite_is_a_failure(spark: SparkSession) -> None:
+    """Arrow makes infinity of it where a column is FLOAT, and says nothing."""
+
+    def wide(row: Row) -> Row:
+        return {"n": float(row["value"])}
+
+    found = by_function(spark, wide, "1e300", "1e3", "-inf", schema="n FLOAT")
+
+    assert [found[0].problem.message, len(found)] == ["field n: 1e+300 does not fit float", 1]
+
+
+def test_a_spark_row_instead_of_a_dict_is_told_how_to_become_one(spark: SparkSession) -> None:
+    def typed(row: Row) -> Any:
+        return SparkRow(**row)
+
+    [failed] = by_function(spark, typed, "x").values()
+
+    assert str(failed.problem.message).endswith(": row.asDict(recursive=True) is one")
+
+
+@pytest.mark.parametrize(
+    ("added", "schema", "message"),
+    [
+        ("interval '14' month", None, "column added has the type interval month, which no Python"),
+        ("1", "n INTERVAL YEAR TO MONTH", "column n has the type interval year to month"),
+        ("1", "n STRUCT<m: VARCHAR(3)>", r"varchar\(3\) is a table's: use STRING"),
+    ],
+)
+def test_columns_that_no_python_step_can_have_are_refused_when_it_is_defined(
+    spark: SparkSession, added: str, schema: str | None, message: str
+) -> None:
+    source = lines(spark).withColumn("added", F.expr(added))
+    with pytest.raises((InvalidValue, PipelineInvalid), match=message):
+        begun(source).process("step", lambda row: row, schema=schema)
 
 
 def test_whatever_a_step_raises_stays_with_its_record(spark: SparkSession) -> None:
@@ -451,6 +488,7 @@ def test_an_interval_of_months_is_shown_as_text(spark: SparkSession) -> None:
         ("make_interval(1)", "interval"),
         ("array(named_struct('a', make_interval(1)))", "interval"),
         ("map('a', make_interval(1))", "interval"),
+        ("array(struct())", "struct<>"),
         ("time'12:00:00'", r"time\(6\)"),
     ],
 )

@@ -162,6 +162,9 @@ def test_what_is_not_row_by_row_is_refused_with_its_node(spark: SparkSession) ->
         begun(lines(spark)).transform("step", lambda df: df.limit(1 // df.count()))
     with pytest.raises(PipelineInvalid, match="it returned a int"):
         begun(lines(spark)).transform("step", lambda df: df.count())  # type: ignore[return-value,arg-type]
+    stream = spark.readStream.format("rate").load().toDF("at", "n")
+    with pytest.raises(PipelineInvalid, match="has a streaming DataFrame in it"):
+        begun(lines(spark)).transform("step", lambda df: df.join(stream, F.expr("position = n")))
     opaque = begun(lines(spark)).transform("opaque", by_pandas())
     with pytest.raises(PipelineInvalid, match="'late' cannot follow transform 'opaque', which hid"):
         opaque.columns("late", n=F.col("n") + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import types as T
 from agents.worker.conform import WrongType, struct_check
 
 UTC = datetime.UTC
+PAIR = T.StructType([T.StructField("y", T.LongType())])
 NOW = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
@@ -32,6 +34,8 @@ GOOD = [
     (T.ByteType(), -128),
     (T.DoubleType(), 1.5),
     (T.DoubleType(), 3),
+    (T.FloatType(), 3.4028234663852886e38),
+    (T.FloatType(), -math.inf),
     (T.BooleanType(), True),
     (T.StringType(), "text"),
     (T.BinaryType(), b"bytes"),
@@ -50,6 +54,7 @@ BAD = [
     (T.LongType(), "7", "field x is bigint; got str '7'"),
     (T.IntegerType(), 2**31, "field x: 2147483648 does not fit int"),
     (T.DoubleType(), 2**53 + 1, "field x: 9007199254740993 is not exact as double"),
+    (T.FloatType(), -1e39, "field x: -1e+39 does not fit float"),
     (T.BooleanType(), 1, "field x is boolean; got int 1"),
     (T.StringType(), b"bytes", "field x is string; got bytes b'bytes'"),
     (T.BinaryType(), "text", "field x is binary; got str 'text'"),
@@ -63,6 +68,8 @@ BAD = [
     (T.MapType(T.StringType(), T.LongType()), {"a": "b"}, "field x['a'] is bigint"),
     (T.MapType(T.StringType(), T.LongType()), [1], "map<string,bigint>, of pairs; got int 1"),
     (T.MapType(T.StringType(), T.LongType()), [("a", 1, 2)], "of pairs; got tuple ('a', 1, 2)"),
+    (T.MapType(T.StringType(), T.LongType()), [("a", 1), ("a", 2)], "is there twice"),
+    (T.MapType(PAIR, T.LongType()), [({"y": 1}, 1), ({"y": 1}, 2)], "is there twice"),
     (T.LongType(), Unshown(), "got Unshown (its __repr__ raised RuntimeError)"),
     (
         T.StructType([T.StructField("y", T.LongType())]),
