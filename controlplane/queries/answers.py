@@ -32,6 +32,9 @@ class Page(Answer, Generic[T], frozen=True, kw_only=True):
 
     rows: tuple[T, ...]
     next: str | None = None
+    #: Of a page that ends before it is full though more may follow: so far was looked, by when
+    #: what was looked at last occurred.
+    searched_until: datetime | None = None
 
 
 class Lag(Answer, frozen=True, kw_only=True):

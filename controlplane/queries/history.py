@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
-from uuid import UUID
+from datetime import datetime
 
-from django.db.models import Max, Q, Sum
+from django.db.models import Sum
 
 from controlplane import models, rows, store
-from controlplane.columns import MOST, fit, fit_or_none
-from controlplane.domain.errors import BeforeHistory, InvalidValue, NotFound
+from controlplane.columns import MOST
+from controlplane.domain.errors import BeforeHistory, NotFound
 from controlplane.domain.events import StoredEvent
-from controlplane.queries import cursors
+from controlplane.queries import cursors, searching
 from controlplane.queries.answers import MinuteCount, Page
 from controlplane.queries.filters import FailureFilter
-
-#: So many short index scans are quicker than a long one.
-FEW_GROUPS = 50
 
 
 def event(application: str, sequence: int) -> StoredEvent:
@@ -44,7 +40,7 @@ def task_history(
 
     Nothing that stands after position `until` is in it.
     """
-    task = _uuid("task", digest)
+    task = searching.uuid("task", digest)
     found = rows.TASKS.load("digest = %s", [task])
     if not found:
         raise NotFound(f"there is no task {digest!r}")
@@ -75,79 +71,19 @@ def failures(
     of a task by when they were told.
 
     `event.data.count` of all rows sums up to the failed records; bodies are left out.
+
+    A page is at most a bounded number of rows of the log, whatever is asked of them: where that
+    ends before the page is full, `searched_until` says up to where was looked, and `next` goes on.
     """
-    names, last_day = _logs(filter)
-    wanted = store.Failures(
-        applications=names,
-        last_day=last_day,
-        groups=_groups(names, filter),
-        task=None if filter.task is None else _uuid("task", filter.task),
-        pipeline=filter.pipeline,
-        # As lists show them: cut where they are cut.
-        stage=fit_or_none(filter.stage),
-        exception_class=fit_or_none(filter.exception_class),
-        since=filter.since,
-        until=filter.until,
-        until_position=_last_of(names, filter),
-        before=cursors.unpack(cursor, tuple[datetime, str, int]),
-    )
-    return cursors.page(
-        store.read_failures(wanted, limit=cursors.bounded(limit) + 1),
-        limit=limit,
-        key=lambda each: (each.event.occurred_at, each.application, each.sequence),
-    )
-
-
-def _last_of(names: list[str], filter: FailureFilter) -> int:
-    """Return a position behind which no failure of the task stands that is meant: each hour knows
-    its last one, whatever failed."""
-    if filter.task is None or filter.until is None:
-        return MOST
-    before = models.HourTotal.objects.filter(application__in=names, hour__lt=filter.until)
-    found: int | None = before.aggregate(last=Max("sequence"))["last"]
-    return found or 0
-
-
-def _logs(filter: FailureFilter) -> tuple[list[str], date | None]:
-    """Return the applications that are meant, and the day of their newest event where it is known:
-    the partitions behind it are left out, which is worth most where many logs are looked into."""
-    if filter.task is not None:
-        found = rows.TASKS.load("digest = %s", [_uuid("task", filter.task)])
-        names = [each.id.application for each in found]
-        return [name for name in names if filter.application in (None, name)], None
-    if filter.application is not None:
-        return [filter.application], None
-    logs = store.known()
-    came = [each.received_at for each in logs if each.received_at is not None]
-    last_day = max(came).astimezone(UTC).date() if came else None
-    return [each.application for each in logs], last_day
-
-
-def _groups(names: list[str], filter: FailureFilter) -> list[tuple[str, str]] | None:
-    """Return the groups of a stage or class, where they are few.
-
-    A rare one would be looked for through all that failed; of a common one, each page is full soon.
-    """
-    if filter.fingerprint is not None:
-        return [(name, filter.fingerprint) for name in names]
-    if filter.task or not (filter.stage or filter.exception_class):
-        return None
-    known = models.ErrorGroup.objects.filter(application__in=names)
-    if filter.stage:
-        known = known.filter(stage=fit(filter.stage))
-    if filter.exception_class:
-        # One of Spark's error conditions may come in exceptions of several classes.
-        has_condition = ~Q(state__contains='"condition":null')
-        known = known.filter(Q(exception_class=fit(filter.exception_class)) | has_condition)
-    found = list(known.values_list("application", "fingerprint")[: FEW_GROUPS + 1])
-    return found if len(found) <= FEW_GROUPS else None
-
-
-def _uuid(name: str, digest: str) -> UUID:
-    try:
-        return UUID(hex=digest)
-    except ValueError as exc:
-        raise InvalidValue(name, digest, "32 hexadecimal digits") from exc
+    before = cursors.unpack(cursor, tuple[datetime, str, int])
+    most = cursors.bounded(limit)
+    wanted = searching.wanted(filter, before=before)
+    if wanted is None:
+        return Page(rows=())
+    found = store.read_failures(wanted, limit=most + 1)
+    if len(found.events) > most or found.end is None:
+        return cursors.page(found.events, limit=most, key=store.newest)
+    return Page(rows=tuple(found.events), next=cursors.pack(found.end), searched_until=found.end[0])
 
 
 def minutes(

@@ -17,7 +17,7 @@ from controlplane.store.appending import (
     remember,
 )
 from controlplane.store.bodies import erase_body, vacuum
-from controlplane.store.failures import Failures, read_failures
+from controlplane.store.failures import CANDIDATES, Failures, read_failures
 from controlplane.store.kept import (
     SNAPSHOT,
     Base,
@@ -43,8 +43,10 @@ from controlplane.store.lists import (
     read_notes_on_command,
 )
 from controlplane.store.log import (
+    Newest,
     follow,
     last_before,
+    newest,
     position_at,
     read,
     read_about,
@@ -89,6 +91,7 @@ from controlplane.store.streams import (
 
 __all__ = [
     "BEGINNING",
+    "CANDIDATES",
     "NOT_UNDERSTOOD",
     "SNAPSHOT",
     "Acts",
@@ -99,6 +102,7 @@ __all__ = [
     "Failures",
     "Kept",
     "KeptAside",
+    "Newest",
     "Stream",
     "Waiting",
     "Which",
@@ -132,6 +136,7 @@ __all__ = [
     "mark_requeued",
     "move",
     "nearest",
+    "newest",
     "notify",
     "one_kept_aside",
     "open_stream",

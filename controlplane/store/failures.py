@@ -1,19 +1,29 @@
-"""Reading failures: of applications, groups or a task, newest first."""
+"""Reading failures: of applications, groups or tasks, newest first, and never more than so many.
+
+What no index has is asked of the rows that an index gives in order, as many as `CANDIDATES` says:
+a page ends where they end, and says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
+from django.db import connection
 
 from controlplane.columns import MOST, fit
 from controlplane.domain.events import StoredEvent
-from controlplane.store import marks
-from controlplane.store.batches import PLACE
-from controlplane.store.log import Newest, Parameter, fetch, filled, newest, select
+from controlplane.store import batches, marks
+from controlplane.store.batches import PLACE, Place
+from controlplane.store.log import Newest, Parameter
+
+#: So many rows are looked at for one page, all scans together, and at least a page's for each.
+CANDIDATES = 1000
+_BY_TIME = "occurred_at DESC, sequence DESC"
+_AS_TOLD = "sequence DESC"
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +33,10 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     applications: Sequence[str]
     #: (application, fingerprint) of the groups that it can only be; None: it may be any.
     groups: Sequence[tuple[str, str]] | None = None
+    #: The same of tasks.
+    tasks: Sequence[tuple[str, UUID]] | None = None
+    #: All that these groups or tasks have is looked at: no more than `CANDIDATES` records failed.
+    whole: bool = False
     task: UUID | None = None
     pipeline: str | None = None
     stage: str | None = None
@@ -49,77 +63,128 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read_failures(wanted: Failures, *, limit: int) -> list[StoredEvent]:
-    """Return failures without bodies, those that occurred last first; of a task those that were
-    told last, which is the order that its index has."""
-    if not wanted.applications:
-        return []
-    read = _of_task if wanted.task is not None and wanted.groups is None else _all
-    return filled(
-        lambda before: read(replace(wanted, before=before), limit),
-        wanted.has,
-        key=newest,
-        before=wanted.before,
-        limit=limit,
-    )
+class Searched(NamedTuple):
+    """The failures that were found, and up to where was looked; None: there are no more."""
+
+    events: list[StoredEvent]
+    end: Newest | None
 
 
-def _all(wanted: Failures, limit: int) -> list[StoredEvent]:
-    scans, given = _scans(wanted)
-    conditions, parameters = _conditions(wanted)
-    conditions.append("stream = log.id" if wanted.groups is None else "cause = log.cause")
+def read_failures(wanted: Failures, *, limit: int) -> Searched:
+    """Return up to `limit` failures without bodies, those that occurred last first; of a task those
+    that were told last, which is the order that its index has."""
+    scans, given, count = _scans(wanted)
+    if not count:
+        return Searched([], None)
+    within, bounds = _bounds(wanted)
+    meant, values = _meant(wanted)
+    order = _BY_TIME if wanted.tasks is None else _AS_TOLD
+    result = _AS_TOLD if wanted.task else "occurred_at DESC, name DESC, sequence DESC"
+    most = None if wanted.whole else max(limit, CANDIDATES // count if meant else 0)
+    # One short index scan for each, whatever the others' size. The last row that each reads is
+    # given too, meant or not: what is older than that is not known. A subselect with a limit, and
+    # be it none, is planned for itself, so what is meant chooses no other index.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {PLACE}, occurred_at, name, sequence, meant, number = %s FROM ("
+            f"SELECT log.name, seen.*, {' AND '.join(meant) or 'true'} AS meant"
+            f" FROM {scans} CROSS JOIN LATERAL ("
+            f"SELECT *, row_number() OVER (ORDER BY {order}) AS number FROM ("
+            f"SELECT * FROM event WHERE {' AND '.join(within)} ORDER BY {order} LIMIT %s"
+            ") AS near) AS seen) AS event"
+            f" WHERE meant OR number = %s ORDER BY {result} LIMIT %s",
+            [most, *values, *given, *bounds, most, most, limit],
+        )
+        rows = cursor.fetchall()
+    last = next((number for number, row in enumerate(rows, 1) if row[-1]), None)
+    places = [Place(*row[:4]) for row in rows[:last] if row[-2]]
+    # Two names may have one number.
+    events = [each for each in batches.at(places) if wanted.has(each)]
+    if last is None and len(rows) < limit:
+        return Searched(events, None)
+    return Searched(events, rows[:last][-1][4:7])
+
+
+def _scans(wanted: Failures) -> tuple[str, list[Parameter], int]:
+    """Return what is read in one go each, as SQL and its parameters, and how many these are."""
+    if wanted.tasks is not None:
+        return _listed(wanted.tasks, "task", "uuid")
+    if wanted.groups is not None:
+        found = [(group[0], marks.of_cause(*group)) for group in wanted.groups]
+        return _listed(found, "cause", "bigint")
+    names = list(wanted.applications)
+    if len(names) == 1:
+        one = "(SELECT id FROM stream WHERE application = %s)"
+        return f"(SELECT %s::text AS name, {one} AS id) AS log", names * 2, 1
+    many = "SELECT application AS name, id FROM stream WHERE application = ANY(%s::text[])"
+    return f"({many}) AS log", [names], len(names)
+
+
+def _listed(
+    found: Sequence[tuple[str, Parameter]], column: str, type: str
+) -> tuple[str, list[Parameter], int]:
+    """Return the rows of a list. Only one is no join: a page that is full is read no further."""
+    if len(found) == 1:
+        return f"(SELECT %s::text AS name, %s::{type} AS {column}) AS log", [*found[0]], 1
+    names, values = [name for name, _ in found], [value for _, value in found]
+    rows = f"unnest(%s::text[], %s::{type}[]) AS log (name, {column})"
+    return rows, [names, values], len(found)
+
+
+def _bounds(wanted: Failures) -> tuple[list[str], list[Parameter]]:
+    """Return which part of an index is read, and the parameters of that."""
+    conditions = ["stream = log.id AND count IS NOT NULL"]
+    if wanted.tasks is not None:
+        conditions = ["task = log.task"]
+    elif wanted.groups is not None:
+        conditions = ["cause = log.cause AND count IS NOT NULL"]
+    given: list[Parameter] = []
+    if wanted.last_day is not None:
+        conditions.append("day <= %s")
+        given.append(wanted.last_day)
+    if wanted.task is not None:
+        conditions.append("sequence < %s")
+        end = MOST if wanted.before is None else wanted.before[2]
+        given.append(min(wanted.until_position + 1, end))
+        return conditions, given
+    occurred, moments = _occurred(wanted)
+    conditions += occurred
+    given += moments
     if wanted.before is not None:
         # The first condition is what the index begins at, the second is exact.
         conditions.append("occurred_at <= %s AND (occurred_at, log.name, sequence) < (%s, %s, %s)")
-        parameters += [wanted.before[0], *wanted.before]
-    # One short index scan for each application or group, whatever the others' size.
-    return fetch(
-        f"SELECT {PLACE} FROM {scans} CROSS JOIN LATERAL ("
-        f"SELECT * FROM event WHERE {' AND '.join(conditions)}"
-        " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS event"
-        " ORDER BY occurred_at DESC, log.name DESC, sequence DESC LIMIT %s",
-        [*given, *parameters, limit, limit],
-    )
+        given += [wanted.before[0], *wanted.before]
+    return conditions, given
 
 
-def _of_task(wanted: Failures, limit: int) -> list[StoredEvent]:
-    conditions, parameters = _conditions(wanted)
-    end = min(wanted.until_position + 1, MOST if wanted.before is None else wanted.before[2])
-    # Nothing is said of the stream, which the task says: to the planner that would leave so few
-    # that it sorts all of a task's.
-    return select(
-        f"WHERE {' AND '.join(conditions)} AND sequence < %s ORDER BY sequence DESC LIMIT %s",
-        [*parameters, end, limit],
-    )
-
-
-def _conditions(wanted: Failures) -> tuple[list[str], list[Parameter]]:
-    """Return what holds of each, whichever way they are read, and the parameters of that."""
+def _meant(wanted: Failures) -> tuple[list[str], list[Parameter]]:
+    """Return what is asked of each row that is read, and the parameters of that."""
     numbers = {
-        "task": wanted.task,
+        "task": wanted.task if wanted.tasks is None else None,
         "pipeline": _mark(wanted.pipeline),
         "stage": _mark(wanted.stage),
         "exception_class": _mark(wanted.exception_class),
     }
-    given: dict[str, Parameter] = {f"{name} = %s": value for name, value in numbers.items()}
-    given |= {"occurred_at >= %s": wanted.since, "occurred_at < %s": wanted.until}
-    given["day <= %s"] = wanted.last_day
-    meant = {condition: value for condition, value in given.items() if value is not None}
-    return ["count IS NOT NULL", *meant], [*meant.values()]
+    asked = {name: value for name, value in numbers.items() if value is not None}
+    conditions = [f"{name} = %s" for name in asked]
+    given: list[Parameter] = [*asked.values()]
+    if wanted.tasks is not None:
+        conditions.append("count IS NOT NULL")
+        if wanted.groups is not None:
+            conditions.append("cause = ANY(%s::bigint[])")
+            given.append([marks.of_cause(*group) for group in wanted.groups])
+    if wanted.task is not None:
+        occurred, moments = _occurred(wanted)
+        conditions += occurred
+        given += moments
+    return conditions, given
+
+
+def _occurred(wanted: Failures) -> tuple[list[str], list[Parameter]]:
+    bounds = {"occurred_at >= %s": wanted.since, "occurred_at < %s": wanted.until}
+    asked = {condition: moment for condition, moment in bounds.items() if moment is not None}
+    return [*asked], [*asked.values()]
 
 
 def _mark(text: str | None) -> int | None:
     return None if text is None else marks.of_text(text)
-
-
-def _scans(wanted: Failures) -> tuple[str, list[Parameter]]:
-    if wanted.groups is None:
-        names = list(wanted.applications)
-        return (
-            "(SELECT application AS name, id FROM stream WHERE application = ANY(%s::text[]))"
-            " AS log",
-            [names],
-        )
-    names = [application for application, _ in wanted.groups]
-    causes = [marks.of_cause(*group) for group in wanted.groups]
-    return "unnest(%s::text[], %s::bigint[]) AS log (name, cause)", [names, causes]

@@ -132,6 +132,18 @@ class Failure(serializers.Serializer[Any]):
         return value
 
 
+class FailurePage(serializers.Serializer[Any]):
+    """Some failures, and the cursor to go on with."""
+
+    results = Failure(many=True, source="rows")
+    next = serializers.CharField(allow_null=True, help_text="Null: nothing more is meant.")
+    searched_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Of a page that ends before it is full, with a `next`: when what was looked at"
+        " last occurred.",
+    )
+
+
 class Mute(serializers.Serializer[Any]):
     """What ends the silence about an error group."""
 

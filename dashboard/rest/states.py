@@ -91,17 +91,19 @@ class Failures(View):
 
     @extend_schema(
         parameters=[parameters.FailureQuery],
-        responses={200: page_of(serializers.Failure)} | PROBLEMS,
+        responses={200: serializers.FailurePage} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List failures, newest first.
 
-        Each row stands for `count` failed records; their sum over all pages is exact.
+        Each row stands for `count` failed records; their sum over all pages is exact. A page reads
+        a bounded part of the history: where little of it is meant, it may be short, or empty, and
+        have a `next` all the same.
         """
         wanted = asked(parameters.FailureQuery, request.query_params)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.failures(queries.FailureFilter(**wanted), cursor=cursor, limit=limit)
-        return paged(page, serializers.Failure)
+        return Response(serializers.FailurePage(page).data)
 
 
 class ErrorGroups(View):

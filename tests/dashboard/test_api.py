@@ -20,6 +20,8 @@ from rest_framework.authtoken.models import Token
 
 from controlplane import actions, queries
 from controlplane.domain.errors import ArresterError
+from controlplane.queries import searching
+from controlplane.store import failures
 from dashboard.rest.errors import STATUS_CODES, status_code
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story
@@ -107,6 +109,24 @@ def test_failures_are_filtered(flights: Story, viewer: Client) -> None:
     (row,) = every(viewer, "failures", task=task)
     assert (row["task"], row["key"], row["first_position"]) == (task, "JFK", 151_974)
     assert row["failure"]["message"] == TYPO.message
+
+
+def test_a_page_of_failures_says_up_to_where_it_has_looked(
+    flights: Story, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flights.pauses("JFK", ago=timedelta(hours=2))
+    for _ in range(3):
+        flights.skips("EWR", 2)
+    monkeypatch.setattr(searching, "FEW", 0)
+    monkeypatch.setattr(failures, "CANDIDATES", 3)
+    asked: dict[str, Any] = {"exception_class": TYPO.exception_class, "limit": 2}
+    first = read(viewer, "failures", **asked)
+    assert first["results"] == []
+    assert first["next"]
+    looked_at = list(every(viewer, "failures"))[2]
+    assert first["searched_until"] == looked_at["occurred_at"]
+    (found,) = every(viewer, "failures", **asked)
+    assert found["failure"]["fingerprint"] == TYPO.fingerprint
 
 
 @pytest.mark.parametrize(

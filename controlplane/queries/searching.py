@@ -1,0 +1,160 @@
+"""Where in the logs the failures can be that a filter means, as far as the views know: so that a
+page reads a few short ranges, and a value that nothing has reads none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Max, Q
+from msgspec.structs import replace
+
+from controlplane import models, rows, store
+from controlplane.columns import MOST, fit, fit_or_none
+from controlplane.domain.errors import InvalidValue
+from controlplane.queries.filters import FailureFilter
+
+#: So many short index scans are quicker than a long one.
+FEW = 50
+_AN_HOUR = timedelta(hours=1)
+#: No time that is asked for is an hour less than there can be.
+_EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+
+
+class _Group(NamedTuple):
+    application: str
+    fingerprint: str
+    #: How many of its records failed: it has no more events.
+    failed: int
+
+
+def uuid(name: str, digest: str) -> UUID:
+    """Return the UUID that a digest is; raise InvalidValue."""
+    try:
+        return UUID(hex=digest)
+    except ValueError as exc:
+        raise InvalidValue(name, digest, "32 hexadecimal digits") from exc
+
+
+def wanted(filter: FailureFilter, *, before: store.Newest | None) -> store.Failures | None:
+    """Return what to read for a page behind `before`; None where nothing can be meant."""
+    found = store.Failures(
+        applications=[],
+        pipeline=filter.pipeline,
+        # As lists show them: cut where they are cut.
+        stage=fit_or_none(filter.stage),
+        exception_class=fit_or_none(filter.exception_class),
+        since=filter.since,
+        until=filter.until,
+        before=before,
+    )
+    return _of_all(found, filter) if filter.task is None else _of_task(found, filter, filter.task)
+
+
+def _of_task(found: store.Failures, filter: FailureFilter, digest: str) -> store.Failures | None:
+    task = uuid("task", digest)
+    for state in rows.TASKS.load("digest = %s", [task]):
+        name = state.id.application
+        if filter.application not in (None, name) or filter.pipeline not in (
+            None,
+            state.id.pipeline,
+        ):
+            return None
+        groups, last = _groups([name], filter), _last_of(name, filter)
+        if groups == [] or last is None:
+            return None
+        found = replace(found, applications=[name], task=task, pipeline=None, until_position=last)
+        found = replace(found, groups=_keys(groups))
+        if groups is not None and sum(group.failed for group in groups) <= store.CANDIDATES:
+            return replace(found, whole=True)
+        return replace(found, tasks=[(name, task)])
+    return None
+
+
+def _of_all(found: store.Failures, filter: FailureFilter) -> store.Failures | None:
+    names, last_day = _logs(filter)
+    if filter.pipeline is not None:
+        names = _having(names, filter.pipeline)
+    groups = _groups(names, filter)
+    if not names or groups == []:
+        return None
+    found = replace(found, applications=names, groups=_keys(groups), last_day=last_day)
+    if filter.pipeline is not None and (tasks := _rare(names, filter.pipeline)) is not None:
+        return replace(found, tasks=tasks, whole=True)
+    return found
+
+
+def _keys(groups: Sequence[_Group] | None) -> list[tuple[str, str]] | None:
+    return None if groups is None else [(each.application, each.fingerprint) for each in groups]
+
+
+def _logs(filter: FailureFilter) -> tuple[list[str], date | None]:
+    """Return the applications that are meant, and the day of their newest event where it is known:
+    the partitions behind it are left out, which is worth most where many logs are looked into."""
+    if filter.application is not None:
+        return [filter.application], None
+    logs = store.known()
+    came = [each.received_at for each in logs if each.received_at is not None]
+    last_day = max(came).astimezone(UTC).date() if came else None
+    return [each.application for each in logs], last_day
+
+
+def _last_of(application: str, filter: FailureFilter) -> int | None:
+    """Return a position behind which no failure stands that occurred when it is meant to; None
+    where there is none. Each hour knows its last one, whatever failed."""
+    if filter.since is None and filter.until is None:
+        return MOST
+    hours = models.HourTotal.objects.filter(application=application)
+    if filter.since is not None:
+        hours = hours.filter(hour__gt=max(filter.since, _EARLIEST) - _AN_HOUR)
+    if filter.until is not None:
+        hours = hours.filter(hour__lt=filter.until)
+    found: int | None = hours.aggregate(last=Max("sequence"))["last"]
+    return found
+
+
+def _groups(names: list[str], filter: FailureFilter) -> list[_Group] | None:
+    """Return the groups of a stage or class, where they are few; None: it may be any group.
+
+    A rare one would be looked for through all that failed; of a common one, each page is full soon.
+    """
+    if not (filter.fingerprint or filter.stage or filter.exception_class):
+        return None
+    known = models.ErrorGroup.objects.filter(application__in=names)
+    if filter.stage:
+        known = known.filter(stage=fit(filter.stage))
+    if filter.exception_class:
+        # One of Spark's error conditions may come in exceptions of several classes.
+        has_condition = ~Q(state__contains='"condition":null')
+        known = known.filter(Q(exception_class=fit(filter.exception_class)) | has_condition)
+    if filter.fingerprint:
+        # One for each application, and nothing else says which it is: all of them.
+        known = known.filter(fingerprint=filter.fingerprint)
+    some = known.values_list("application", "fingerprint", "count")
+    found = [_Group(*each) for each in (some if filter.fingerprint else some[: FEW + 1])]
+    return found if filter.fingerprint or len(found) <= FEW else None
+
+
+def _having(names: Sequence[str], pipeline: str) -> list[str]:
+    """Return the applications that have tasks of a pipeline: a task that failed has a row."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) AS name CROSS JOIN LATERAL (SELECT FROM task"
+            " WHERE application = name AND pipeline = %s LIMIT 1) AS one",
+            [list(names), pipeline],
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
+def _rare(names: Sequence[str], pipeline: str) -> list[tuple[str, UUID]] | None:
+    """Return the tasks of a pipeline where it has few, of which little failed."""
+    if len(names) > FEW:
+        return None
+    known = models.Task.objects.filter(application__in=names, pipeline=pipeline)
+    some = list(known.values_list("application", "digest", "failed")[: FEW + 1])
+    if len(some) > FEW or sum(failed for _, _, failed in some) > store.CANDIDATES:
+        return None
+    return [(application, digest) for application, digest, _ in some]
