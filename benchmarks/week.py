@@ -36,7 +36,20 @@ from controlplane.store import Batch
 DAYS = 7
 #: The week comes in so many pieces, each folded in one transaction.
 PIECES = 3 * DAYS
-PIPELINE = "departures"
+#: Pipelines, stages and classes with how much of a hundred each has: what is frequent fills a page
+#: at once, what is rare has to be found.
+PIPELINES = {"departures": 80, "arrivals": 19, "gains": 1}
+STAGES = {"process:plausible": 60, "deserialize": 30, "process:gain": 9, "produce": 1}
+CLASSES = {
+    "ImplausibleDelay": 50,
+    "ValueError": 25,
+    "KeyError": 15,
+    "java.lang.NumberFormatException": 9,
+    "java.sql.SQLException": 1,
+}
+PIPELINE = next(iter(PIPELINES))
+#: Of each of the other pipelines.
+OTHER_TASKS = 10
 #: At the end so many tasks are PAUSED (one of a hundred, where those are more), and so many DEAD.
 PAUSED, DEAD = 6, 2
 #: Few causes make most failures: the n-th most frequent one has 1/n of the failures of the first,
@@ -49,15 +62,20 @@ _MADE = 20
 @cache
 def failures() -> tuple[Failure, ...]:
     """Return the causes, the most frequent one first."""
+    random = Random(1)
+    stages = random.choices([*STAGES], [*STAGES.values()], k=TRACES)
+    classes = random.choices([*CLASSES], [*CLASSES.values()], k=TRACES)
     return tuple(
         Failure(
-            stage="process:plausible",
-            exception_class="ImplausibleDelay",
+            stage=stage,
+            exception_class=name,
+            # Of Java's exceptions some have a condition.
+            condition="CAST_INVALID_INPUT" if name.startswith("java.lang") else None,
             message=f"left {900 + 37 * trace} minutes late, more than {trace}",
             fingerprint=f"1-{trace:016x}",
             frame=f"flights.py:{trace + 10} in plausible",
         )
-        for trace in range(TRACES)
+        for trace, (stage, name) in enumerate(zip(stages, classes, strict=True))
     )
 
 
@@ -70,14 +88,15 @@ def _bodies() -> tuple[bytes, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class Week:
-    """An application with one instance, one pipeline and `tasks` tasks, of each of which records
-    fail: about `events` events, the last of which come at `until`."""
+    """An application with one instance and `tasks` tasks of its first pipeline, of each of which
+    records fail, and a few of others: about `events` events, the last of which come at `until`."""
 
     application: str
     events: int
     tasks: int
     until: datetime
     _random: Random = field(init=False)
+    _runs: dict[str, Run] = field(init=False)
     _run: Run = field(init=False)
     _instance: UUID = field(init=False)
     _failed: int = 0
@@ -87,21 +106,34 @@ class Week:
 
     def __post_init__(self) -> None:
         self._random = Random(self.application)
-        checkpoint = str(UUID(int=self._random.getrandbits(128), version=4))
-        self._run = Run(pipeline=PIPELINE, checkpoint=checkpoint, epoch=1)
+        self._runs = {
+            name: Run(
+                pipeline=name,
+                checkpoint=str(UUID(int=self._random.getrandbits(128), version=4)),
+                epoch=1,
+            )
+            for name in PIPELINES
+        }
+        self._run = self._runs[PIPELINE]
         self._instance = UUID(int=self._random.getrandbits(128), version=4)
 
     def pieces(self) -> Iterator[tuple[datetime, list[Batch]]]:
         """Yield when each piece of the week had come, and its batches."""
         length = timedelta(days=DAYS) / PIECES
         begin = self.until - timedelta(days=DAYS)
-        starts: list[EventData] = [InstanceStarted(host="driver-1", pid=7), ThreadStarted()]
-        yield begin, [self._said(begin, starts)]
+        yield (
+            begin,
+            [self._said(begin, [InstanceStarted(host="driver-1", pid=7)]), *self._starts(begin)],
+        )
         for number in range(PIECES):
             size = self.events * (number + 1) // PIECES - self.events * number // PIECES
             end = begin + length
             yield end, [*self._failing(begin, length, size), *self._acts(number, end)]
             begin = end
+
+    def _starts(self, moment: datetime) -> Iterator[Batch]:
+        for run in self._runs.values():
+            yield self._said(moment, [ThreadStarted()], run=run)
 
     def _failing(self, begin: datetime, length: timedelta, size: int) -> Iterator[Batch]:
         """Yield batches as agents send them: records fail, and become dead letters."""
@@ -109,37 +141,39 @@ class Week:
         for at in range(0, size, EVENTS_PER_BATCH):
             count = min(EVENTS_PER_BATCH, size - at)
             causes = self._random.choices(failures(), cum_weights=_WEIGHTS, k=count - 1)
+            (pipeline,) = self._random.choices([*PIPELINES], [*PIPELINES.values()])
+            run = self._runs[pipeline]
             events = [
-                self._event(begin + step * (at + number), self._record(failure))
+                self._event(begin + step * (at + number), self._record(failure, pipeline), run=run)
                 for number, failure in enumerate(causes)
             ]
             moment = begin + step * (at + count - 1)
             letters = RecordsDeadLettered(
-                task=self._task(self._failed),
+                task=self._task(self._failed, pipeline),
                 count=count - 1,
                 place="/srv/dead-letters",
                 format="parquet",
                 first_position=self._failed - count,
                 last_position=self._failed,
             )
-            events.append(self._event(moment, letters))
+            events.append(self._event(moment, letters, run=run))
             packed = wire.pack(events)
             if count == EVENTS_PER_BATCH:
                 packed = packed._replace(bodies=self._random.choice(_bodies()))
             yield Batch(id=ids.uuid7(moment), events=events, packed=packed)
 
-    def _record(self, failure: Failure) -> RecordFailed:
+    def _record(self, failure: Failure, pipeline: str) -> RecordFailed:
         self._failed += 1
         return RecordFailed(
-            task=self._task(self._failed),
+            task=self._task(self._failed, pipeline),
             position=self._failed,
             failure=failure,
             response=Response.CONTINUE,
             key=f"B6{self._failed}",
         )
 
-    def _task(self, number: int) -> str:
-        return f"T{number % self.tasks:05d}"
+    def _task(self, number: int, pipeline: str = PIPELINE) -> str:
+        return f"T{number % (self.tasks if pipeline == PIPELINE else OTHER_TASKS):05d}"
 
     def _acts(self, piece: int, moment: datetime) -> Iterator[Batch]:
         """Yield what changes states: tasks stand and hold more and more, one is resumed in vain."""
@@ -182,16 +216,28 @@ class Week:
         return TaskDied(task=free[number], position=1, failure=failures()[number], alone=True)
 
     def _said(
-        self, moment: datetime, data: Sequence[EventData], *, caused_by: UUID | None = None
+        self,
+        moment: datetime,
+        data: Sequence[EventData],
+        *,
+        caused_by: UUID | None = None,
+        run: Run | None = None,
     ) -> Batch:
-        events = [self._event(moment, each, caused_by=caused_by) for each in data]
+        events = [self._event(moment, each, caused_by=caused_by, run=run) for each in data]
         return Batch(id=ids.uuid7(moment), events=events)
 
-    def _event(self, moment: datetime, data: EventData, *, caused_by: UUID | None = None) -> Event:
+    def _event(
+        self,
+        moment: datetime,
+        data: EventData,
+        *,
+        caused_by: UUID | None = None,
+        run: Run | None = None,
+    ) -> Event:
         return Event(
             occurred_at=moment,
             data=data,
             instance=self._instance,
-            run=self._run,
+            run=run or self._run,
             caused_by=caused_by,
         )
