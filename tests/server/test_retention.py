@@ -254,13 +254,18 @@ def test_a_base_that_somebody_made_up_covers_nothing(
     [
         "SELECT arrester_drop_days(current_date - 31, current_date - 33)",
         "SELECT arrester_ensure_partitions(current_date + 50, 1)",
+        "SELECT arrester_ensure_partitions(current_date + 60, 1)",
     ],
+    ids=["dropped", "made", "made where ids came early"],
 )
 def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
     forty_days: rebuilding.Derived, fresh_database: embedded.Urls, statement: str
 ) -> None:
     retained = retention._make_base(APPLICATION, (NOW - timedelta(days=30)).date(), now=NOW)
     assert retained == 25
+    early = store.Batch(id=ids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
+    with streams.locked(APPLICATION) as stream:
+        store.remember(stream, [early], received_at=NOW)
     failed: list[Exception] = []
 
     def change() -> None:
@@ -465,6 +470,45 @@ def test_a_horizon_that_is_raised_remembers_no_more_ids_than_there_are(
     retention.retain(days=7, replay_days=11)
     assert store.ids_kept_since() == (NOW - timedelta(days=9)).date()
     streams.assert_exact()
+
+
+def test_a_fast_clock_keeps_no_days_ids_in_the_default_partition(
+    redis: Redis, fresh_database: embedded.Urls
+) -> None:
+    def in_default() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM batch_seen WHERE tableoid = 'batch_seen_default'::regclass"
+            )
+            return int(cursor.fetchone()[0])
+
+    def send() -> None:
+        for batch in early:
+            streams.send(redis, [histories.failed(1)], batch=batch, application="fast")
+            ingest.drain("fast")
+
+    early = [ids.uuid7(NOW + timedelta(days=number)) for number in range(39, 44)]
+    send()
+    assert in_default() == 5
+    # The days come nearer, and have partitions as any other.
+    soon = (NOW + timedelta(days=40)).date()
+    assert store.ensure_partitions(soon, days=8) == 3 * 8
+    assert in_default() == 1
+    assert {f"{soon + timedelta(days=number):%Y%m%d}" for number in range(8)} < partitions(
+        "batch_seen"
+    )
+    other = ids.uuid7(NOW + timedelta(days=40))
+    streams.send(redis, [histories.failed(1)], batch=other)
+    ingest.drain(APPLICATION)
+    assert in_default() == 1
+    # They are known there as before, and guarded.
+    send()
+    assert len(streams.log("fast")) == 5
+    for url in (fresh_database.migrate_database, fresh_database.database):
+        with psycopg.connect(url, autocommit=True) as role:
+            for table in ("batch_seen_default", f"batch_seen_{soon:%Y%m%d}"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    role.execute(f"DELETE FROM {table}")
 
 
 def test_a_system_that_has_dropped_no_ids_takes_all_of_its_horizon(redis: Redis) -> None:
