@@ -88,6 +88,7 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
     """Make and verify a base at the last event before a day; return its position if it is new."""
     last, base = store.last_before(application, before), store.base(application)
     if last is None or last[0] <= base.position:
+        _forget_buckets(application, before=now - BUCKETS)
         return None
     position, received_at = last
     derived = rebuilding.derive(application, until=position)
@@ -105,6 +106,21 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
             raise NotVerified(application, position)
         buckets.forget(old)
     return position
+
+
+def _forget_buckets(application: str, *, before: datetime) -> None:
+    """Let the base of an application that is silent forget what a new one would."""
+    old_ones = {"application": application, "hour__lt": before}
+    if not any(
+        model._default_manager.filter(**old_ones).exists()
+        for model in (models.HourTotal, models.HeldChange)
+    ):
+        return
+    old = rebuilding.begin(application).buckets.split(before)
+    with transaction.atomic(durable=True):
+        store.lock(application)
+        store.forget_buckets(application, before=before)
+        buckets.forget(old)
 
 
 def _packed(state: StreamState) -> set[store.Kept]:

@@ -139,6 +139,12 @@ def keep_base(
         )
 
 
+def forget_buckets(application: str, *, before: datetime) -> None:
+    """Let a base have the buckets of before a time no more, without a new one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT arrester_forget_buckets(%s, %s)", [application, before])
+
+
 def swap_snapshots(application: str) -> None:
     """Put the snapshots that lie beside in the place of all others; see `shadow`."""
     with connection.cursor() as cursor:

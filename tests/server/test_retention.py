@@ -407,6 +407,34 @@ def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
     assert queries.application(APPLICATION).state.failed == 5
 
 
+def test_counts_of_a_retired_application_are_forgotten_too() -> None:
+    then = NOW - timedelta(days=500)
+    events = [replace(each, occurred_at=then) for each in histories.paused(0)]
+    streams.append(events, received_at=then)
+    # One that came late, and is in the log yet, counts where the base forgets.
+    streams.append([events[0]], received_at=NOW - timedelta(days=1))
+    retention.retain(days=30, replay_days=30, now=then + timedelta(days=40))
+    position = store.base(APPLICATION).position
+    counts = (models.MinuteCount, models.HourCount, models.MinuteTotal, models.HourTotal)
+    before = [model.objects.get().count for model in counts]
+    assert models.HeldChange.objects.exists()
+
+    for _ in range(2):
+        retain()
+        assert store.base(APPLICATION).position == position == len(events)
+        assert [model.objects.get().count for model in counts] == [1] * 4 != before
+        assert not models.HeldChange.objects.exists()
+        assert rebuilding.differences(APPLICATION) == []
+
+
+def test_nobody_forgets_counts_of_the_last_400_days(fresh_database: embedded.Urls) -> None:
+    with (
+        psycopg.connect(fresh_database.database) as role,
+        pytest.raises(psycopg.errors.RaiseException, match="are not forgotten"),
+    ):
+        role.execute("SELECT arrester_forget_buckets(%s, now())", [APPLICATION])
+
+
 def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls) -> None:
     streams.append([histories.failed(1)], received_at=NOW - timedelta(days=40))
     streams.append([histories.failed(2)], received_at=NOW)
