@@ -9,7 +9,7 @@ from __future__ import annotations
 from controlplane import store
 from controlplane.domain.errors import BeforeHistory, InvalidValue
 from controlplane.domain.events import StoredEvent
-from controlplane.queries import cursors
+from controlplane.queries import cursors, vector
 from controlplane.queries.answers import Answer
 
 
@@ -28,28 +28,30 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
 
     A cursor from before what retention has dropped raises BeforeHistory: start again without it.
     """
-    given = cursors.unpack(cursor, dict[str, int]) or {}
-    streams = [store.look(application)] if application else store.known()
+    known = store.known()
+    ids = {stream.application: stream.id for stream in known}
+    given = {} if cursor is None else vector.unpack(cursor, ids=ids)
+    streams = [store.look(application)] if application else known
     bases = store.bases()
-    positions = {
+    read = {
         stream.application: _begin(
-            stream, bases.get(stream.application, store.Base()), given.get(stream.application)
+            stream, bases.get(stream.application, store.Base()), given.get(stream.id)
         )
         for stream in streams
     }
     ends = {stream.application: stream.sequence for stream in streams}
-    behind = {name: at for name, at in positions.items() if at < ends[name]}
+    behind = {name: at for name, at in read.items() if at < ends[name]}
     events = store.follow(behind, limit=cursors.bounded(limit))
     firsts = {each.application: each.sequence for each in reversed(events)}
-    if any(first > positions[name] + 1 for name, first in firsts.items()):
+    if any(first > read[name] + 1 for name, first in firsts.items()):
         # Retention has dropped what follows since we looked where the logs begin.
         return feed(application, cursor=cursor, limit=limit)
     for each in events:
-        positions[each.application] = max(positions[each.application], each.sequence)
+        read[each.application] = max(read[each.application], each.sequence)
     return Feed(
         events=tuple(events),
-        cursor=cursors.pack(given | positions),
-        more=any(positions[name] < end for name, end in ends.items()),
+        cursor=vector.pack(given | {each.id: read[each.application] for each in streams}),
+        more=any(read[name] < end for name, end in ends.items()),
     )
 
 

@@ -48,10 +48,18 @@ class HasRole(BasePermission):
         return who is not None and (request.method in SAFE_METHODS or who.may_act)
 
 
+class MayRead(BasePermission):
+    """Whoever has a role reads, also where what is asked for comes in a body."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether there is a role."""
+        return person(request.user) is not None
+
+
 class View(APIView):
     """Base of the views: who may."""
 
-    permission_classes = (HasRole,)
+    permission_classes: tuple[type[BasePermission], ...] = (HasRole,)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
@@ -10,7 +11,7 @@ from rest_framework.response import Response
 
 from controlplane import queries
 from dashboard.rest import parameters, serializer_parts, serializers
-from dashboard.rest.base import PAST, View, asked, when_asked
+from dashboard.rest.base import PAST, MayRead, View, asked, when_asked
 
 
 class Instances(View):
@@ -83,6 +84,8 @@ class ErrorGroup(View):
 class Feed(View):
     """Everything that happens."""
 
+    permission_classes = (MayRead,)
+
     @extend_schema(
         operation_id="feed",
         parameters=[serializer_parts.FeedQuery],
@@ -94,6 +97,20 @@ class Feed(View):
         Nothing is missed and nothing comes twice, however many write at the same time. 410 when
         retention has dropped what follows: start again without a cursor.
         """
-        wanted = asked(serializer_parts.FeedQuery, request.query_params)
-        found = queries.feed(wanted.pop("application", None), **wanted)
-        return Response(serializer_parts.FeedPage(found).data)
+        return _feed(request.query_params)
+
+    @extend_schema(
+        operation_id="feed_by_body",
+        request=serializer_parts.FeedQuery,
+        responses={200: serializer_parts.FeedPage} | PAST,
+    )
+    def post(self, request: Request) -> Response:
+        """Return the same, asked for by a body: a cursor of thousands of applications is longer
+        than a server or proxy lets an address be."""
+        return _feed(request.data)
+
+
+def _feed(given: Any) -> Response:
+    wanted = asked(serializer_parts.FeedQuery, given)
+    found = queries.feed(wanted.pop("application", None), **wanted)
+    return Response(serializer_parts.FeedPage(found).data)

@@ -496,6 +496,11 @@ def test_the_feed_is_followed_by_its_cursor(flights: Story, viewer: Client) -> N
     assert [each["sequence"] for each in first["events"]] == [1, 2]
     assert first["events"][0]["type"] == "InstanceStarted"
     assert first["events"][1]["run"]["pipeline"] == "delays"
+    # A cursor of thousands of applications does not fit into an address.
+    body = {"cursor": first["cursor"]}
+    answer = viewer.post("/api/feed", body, content_type=JSON)
+    assert (answer.status_code, answer.json()) == (200, rest)
+    assert Client().post("/api/feed", body, content_type=JSON).status_code == 403
     flights.pauses("JFK", held=12)
     more = read(viewer, "feed", cursor=rest["cursor"], application="flights")["events"]
     assert [each["type"] for each in more] == ["RecordFailed", "TaskPaused", "RecordsHeld"]

@@ -13,7 +13,7 @@ from redis import Redis
 from controlplane import actions, embedded, queries, retention, store
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.ids import uuid7
-from controlplane.queries import GroupFilter, cursors
+from controlplane.queries import GroupFilter, vector
 from tests import histories
 from tests.dashboard.story import Story
 from tests.histories import APPLICATION, JFK
@@ -114,5 +114,5 @@ def test_a_feed_that_is_behind_the_log_is_gone(
 ) -> None:
     streams.append_late(5)
     retention.retain(days=30, replay_days=30)
-    response = operator.get("/api/feed", {"cursor": cursors.pack({APPLICATION: 1})})
+    response = operator.get("/api/feed", {"cursor": vector.pack({store.look(APPLICATION).id: 1})})
     assert (response.status_code, response.json()["position"]) == (410, 5)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane import queries, store
+from controlplane.columns import MOST
 from controlplane.domain.errors import BeforeHistory, InvalidValue
 from controlplane.domain.events import Event, StoredEvent
+from controlplane.queries import vector
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -136,9 +142,34 @@ def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
     with pytest.raises(BeforeHistory):
         queries.feed(cursor=begin.cursor)
     assert [each.sequence for each in queries.feed().events] == [4, 5]
-    for wrong in (queries.cursors.pack({APPLICATION: 9}), "what is that?"):
+    wrongs = [{store.look(APPLICATION).id: 9}, {1: 2**63}]
+    for wrong in (*map(vector.pack, wrongs), "what is that?", "e30x", bomb(), begin.cursor[:-2]):
         with pytest.raises(InvalidValue, match="cursor"):
             queries.feed(cursor=wrong)
+
+
+def bomb() -> str:
+    """A cursor of a few thousand characters that says gigabytes."""
+    return base64.urlsafe_b64encode(zlib.compress(bytes(2**24), 9)).decode()
+
+
+@given(st.dictionaries(st.integers(1, 2**31), st.integers(0, MOST), max_size=50))
+def test_a_cursor_says_what_was_put_in(given_positions: dict[int, int]) -> None:
+    assert vector.unpack(vector.pack(given_positions), ids={}) == given_positions
+
+
+def test_a_cursor_of_two_thousand_logs_fits_into_an_address() -> None:
+    chance = random.Random(1)
+    cursor = vector.pack({1 + id: chance.randrange(2_000_000) for id in range(2_000)})
+    assert len(cursor) < 8_100  # nginx takes a line of 8 KB, uvicorn one of 16.
+
+
+def test_a_cursor_of_an_earlier_version_goes_on_where_it_was() -> None:
+    streams.append(some(5), received_at=datetime.now(UTC))
+    before = queries.cursors.pack({APPLICATION: 3, "gone": 7})
+    found = queries.feed(cursor=before)
+    assert [each.sequence for each in found.events] == [4, 5]
+    assert queries.feed(cursor=found.cursor).events == ()
 
 
 def test_what_is_dropped_while_the_feed_is_read_is_refused_not_passed_over() -> None:
