@@ -6,6 +6,7 @@ Both leave an event, in the transaction that does it: who, how many, and why.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
@@ -21,6 +22,8 @@ from controlplane.domain.events import Event, QuarantineDismissed, QuarantineReq
 from controlplane.entries import POISON, Entry, read_again
 
 log = logging.getLogger(__name__)
+#: So many things are put back in one transaction.
+PORTION = 100
 
 
 class Requeued(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +33,6 @@ class Requeued(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
 
 
-@transaction.atomic(durable=True)
 def requeue(
     application: str,
     *,
@@ -41,34 +43,52 @@ def requeue(
 ) -> Requeued:
     """Put back what is understood by now; what is not stays kept aside.
 
-    Whoever asks for batches that are too old answers for it that they are not in the log.
+    It is done in portions, each with an event that says who: folds go on between, and what is put
+    back stays so whatever becomes of the rest. Whoever asks for batches that are too old answers
+    for it that they are not in the log.
     """
     check_text(actor=actor)
+    done, after = Requeued(put_back=0, waiting=0), 0
+    say = partial(QuarantineRequeued, actor=actor, entry=entry)
+    while (portion := _requeue_some(application, which, after=after, say=say, id=id)) is not None:
+        some, after = portion
+        done = Requeued(put_back=done.put_back + some.put_back, waiting=done.waiting + some.waiting)
+    return done
+
+
+@transaction.atomic(durable=True)
+def _requeue_some(
+    application: str,
+    which: store.Which,
+    *,
+    after: int,
+    say: Callable[..., QuarantineRequeued],
+    id: UUID | None,
+) -> tuple[Requeued, int] | None:
+    """Put a portion back; return what was done, and behind which number the next one begins. None:
+    there is nothing left to do."""
     now = datetime.now(UTC)
     stream = store.lock(application)
     if id is not None and store.seen(application, [id]):
-        return Requeued(put_back=0, waiting=0)
-    put_back, waiting, after = [], 0, 0
-    while kept := store.waiting_kept_aside(application, which, after=after, limit=100):
-        after = kept[-1].id
-        for each in kept:
-            try:
-                read = read_again(each)
-                stream = _put_back(stream, read, received_at=now)
-            except POISON:
-                log.exception("%s: %s still breaks the fold", application, each.entry)
-                waiting += 1
-                continue
-            if read.events:
-                put_back.append(each.id)
-            else:
-                waiting += 1
+        return None
+    kept = store.waiting_kept_aside(application, which, after=after, limit=PORTION)
+    if not kept:
+        return None
+    put_back = []
+    for each in kept:
+        try:
+            read = read_again(each)
+            stream = _put_back(stream, read, received_at=now)
+        except POISON:
+            log.exception("%s: %s still breaks the fold", application, each.entry)
+            continue
+        if read.events:
+            put_back.append(each.id)
     store.mark_requeued(put_back, at=now)
     if put_back:
-        said = QuarantineRequeued(count=len(put_back), actor=actor, entry=entry)
-        _note(stream, said, id, at=now)
+        _note(stream, say(count=len(put_back)), id, at=now)
         transaction.on_commit(partial(relay.relay_or_leave, application))
-    return Requeued(put_back=len(put_back), waiting=waiting)
+    return Requeued(put_back=len(put_back), waiting=len(kept) - len(put_back)), kept[-1].id
 
 
 @transaction.atomic(durable=True)

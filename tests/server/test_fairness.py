@@ -14,6 +14,7 @@ from redis import Redis
 from controlplane import embedded, ingest, queries, store, tasks
 from controlplane.celery import DRAINS, FOLDS, HOUSEKEEPING
 from controlplane.domain import ids, keys, wire
+from controlplane.management.commands import wake
 from controlplane.management.commands.wake import Waker
 from tests import histories
 from tests.histories import APPLICATION, NOON
@@ -131,6 +132,36 @@ def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
     # Once in five seconds it sweeps.
     assert (commands() - before).total() <= 60
     assert redis.llen(FOLDS) - queued <= 2 and not messages(redis)
+
+
+def test_a_redis_that_others_fill_is_gone_through_seldom(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scans() -> int:
+        return int(redis.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])
+
+    redis.mset({f"another's {number}": 1 for number in range(3000)})
+    tasks.watch()
+    monkeypatch.setattr(wake, "STEPS_PER_SECOND", 0.001)
+    monkeypatch.setattr(wake, "LOOK_SECONDS", 0.01)
+    waker, before = Waker(), scans()
+    waker.turn()
+    steps = scans() - before
+    assert steps > 2
+    streams.send(redis, [histories.failed(1)])
+    for _ in range(3):
+        waker.next_look, waker.next_sweep = 0.0, math.inf
+        waker.turn()
+    assert (scans() - before, waker.positions) == (steps, {})
+    # When its time has come, or Redis was emptied.
+    waker.next_look = waker.next_discovery = 0.0
+    waker.turn()
+    assert set(waker.positions) == {keys.events(APPLICATION)}
+    redis.flushall()
+    streams.send(redis, [histories.failed(1)], application="another")
+    waker.next_look = 0.0
+    waker.turn()
+    assert keys.events("another") in waker.positions
 
 
 def test_each_stream_is_asked_for_once_however_often_there_is_something_to_see(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from io import StringIO
 from typing import Any
@@ -15,7 +15,8 @@ from django.core.management import CommandError, call_command
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, entries, ingest, models, queries
+from controlplane import actions, entries, ingest, models, queries, store
+from controlplane.actions import aside
 from controlplane.domain import ids, keys, wire
 from controlplane.domain.compressed import BATCH_MAX_BYTES
 from controlplane.domain.errors import InvalidValue, NotFound
@@ -247,6 +248,40 @@ def test_one_thing_is_put_back_or_dismissed_once(
         actions.dismiss_one(failed.id, actor="ben", reason=" ", id=uuid4())
     with pytest.raises(NotFound):
         actions.requeue_one(4711, actor="ben", id=uuid4())
+
+
+def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
+            patch.setattr(entries, name, frozenset({RecordFailed}))
+        for position in range(5):
+            streams.send(redis, [histories.failed(position)])
+        ingest.drain(APPLICATION)
+    monkeypatch.setattr(aside, "PORTION", 2)
+    mark = store.mark_requeued
+
+    def die_in_the_second(some: Sequence[int], *, at: datetime) -> None:
+        if models.Quarantine.objects.exclude(requeued_at=None).exists():
+            raise OSError("the disk is full")
+        mark(some, at=at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "mark_requeued", die_in_the_second)
+        with pytest.raises(OSError, match="full"):
+            actions.requeue(APPLICATION, actor="ana")
+    assert len(streams.log()) == 3
+    # A fold has its turn between, and who asks again goes on where it ended.
+    streams.send(redis, [histories.failed(5)])
+    ingest.drain(APPLICATION)
+    assert actions.requeue(APPLICATION, actor="ben") == actions.Requeued(put_back=3, waiting=0)
+    said = [each.event.data for each in streams.log()]
+    assert [each.position for each in said if isinstance(each, RecordFailed)] == [0, 1, 5, 2, 3, 4]
+    assert [each for each in said if isinstance(each, QuarantineRequeued)] == [
+        QuarantineRequeued(count=2, actor="ana"),
+        QuarantineRequeued(count=2, actor="ben"),
+        QuarantineRequeued(count=1, actor="ben"),
+    ]
+    streams.assert_exact()
 
 
 def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
