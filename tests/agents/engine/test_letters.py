@@ -35,33 +35,56 @@ def waiting(bench: Bench) -> list[Path]:
     return list((Path(bench.checkpoint) / FOLDER).glob("*"))
 
 
+@pytest.mark.parametrize("kind", ["json", "orc", "csv", "xml"])
 def test_any_format_of_files_has_each_dead_letter_once_in_the_folder_of_its_day(
-    bench: Bench,
+    bench: Bench, kind: str
 ) -> None:
     bench.add(("a", 0, "bad"), ("a", 1, "x"), ("b", 0, "bad"))
     bench.start(
         bench.checking(check, LogAndContinue()),
-        errors_dlq_format="json",
+        errors_dlq_format=kind,
         errors_dlq_include_configs=True,
+        **({"errors_dlq_options_header": "true"} if kind == "csv" else {}),
+        **({"errors_dlq_options_rowTag": "letter"} if kind == "xml" else {}),
     )
     bench.wait_for_input()
     bench.stop()
 
-    letters = bench.spark.read.json(str(bench.folder / "dlq")).collect()
+    reader = bench.spark.read.format(kind).options(header=True, rowTag="letter")
+    frame = reader.options(multiLine=kind in ("csv", "xml")).load(str(bench.folder / "dlq"))
+    letters = frame.withColumn("position", frame.position.cast("long")).collect()
     assert sorted((row["task"], row["position"]) for row in letters) == [("a", 0), ("b", 0)]
     assert all('"value":"bad"' in row["row"] for row in letters)
     assert all(f"{check.__module__}.check" in row["configs"] for row in letters)
     assert waiting(bench) == []
     told = bench.outbox.of(RecordsDeadLettered)
     assert {(each.task, each.count, each.format) for each in told} == {
-        ("a", 1, "json"),
-        ("b", 1, "json"),
+        ("a", 1, kind),
+        ("b", 1, kind),
     }
     assert {(each.task, each.ids) for each in told} == {
         (row["task"], (row["id"],)) for row in letters
     }
     [place] = {each.place for each in told}
-    assert list(Path(place).glob("*.json"))
+    assert list(Path(place).glob(f"*.{kind}"))
+
+
+def test_a_sink_with_a_path_that_is_no_format_of_files_is_appended_to_by_day(bench: Bench) -> None:
+    """As Delta is: what it has at its path is its own, so no folder is moved there."""
+    kind = "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat"
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(bench.checking(check, LogAndContinue()), errors_dlq_format=kind)
+    bench.wait_for_input()
+    bench.add(("b", 0, "bad"))
+    bench.wait_for_input()
+    bench.stop()
+
+    letters = bench.spark.read.orc(str(bench.folder / "dlq")).collect()
+    assert sorted((row["task"], row["position"]) for row in letters) == [("a", 0), ("b", 0)]
+    assert {path.name for path in (bench.folder / "dlq").glob("day=*")} == {
+        f"day={row['day']}" for row in letters
+    }
+    assert {each.format for each in bench.outbox.of(RecordsDeadLettered)} == {kind}
 
 
 def in_a_table(bench: Bench) -> tuple[str, dict[str, Any]]:
