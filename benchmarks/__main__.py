@@ -77,6 +77,13 @@ def _volume(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
     return [title, figures(volume.figures(urls, events=options.events))]
 
 
+def _readers(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up()
+    from benchmarks import readers
+
+    return ["## Readers beside writers", figures(readers.figures(urls, seconds=options.seconds))]
+
+
 def _history(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
     _set_up()
     from benchmarks import history
@@ -136,6 +143,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "latency": _latency,
     "volume": _volume,
     "history": _history,
+    "readers": _readers,
     "pages": _pages,
     "agent": _agent,
 }
@@ -153,6 +161,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--events", type=int, help="events for each application (100,000)")
     parser.add_argument("--sustained-events", type=int, help="events in all (4,000,000)")
     parser.add_argument("--history-events", type=int, help="events of a week (5,000,000)")
+    parser.add_argument("--seconds", type=int, help="seconds that readers and writers run (10)")
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
     parser.add_argument("--pairs", type=int, help="pairs of runs for each cost (9)")
@@ -164,6 +173,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "events": 20_000,
         "sustained_events": 400_000,
         "history_events": 100_000,
+        "seconds": 3,
         "toy_events": 1_000,
         "rows": 50_000,
         "pairs": 1,
@@ -173,6 +183,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "events": 100_000,
         "sustained_events": 4_000_000,
         "history_events": 5_000_000,
+        "seconds": 10,
         "toy_events": 3_000,
         "rows": 1_000_000,
         "pairs": 9,
