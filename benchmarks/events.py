@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
 
+from controlplane.domain import ids
 from controlplane.domain.events import (
     Body,
     Event,
@@ -24,14 +25,18 @@ _FIELDS = ("carrier", "tailnum", "origin", "dest", "gate", "crew", "note")
 
 
 def batches(application: str, count: int) -> Iterator[tuple[UUID, list[Event]]]:
-    """Yield `count` events in batches with their ids; the same ones for the same application."""
+    """Yield `count` events in batches; the same ones for the same application, under ids as agents
+    give them: new, and of now, so that their age is looked at and their day found."""
     random = Random(application)
     run = Run(pipeline="departures", checkpoint=str(_uuid(random)), epoch=1)
     instance = _uuid(random)
     for begin in range(0, count, EVENTS_PER_BATCH):
         size = min(EVENTS_PER_BATCH, count - begin)
         events = [_failed(random, begin + number, run, instance) for number in range(size - 1)]
-        yield _uuid(random), [*events, _dead_lettered(begin, size - 1, run, instance)]
+        yield (
+            ids.uuid7(datetime.now(UTC)),
+            [*events, _dead_lettered(begin, size - 1, run, instance)],
+        )
 
 
 def _failed(random: Random, number: int, run: Run, instance: UUID) -> Event:

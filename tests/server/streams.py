@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from django.db import connection, transaction
 from msgspec.structs import replace
 from redis import Redis
 
 from controlplane import models, projections, rebuilding, retention, rows, store
-from controlplane.domain import keys, wire
+from controlplane.domain import ids, keys, wire
 from controlplane.domain.events import Event, StoredEvent
 from controlplane.domain.states import TaskState
 from controlplane.domain.stream import StreamState, empty
@@ -43,7 +43,7 @@ def send(
     application: str = APPLICATION,
 ) -> UUID:
     """Send a batch as an agent does; return its id."""
-    batch = batch or uuid4()
+    batch = batch or ids.uuid7(datetime.now(UTC))
     put(redis, fields(batch, wire.encode_batch(events)), application=application)
     return batch
 
@@ -59,7 +59,7 @@ def append(
     """Append events to the log as if they had come at a time."""
     store.open_stream(application)
     with locked(application) as stream:
-        batch = store.Batch(id=uuid4(), events=events)
+        batch = store.Batch(id=ids.uuid7(received_at), events=events)
         _, stored = store.append(stream, [batch], received_at=received_at)
         projections.project(application, stored)
 

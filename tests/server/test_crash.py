@@ -11,15 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
 import pytest
 from redis import Redis
 
 from controlplane import embedded, ingest, rebuilding
-from controlplane.domain import keys
+from controlplane.domain import ids, keys
 from controlplane.domain.events import Event
 from tests import histories
 from tests.histories import APPLICATION
@@ -44,7 +45,7 @@ class Spool:
         """Send new batches of a few failures each; now and then one twice."""
         for _ in range(batches):
             events = [histories.failed(next(self.numbers)) for _ in range(random.randint(1, 8))]
-            batch = uuid4()
+            batch = ids.uuid7(datetime.now(UTC))
             self.kept[batch] = events
             self.sent += events
             for _ in range(random.choice((1, 1, 1, 2))):
