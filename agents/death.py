@@ -17,6 +17,9 @@ from agents.reasons import class_and_message, reason_of
 from agents.telling import Teller
 from controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
 
+#: Of a task whose executors ended one after the other Spark tells by this text only.
+_EXECUTORS_LOST = "ExecutorLostFailure"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadDeath:
@@ -84,7 +87,10 @@ def _failure(exc: BaseException) -> Failure:
         return failure(exc.stage, exc.told)
     if isinstance(exc, LettersFailed):
         return failure("produce", exc.problem)
-    stage = "produce" if isinstance(exc, SinkFailed) else "source"
     raised = exc.raised if isinstance(exc, SinkFailed) else exc
     name, message = class_and_message(raised)
+    stage = "produce" if isinstance(exc, SinkFailed) else "source"
+    if stage == "source" and _EXECUTORS_LOST in message:
+        # A source and the native steps behind it are one job: nobody knows which it was.
+        stage = "unknown"
     return failure(stage, Problem(exception_class=name, message=message[:4_000]))

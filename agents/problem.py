@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from agents.thrown import Thrown, asking, class_names
 from agents.worker.describing import described
+from agents.worker.progress import AT
 from controlplane.domain.causes import Cause
 from controlplane.domain.classify import describe, unwrapped
 from controlplane.domain.errors import ArresterError
@@ -58,6 +59,8 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _FAILED_AGAIN = re.compile(
     r"maximum allowable number of times: \d+\. Most recent failure reason:\s*([\w.$]+)"
 )
+#: What a worker has written down of how far it was.
+_AT = re.compile(rf"{AT} (\d+) ([01])")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
 
 
@@ -118,9 +121,18 @@ def is_of_python(exc: BaseException) -> bool:
     return _TRACE in text or _CRASHED in text
 
 
+def rank_at_work(exc: BaseException) -> tuple[int, bool] | None:
+    """Return the rank of the row that a crashed worker was at, where it had written that down.
+
+    And whether all before it is settled. A rank of 0 is no row's.
+    """
+    said = _AT.search(str(exc))
+    return None if said is None else (int(said[1]), said[2] == "1")
+
+
 def _crash(message: str) -> Problem:
     """Describe a crash; with Python's fault handler its message has a trace."""
-    said = message.partition("): ")[2].strip()
+    said = _AT.sub("", message.partition("): ")[2]).strip()
     first = said.splitlines()[0] if said else "it was killed, or ended by itself"
     return Problem(
         exception_class=WORKER_CRASHED,

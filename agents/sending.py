@@ -6,6 +6,7 @@ somebody has to be asked or waited for. What a round decided is durable before t
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,12 +18,15 @@ from pyspark.sql import functions as F
 
 from agents.afterwards import some_failed
 from agents.counted import Coordinates
+from agents.crashed_sends import CrashedSends, is_crash
 from agents.cuts import cut_of, place
 from agents.entries import Cursor
+from agents.fates import SelfHealing
 from agents.held import after
 from agents.microbatch import Evaluated
 from agents.outage import Alike, Tried
 from agents.policies import StagePolicy
+from agents.problem import StepFailed
 from agents.saying import say
 from agents.search import given_back
 from agents.shipping import shipped, shipped_rules
@@ -34,8 +38,8 @@ from agents.worker.columns import (
     FATE,
     ORDINAL,
     POSITION,
-    PREFIX,
     RETRIES,
+    STOPPED,
     TASK,
 )
 from controlplane.domain.classify import Kind
@@ -47,11 +51,11 @@ from controlplane.domain.tolerance import Tally, count
 if TYPE_CHECKING:
     from agents.producing import LeftOut, Production
 
-_STOPPED = f"{PREFIX}stopped"
 _RESULT = (
     f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "
-    f"{RETRIES} bigint, {_STOPPED} boolean"
+    f"{RETRIES} bigint, {STOPPED} boolean"
 )
+_log = logging.getLogger("arrester.thread")
 #: More failures than any micro-batch has records.
 _MANY = 2**62
 
@@ -98,12 +102,14 @@ class _Plan:
         self.again = {task: each for task, each in self.again.items() if task not in tasks}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Sending:
     """Sends one micro-batch, or one chunk of held records."""
 
     production: Production
     producer: Producer
+    #: A worker has crashed: from then on its rounds are done in parts.
+    crashed: bool = False
 
     def run(
         self, evaluated: Evaluated, held: Column, blamed: Sequence[Coordinates]
@@ -120,7 +126,7 @@ class Sending:
                 kept.append(told)
                 # A task that is not due yet waits for another round.
                 waiting = {task: again for task, again in plan.again.items() if task not in due}
-                stopped = told.where(F.col(_STOPPED)).collect()
+                stopped = told.where(F.col(STOPPED)).collect()
                 before = plan.stopped_but(due)
                 plan = self._after(stopped, due, began_ms)
                 plan.stops |= before
@@ -163,15 +169,36 @@ class Sending:
         theirs = [f"`{name.replace('`', '``')}`" for name in self.production.pipeline.columns]
         error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
         rows = rows.select(*columns, error, *theirs)
-        rows = rows.repartition(F.col(TASK)).sortWithinPartitions(ENTRY, POSITION, TASK, ORDINAL)
+        producing = self._producing(due, outage_from)
         try:
-            return rows.mapInArrow(self._producing(due, outage_from), _RESULT).localCheckpoint(
-                eager=True
-            )
+            told = self._sent_at_once(rows, producing)
+            return self._apart().sent(rows, producing) if told is None else told
+        except StepFailed:
+            self.production.check()
+            raise
         except BaseException as exc:
             # A job that a stop has interrupted is the stop, not a failure of its own.
             self.production.check()
             raise self.production.failed(exc) from exc
+
+    def _sent_at_once(self, rows: DataFrame, producing: Any) -> DataFrame | None:
+        """Send them in one job; None: a worker crashes on them."""
+        if self.crashed:
+            return None
+        try:
+            return _sent(_in_order(rows), producing)
+        except Exception as exc:
+            ended = self.production.failed(exc)
+            if isinstance(ended, SelfHealing) or not is_crash(rows.sparkSession, exc):
+                raise
+        name = self.production.pipeline.name
+        _log.info("%s: its send has crashed a worker; looking for the record", name)
+        self.crashed = True
+        return None
+
+    def _apart(self) -> CrashedSends:
+        policy = self.production.stage.policy
+        return CrashedSends(policy=policy, schema=_RESULT, in_order=_in_order, send=_sent)
 
     def _producing(self, due: Mapping[str | None, _Again], outage_from: int | None) -> Any:
         stage, fates = self.production.stage, self.production.fates
@@ -240,6 +267,16 @@ class Sending:
         failed = found.where(error.isNotNull())
         counts = failed.groupBy(error["exception_class"], error["frame"]).count().collect()
         return Counter({(kind, frame): number for kind, frame, number in counts})
+
+
+def _in_order(rows: DataFrame, parts: int | None = None) -> DataFrame:
+    """Return the rows sorted, all rows of a task in one of so many partitions; None: Spark's."""
+    by = [F.col(TASK)] if parts is None else [parts, F.col(TASK)]
+    return rows.repartition(*by).sortWithinPartitions(ENTRY, POSITION, TASK, ORDINAL)
+
+
+def _sent(rows: DataFrame, producing: Any) -> DataFrame:
+    return rows.mapInArrow(producing, _RESULT).localCheckpoint(eager=True)
 
 
 def _is_from(starts: Mapping[str | None, Cursor]) -> Column:

@@ -21,6 +21,10 @@ ERROR: Final = "__arrester_error"
 ORDINAL: Final = "__arrester_ordinal"
 #: How many attempts after the first its Python steps took.
 RETRIES: Final = "__arrester_retries"
+#: Whether nothing of a task was sent behind what is told of it.
+STOPPED: Final = "__arrester_stopped"
+#: Numbers rows, from 1, where it is searched for the one that crashes `send`.
+RANK: Final = "__arrester_rank"
 INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, FATE, ERROR, ORDINAL, RETRIES)
 
 #: What a record fails of whose task or position raised.

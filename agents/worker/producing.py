@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from .attempts import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms
-from .columns import ENTRY, ERROR, POSITION, PREFIX, RETRIES, TASK
+from .columns import ENTRY, ERROR, POSITION, PREFIX, RANK, RETRIES, STOPPED, TASK
 from .describing import described, text, unicode
+from .progress import NOWHERE, Progress, written_down
 from .reading import Unreadable
 
 Row = dict[str, Any]
@@ -24,7 +25,6 @@ Connect = Callable[[], AbstractContextManager[Send]]
 #: Where a record stands in its task: by entry, then by position.
 Place = tuple[int, "int | None"]
 
-STOPPED = f"{PREFIX}stopped"
 #: What a full buffer is known by, whatever class says so.
 FULL_BUFFER = "arrester.FullBuffer"
 #: So many sends are awaited at a time, at most one of a task.
@@ -39,6 +39,8 @@ class Record:
     entry: int
     position: int | None
     row: Row | Unreadable
+    #: Its number, where a crash is searched for.
+    rank: int | None = None
 
     @property
     def place(self) -> Place:
@@ -70,6 +72,9 @@ class Producing:
     #: errors.outage.*: so many failures may be an outage, and each stops its task from then on;
     #: None: there are none.
     outage_from: int | None = None
+    #: Each row is sent by something opened for it alone, and awaited: what a client does in threads
+    #: of its own is over before the next one.
+    singly: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what failed. What `connect` raises is raised: it is no record's failure."""
@@ -77,13 +82,19 @@ class Producing:
         first = next(batches, None)
         if first is None:
             return
-        opened: AbstractContextManager[Any] = (
-            nullcontext(self.send) if self.connect is None else self.connect()
-        )
-        schema = _result_schema(first)
-        with opened as send:
-            run = _Run(self, send)
-            for batch in chain([first], batches):
+        schema, batches = _result_schema(first), chain([first], batches)
+        if RANK not in first.schema.names:
+            yield from self._sent(batches, schema, Progress(None))
+            return
+        with written_down() as progress:
+            yield from (self._sent_singly if self.singly else self._sent)(batches, schema, progress)
+
+    def _sent(
+        self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
+    ) -> Iterator[pa.RecordBatch]:
+        with self._opened() as send:
+            run = _Run(self, send, progress)
+            for batch in batches:
                 for record in _records(batch):
                     run.offer(record)
                 if run.told:
@@ -91,6 +102,23 @@ class Producing:
             run.finish()
             if run.told:
                 yield run.taken(schema)
+            # What closes it is at work for all of them.
+            progress.at(NOWHERE, settled=False)
+
+    def _sent_singly(
+        self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
+    ) -> Iterator[pa.RecordBatch]:
+        run = _Run(self, None, progress)
+        for record in chain.from_iterable(map(_records, batches)):
+            with self._opened() as run.send:
+                run.offer(record)
+                run.land()
+        run.finish()
+        if run.told:
+            yield run.taken(schema)
+
+    def _opened(self) -> AbstractContextManager[Any]:
+        return nullcontext(self.send) if self.connect is None else self.connect()
 
 
 @dataclass
@@ -114,9 +142,10 @@ class _Lane:
 class _Run:
     """One Spark partition."""
 
-    def __init__(self, by: Producing, send: Send) -> None:
+    def __init__(self, by: Producing, send: Any, progress: Progress) -> None:
         self._by = by
-        self._send = send
+        self.send = send
+        self._progress = progress
         self._lanes: dict[str | None, _Lane] = {}
         #: Lanes that wait, the one that has waited longest first.
         self._flying: OrderedDict[str | None, _Lane] = OrderedDict()
@@ -141,16 +170,22 @@ class _Run:
             self._fail(record, lane, record.row, immediate=False)
             return
         lane.began_ms = now_ms()
+        self._at_work(record)
         try:
-            answer = self._send(record.row)
+            answer = self.send(record.row)
         except BaseException as exc:  # the author's code may raise anything, SystemExit too
             self._fail(record, lane, exc, immediate=True)
             return
         if callable(getattr(answer, "result", None)):
             self._await(record, lane, answer)
 
-    def finish(self) -> None:
+    def land(self) -> None:
         """Wait for all that is under way."""
+        for task, lane in list(self._flying.items()):
+            self._land(task, lane)
+
+    def finish(self) -> None:
+        """Wait for all that is under way, and tell what it came to."""
         for task, lane in self._lanes.items():
             self._land(task, lane)
             if not lane.stopped:
@@ -175,10 +210,17 @@ class _Run:
             return
         lane.waiting = lane.future = None
         del self._flying[task]
+        self._at_work(record)
         try:
             future.result()
         except BaseException as exc:
             self._fail(record, lane, exc, immediate=False)
+
+    def _at_work(self, record: Record) -> None:
+        """Say which record is at work; what opens a sender may be what has to close it, too."""
+        if record.rank is not None:
+            open_ended = self._by.connect is not None or self._by.made or self._failures
+            self._progress.at(record.rank, settled=not (open_ended or self._flying))
 
     def _complete(self, task: str | None, lane: _Lane) -> None:
         """All rows of a record are sent: where that took retries, tell how many."""
@@ -256,8 +298,12 @@ def _records(batch: pa.RecordBatch) -> Iterator[Record]:
         name: batch.column(batch.schema.get_field_index(name)).to_pylist()
         for name in (TASK, ENTRY, POSITION)
     }
-    for task, entry, position, row in zip(*columns.values(), _rows(batch), strict=True):
-        yield Record(task=task, entry=entry, position=position, row=row)
+    at = batch.schema.get_field_index(RANK)
+    ranks = [None] * batch.num_rows if at < 0 else batch.column(at).to_pylist()
+    for task, entry, position, rank, row in zip(
+        *columns.values(), ranks, _rows(batch), strict=True
+    ):
+        yield Record(task=task, entry=entry, position=position, row=row, rank=rank)
 
 
 def _rows(batch: pa.RecordBatch) -> list[Row | Unreadable]:

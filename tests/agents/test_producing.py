@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from agents.worker.attempts import Rules
-from agents.worker.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, TASK
-from agents.worker.producing import FULL_BUFFER, STOPPED, Producing
+from agents.worker.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
+from agents.worker.producing import FULL_BUFFER, Producing
 from controlplane.domain import causes
 from controlplane.domain.classify import DEFAULT_TABLE
 from controlplane.domain.retry import RetryPolicy

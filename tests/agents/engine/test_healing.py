@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 
+from agents.death import death_of
 from agents.fates import SelfHealing
 from agents.handlers import LogAndContinue
 from agents.problem import Problem, problem_of_job
@@ -159,6 +160,29 @@ def test_a_stage_whose_input_was_lost_too_often_is_known_by_its_text(spark: Spar
     )
     exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(lost))
     assert DEFAULT_TABLE.classify(cause_of(exc)).kind is Kind.OTHER
+
+
+@pytest.mark.spark
+def test_executors_that_end_with_one_task_end_the_run_at_no_known_stage(
+    spark: SparkSession,
+) -> None:
+    """A StackOverflowError in generated code ends the JVM: source or step, nobody knows."""
+    java: Any = spark._jvm
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 7.0 failed 4 times, most recent "
+        "failure: Lost task 0.3 in stage 7.0 (TID 12) (host executor 3): ExecutorLostFailure "
+        "(executor 3 exited caused by one of the running tasks) Reason: Command exited with code 50"
+    )
+    exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(text))
+    death = death_of("lines", exc, stopped=False)
+    assert death.failure is not None
+    assert death.failure.stage == "unknown"
+    assert "executor 3 exited caused by one of the running tasks" in death.reason
+
+    other = java.org.apache.spark.SparkException("Job aborted due to stage failure: no disk")
+    death = death_of("lines", Py4JJavaError("An error occurred", other), stopped=False)
+    assert death.failure is not None
+    assert death.failure.stage == "source"
 
 
 @pytest.mark.spark
