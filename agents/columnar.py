@@ -49,7 +49,16 @@ def in_columns(frame: DataFrame) -> DataFrame:
 
 def give_back(frame: DataFrame) -> None:
     """Give the blocks of a local checkpoint back, of rows or of columns."""
+    _kept(frame).unpersist(False)
+
+
+def partitions_of(frame: DataFrame) -> int:
+    """Return how many partitions a local checkpoint has."""
+    return int(_kept(frame).getNumPartitions())
+
+
+def _kept(frame: DataFrame) -> Any:
+    """Return the RDD that a local checkpoint is kept in."""
     plan = analysed(frame)
     is_columnar = plan.getClass().getSimpleName() == "InMemoryRelation"
-    kept = plan.cacheBuilder().cachedColumnBuffers() if is_columnar else plan.rdd()
-    kept.unpersist(False)
+    return plan.cacheBuilder().cachedColumnBuffers() if is_columnar else plan.rdd()

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.diagnose import explain, explain_places
-from agents.gathered import gathered
+from agents.gathered import at_most, gathered
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
 from agents.problem import Problem
@@ -54,10 +54,26 @@ class FailedRecord:
 
 def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
     """Return the records of `failed`, a few rows of an evaluated frame, in their order."""
-    frame = failed.select(*_CARRIED, f"{ROW}.*")
+    return explained(pipeline, fetched(pipeline, failed))
+
+
+def fetched(
+    pipeline: Pipeline, failed: DataFrame, *, beside: str | None = None, most: int | None = None
+) -> DataFrame:
+    """Return rows of an evaluated frame on the driver, with what people are shown of them.
+
+    A column `beside` comes with them; of each partition come so many at `most`.
+    """
+    beside_them = [] if beside is None else [beside]
+    frame = failed.select(*_CARRIED, *beside_them, f"{ROW}.*")
     key = _safe(frame, pipeline.key).cast("string").alias(_KEY)
-    small = frame.select(*_CARRIED, key, _safe(frame, pipeline.value).alias(_VALUE))
-    small = gathered(small)
+    value = _safe(frame, pipeline.value).alias(_VALUE)
+    small = frame.select(*_CARRIED, key, value, *beside_them)
+    return gathered(small if most is None else at_most(small, most))
+
+
+def explained(pipeline: Pipeline, small: DataFrame) -> list[FailedRecord]:
+    """Return the records of rows that were fetched, with the reason of each, in their order."""
     rows = _collected(small)
     numbers = [int(row[FATE]) for row in rows]
     native = [is_native(pipeline, number) for number in numbers]

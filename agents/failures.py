@@ -5,9 +5,10 @@ A few of them are brought to the driver once; whatever is asked of them then is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Final
 
@@ -17,17 +18,19 @@ from pyspark.sql import functions as F
 from agents import counted, listed
 from agents.counted import Coordinates, Group, Told
 from agents.entries import Cursor
-from agents.failed import FailedRecord, bring
-from agents.gathered import gathered
+from agents.failed import FailedRecord, explained, fetched
+from agents.gathered import at_most, gathered, rows_in
 from agents.listed import Listed
 from agents.pipeline import Pipeline
 from agents.search import ID, numbered, release
-from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, SOURCE, TASK
+from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, ROW, SOURCE, TASK
 
 #: So many are brought to the driver at most: some hundred bytes each.
 FEW: Final = 20_000
 #: May be long, and nothing is decided by them.
 _TEXTS = ("message", "stack")
+#: In a number the partition stands before the place in it, as Spark makes them.
+_PLACE_BITS: Final = 33
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,21 @@ class Failures:
     frame: DataFrame
     #: Whether they may be brought to the driver.
     few: bool
+    #: Rows of some of them that were brought along with others: at most one frame, and its numbers.
+    _along: list[tuple[Set[int], DataFrame]] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def brought_from(cls, frame: DataFrame, *, partitions: int) -> Failures | None:
+        """Return those of `frame`, brought to the driver by one job; None: there may be too many.
+
+        The local checkpoint that is made by this job is whole afterwards.
+        """
+        whole = numbered(frame)
+        share = FEW // partitions
+        some = gathered(at_most(_light(whole.where(has_failed())), share + 1))
+        found = cls(light=some, frame=whole, few=True)
+        of_each = Counter(each.id >> _PLACE_BITS for each in found.listed)
+        return None if max(of_each.values(), default=0) > share else found
 
     @classmethod
     def of(cls, frame: DataFrame, *, failed: int) -> Failures:
@@ -116,9 +134,31 @@ class Failures:
         """Return the records of these numbers with their rows and reasons, in this order."""
         if not ids:
             return []
-        found = bring(pipeline, self.frame.where(is_in(ID, ids)))
-        by_id = dict(zip(sorted(ids), found, strict=True))
+        wanted = set(ids)
+        for numbers, rows in self._along:
+            if wanted <= numbers:
+                small = rows if wanted == numbers else rows.where(is_in(ID, ids))
+                break
+        else:
+            small = fetched(pipeline, self.frame.where(is_in(ID, ids)))
+        by_id = dict(zip(sorted(ids), explained(pipeline, small), strict=True))
         return [by_id[each] for each in ids]
+
+    def no_others(self, pipeline: Pipeline, others: Column, *, limit: int) -> bool:
+        """Whether no row is one of these `others`, none of which has failed.
+
+        The job that looks for them brings what is described first, so many of each cause, along.
+        """
+        told = self.told(limit=limit, described=(), cuts={}, dead=frozenset())
+        wanted = F.expr(is_in(ID, told.examples)) if told.examples else F.lit(False)
+        rows = self.frame.where(wanted | others).withColumn(ROW, F.when(wanted, F.col(ROW)))
+        # More than are wanted: one of the others is among them, however many there are. A power of
+        # two: the number stands in generated code, which is compiled for each anew.
+        small = fetched(pipeline, rows, beside=ID, most=1 << len(told.examples).bit_length())
+        if rows_in(small) > len(told.examples):
+            return False
+        self._along[:] = [(frozenset(told.examples), small)]
+        return True
 
 
 def are_few(rows: int) -> bool:

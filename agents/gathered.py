@@ -26,6 +26,26 @@ def gathered(frame: DataFrame) -> DataFrame:
     return DataFrame(made, spark)
 
 
+def at_most(frame: DataFrame, rows: int) -> DataFrame:
+    """Return `frame` with no more than so many rows of each partition; the rest is not looked at.
+
+    A local checkpoint below it is filled all the same, a partition at a time.
+    """
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    integer = jvm.org.apache.spark.sql.types.DataTypes.IntegerType
+    most = catalyst.expressions.Literal(rows, integer)
+    limit = catalyst.plans.logical.LocalLimit(most, frame._jdf.queryExecution().analyzed())
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, limit)
+    return DataFrame(made, spark)
+
+
+def rows_in(frame: DataFrame) -> int:
+    """Return how many rows a gathered frame has: no job."""
+    return int(frame._jdf.queryExecution().analyzed().data().size())
+
+
 def number_of(frame: DataFrame) -> int:
     """Return how many rows there are, counted where they are: no shuffle brings a total together.
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from agents.attempts import is_cancelled
-from agents.columnar import in_columns
+from agents.columnar import in_columns, partitions_of
 from agents.failures import Failures, are_few
 from agents.gathered import number_of
 from agents.pipeline import Pipeline
@@ -98,17 +98,19 @@ def evaluate(
     marks: DataFrame | None = None,
     policy: Policy = Policy(),  # noqa: B008 (frozen)
     is_large: bool = False,
+    fails: bool = False,
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record by itself.
 
     Held rows have a column ENTRY beside the source's own; the position is unique within an entry.
     Tasks in `blocked` are not evaluated: their records are to be held. `marks` gives fates that
     are known already, by task, entry and position. `is_large`: its rows may not fit as objects.
+    `fails`: some of its records are likely to fail.
     """
     names = [name for name in source.columns if name != ENTRY]
     begun = prepared(source, pipeline, blocked, marks)
     shown = partial(with_all, names=names, plain=pipeline.plain)
-    way = Way(source=names, shown=shown, policy=policy, is_large=is_large)
+    way = Way(source=names, shown=shown, policy=policy, is_large=is_large, fails=fails)
     evaluated = _evaluated(begun, way, pipeline.guarded, holds=bool(blocked))
     if pipeline.tail is None:
         return evaluated
@@ -174,6 +176,10 @@ def _checkpointed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
     )
     evaluated = Evaluated(rows=block, shown=way.shown, blocks=(block,))
     try:
+        # What is held is counted, not brought.
+        failures = _brought(evaluated) if way.fails and not holds else None
+        if failures is not None:
+            return _known(evaluated, failures) if failures.listed else evaluated
         told = number_of(block.where(f"{FATE} IS NOT NULL"))
         if not told:
             return evaluated
@@ -215,6 +221,17 @@ def _numbers(holds: bool) -> tuple[Column, ...]:
         F.sum(RETRIES).alias("retries"),
     ]
     return (*found, F.count_if(fate == HELD).alias("held")) if holds else tuple(found)
+
+
+def _brought(evaluated: Evaluated) -> Failures | None:
+    """Bring the failed records by the job that fills the local checkpoint; None: too many."""
+    partitions = partitions_of(evaluated.rows)
+    return Failures.brought_from(evaluated.frame, partitions=partitions)
+
+
+def _known(evaluated: Evaluated, failures: Failures) -> Evaluated:
+    failed = len(failures.listed)
+    return replace(evaluated, rows=evaluated.frame, shown=as_it_is, failed=failed, known=failures)
 
 
 def _counted(evaluated: Evaluated, *, rows: int) -> Evaluated:

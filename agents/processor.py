@@ -182,10 +182,11 @@ class Processor:
                 marks=self._shelf.marks(before),
                 policy=self._policy,
                 is_large=is_large,
+                fails=self._ways.fails,
             )
         try:
             with self._given_up_on_stop():
-                evaluated = blaming_shared(evaluated)
+                evaluated = self._blaming_shared(evaluated)
             self._check()
             decision = self._decided(evaluated, self._dead_before())
             evaluated = with_cured(evaluated, decision.cured)
@@ -259,7 +260,7 @@ class Processor:
             evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
         try:
             with self._given_up_on_stop():
-                evaluated = blaming_shared(evaluated)
+                evaluated = self._blaming_shared(evaluated)
             self._check()
             decision = self._decided(evaluated, self._blamed_of(chunk))
             evaluated = with_cured(evaluated, decision.cured)
@@ -287,6 +288,9 @@ class Processor:
 
     def _blamed_of(self, chunk: Chunk) -> list[Coordinates]:
         return _blamed(self._ledger.task(chunk.task))
+
+    def _blaming_shared(self, evaluated: Evaluated) -> Evaluated:
+        return blaming_shared(evaluated, self._pipeline, examples=self._judge.examples_limit)
 
     def _decided(self, evaluated: Evaluated, blamed: Sequence[Coordinates]) -> Decision:
         # An attempt before this one may have ended between its decision and its entry.

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from agents.failures import is_in
-from agents.gathered import number_of
 from agents.microbatch import Evaluated
+from agents.pipeline import Pipeline
 from agents.whole import BROADCAST_RECORDS
 from agents.worker.columns import (
     ENTRY,
@@ -35,9 +35,12 @@ _SHARED = "__arrester_shared"
 _LISTED, _LISTED_TASKS = 5_000, 50
 
 
-def blaming_shared(evaluated: Evaluated) -> Evaluated:
-    """Return `evaluated` with all records failed that have the position of a failed one."""
-    if not evaluated.failed or _have_their_own(evaluated):
+def blaming_shared(evaluated: Evaluated, pipeline: Pipeline, *, examples: int) -> Evaluated:
+    """Return `evaluated` with all records failed that have the position of a failed one.
+
+    Where none has, so many `examples` of each cause are with the failures already.
+    """
+    if not evaluated.failed or _have_their_own(evaluated, pipeline, examples):
         return evaluated
     shared = _shared(evaluated)
     if shared.isEmpty():
@@ -59,10 +62,10 @@ def blaming_shared(evaluated: Evaluated) -> Evaluated:
     return replace(evaluated.with_frame(frame, failed=failed), blocks=blocks)
 
 
-def _have_their_own(evaluated: Evaluated) -> bool:
+def _have_their_own(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bool:
     """Whether no failed record shares its position; False: it does, or there are too many to say.
 
-    As many records are at the failed ones' places as have failed, each at its own.
+    Each is at its own place, and of those that have not failed none is at one of them.
     """
     failures = evaluated.failures
     if not failures.few or evaluated.failed > _LISTED:
@@ -78,8 +81,7 @@ def _have_their_own(evaluated: Evaluated) -> bool:
     if not rows:
         return True
     here = " OR ".join(_is_at(*each, some) for each, some in places.items())
-    found = evaluated.frame.where(here).where(_is_a_record()).select(F.lit(1))
-    return number_of(found) == rows
+    return failures.no_others(pipeline, _has_passed() & F.expr(f"({here})"), limit=examples)
 
 
 def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
@@ -90,8 +92,10 @@ def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
 
 
 @cache
-def _is_a_record() -> Column:
-    return (F.col(ORDINAL) == 0) & _is_evaluated()
+def _has_passed() -> Column:
+    """Return whether a row is of a record that was evaluated and did not fail."""
+    fate = F.col(FATE)
+    return (F.col(ORDINAL) == 0) & (fate.isNull() | (fate == FILTERED))
 
 
 def _shared(evaluated: Evaluated) -> DataFrame:

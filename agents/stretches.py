@@ -38,6 +38,8 @@ class Way:
     shown: Callable[[DataFrame], DataFrame] = lambda frame: frame
     #: Whether nobody knows that the objects of so many rows fit into memory.
     is_large: bool = False
+    #: Whether records are likely to fail: the first job brings them then.
+    fails: bool = False
 
 
 def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:

@@ -49,6 +49,11 @@ class Ways:
         kept = self.journal.kept
         return any(entry.kind is Kind.BATCH and entry.batch == batch for entry in kept)
 
+    @property
+    def fails(self) -> bool:
+        """Whether records of the next micro-batch are likely to fail: some did lately."""
+        return self.careful > 0
+
     def done_with_care(self, *, clean: bool) -> None:
         """Count the micro-batches without a failure."""
         self.careful = max(0, self.careful - 1) if clean else CAREFUL_BATCHES

@@ -395,9 +395,9 @@ def test_marks_tell_fates_however_many_they_are(
     assert {row.n for row in evaluated.passed(pipeline).collect()} == {1, 2}
 
 
-@pytest.mark.parametrize("few", [0, 20_000])
+@pytest.mark.parametrize(("few", "fails"), [(0, False), (20_000, False), (20_000, True)])
 def test_many_failures_are_decided_about_as_few_are(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, few: int
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, few: int, fails: bool
 ) -> None:
     """Few are brought to the driver at once, many stay where they are."""
     monkeypatch.setattr(failing, "FEW", few)
@@ -408,7 +408,7 @@ def test_many_failures_are_decided_about_as_few_are(
     source = spark.createDataFrame(rows, SCHEMA).repartition(3)
     pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
 
-    evaluated = blaming_shared(evaluate(source, pipeline))
+    evaluated = blaming_shared(evaluate(source, pipeline, fails=fails), pipeline, examples=3)
     decision = judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
 
     assert evaluated.failed == 13
