@@ -30,7 +30,7 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None = None
     #: With or without its package.
     exception_class: str | None = None
-    #: In the class or the message.
+    #: In the class, or in the message of the group's newest example.
     text: str | None = None
     #: Whose records failed in that time, as far as first and last seen say.
     since: datetime | None = None

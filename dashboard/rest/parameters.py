@@ -58,7 +58,11 @@ class GroupQuery(ApplicationQuery, AsOfQuery):
     exception_class = serializers.CharField(
         required=False, help_text="With or without its package."
     )
-    text = serializers.CharField(required=False, help_text="In the class or the message.")
+    text = serializers.CharField(
+        required=False,
+        help_text="In the class, or in the message of the group's newest example: other records of"
+        " the group may have failed with other values.",
+    )
     since = serializers.DateTimeField(required=False, help_text="Seen at that time or later,")
     until = serializers.DateTimeField(required=False, help_text="and before this.")
     sort = serializers.ChoiceField(

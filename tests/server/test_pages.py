@@ -22,7 +22,7 @@ from controlplane.domain.events import (
     StoredEvent,
 )
 from controlplane.domain.states import CommandState, CommandStatus, TaskStatus
-from controlplane.queries import FailureFilter, Page
+from controlplane.queries import FailureFilter, GroupFilter, Page
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK, NOON
 from tests.server import streams
@@ -212,6 +212,16 @@ def test_groups_with_their_example_and_what_stands_because_of_them(redis: Redis)
     assert positions(occurrences) == [7, 1]
     with pytest.raises(NotFound):
         queries.group(APPLICATION, "1-none")
+
+
+def test_a_text_is_looked_for_in_the_newest_message_of_each_group(redis: Redis) -> None:
+    for position, delay in enumerate((1301, 1402)):
+        failure = replace(FAILURE, message=f"delay of {delay} minutes")
+        data = RecordFailed(
+            task="JFK", position=position, failure=failure, response=Response.CONTINUE
+        )
+        fold(redis, [histories.event(data)])
+    assert [len(queries.groups(GroupFilter(text=text)).rows) for text in ("1402", "1301")] == [1, 0]
 
 
 def test_minutes_add_up_to_what_failed(redis: Redis) -> None:
