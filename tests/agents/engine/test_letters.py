@@ -39,13 +39,16 @@ def waiting(bench: Bench) -> list[Path]:
 def test_any_format_of_files_has_each_dead_letter_once_in_the_folder_of_its_day(
     bench: Bench, kind: str
 ) -> None:
+    options: dict[str, dict[str, Any]] = {
+        "csv": {"errors_dlq_options_header": "true"},
+        "xml": {"errors_dlq_options_rowTag": "letter"},
+    }
     bench.add(("a", 0, "bad"), ("a", 1, "x"), ("b", 0, "bad"))
     bench.start(
         bench.checking(check, LogAndContinue()),
         errors_dlq_format=kind,
         errors_dlq_include_configs=True,
-        **({"errors_dlq_options_header": "true"} if kind == "csv" else {}),
-        **({"errors_dlq_options_rowTag": "letter"} if kind == "xml" else {}),
+        **options.get(kind, {}),
     )
     bench.wait_for_input()
     bench.stop()
