@@ -60,6 +60,8 @@ app.conf.update(
     task_routes={
         "arrester.drain": {"priority": _LAST},
         "arrester.housekeeping": {"queue": HOUSEKEEPING},
+        # Where it waits no drain is kept from lingering; and who has time is there.
+        "arrester.keep": {"queue": HOUSEKEEPING},
     },
     task_acks_late=True,
     worker_prefetch_multiplier=1,

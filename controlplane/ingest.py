@@ -57,11 +57,13 @@ def drain(
     *,
     budget_seconds: float = 5.0,
     may_linger: Callable[[], bool] = lambda: False,
+    ask_keeper: Callable[[str], None] | None = None,
 ) -> Drained:
     """Fold what waits in the application's stream, for at most about `budget_seconds`.
 
     When all is folded and `may_linger` says so, it waits a moment for what comes next. While it
-    works nobody has to ask for it: the stream's mark, `keys.woken`, stays.
+    works nobody has to ask for it: the stream's mark, `keys.woken`, stays. States are kept by who
+    is asked by `ask_keeper`, or here.
     """
     check_name("application", application)
     deadline = time.monotonic() + budget_seconds
@@ -73,7 +75,7 @@ def drain(
                 return Drained(events=events, busy=True)
             # Not before: it waits for a transaction that has changed the stream's row.
             store.open_stream(application)
-            folded, more = _drain_until(deadline, application, may_linger)
+            folded, more = _drain_until(deadline, application, may_linger, ask_keeper)
             events += folded
         if more:
             return Drained(events=events, more=True)
@@ -99,7 +101,10 @@ def _cut_off_stuck(application: str) -> None:
 
 
 def _drain_until(
-    deadline: float, application: str, may_linger: Callable[[], bool]
+    deadline: float,
+    application: str,
+    may_linger: Callable[[], bool],
+    ask_keeper: Callable[[str], None] | None,
 ) -> tuple[int, bool]:
     """Fold until nothing waits or the time is over; return events folded, and whether more wait."""
     redis, events, count, due = broker.client(), 0, FIRST_ENTRIES, 0
@@ -132,7 +137,7 @@ def _drain_until(
         found = _confirm(redis, application, entries, count=count)
         _tell(application, stored)
         if stored and past.may_be_due(before, seen.sequence) and seen.sequence >= due:
-            due = past.keep_if_due(application)
+            due = past.have_kept(application, seen.sequence, ask=ask_keeper)
     return events, True
 
 

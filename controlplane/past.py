@@ -6,7 +6,7 @@ over them: a bounded number, since `keep_if_due` keeps states every so often.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -28,8 +28,9 @@ from controlplane.domain.states import (
 )
 from controlplane.domain.stream import StreamState, empty
 
-#: What the past costs at most: as many events are folded for any answer.
-EVENTS_PER_SNAPSHOT = 10_000
+#: What the past costs: so many events are folded for any answer, and this many times as many where
+#: nobody came in time to keep states beside the folds.
+EVENTS_PER_SNAPSHOT, LATE = 10_000, 2
 _VIEWS: Mapping[str, rows.View[Any]] = {view.table: view for view in rows.STATES}
 _VIEW_OF: Mapping[type[Any], rows.View[Any]] = {view.state: view for view in rows.STATES}
 
@@ -134,17 +135,23 @@ def may_be_due(before: int, after: int) -> bool:
     return before // step != after // step
 
 
-def keep_if_due(application: str) -> int:
-    """Keep the states as they are now if the log has grown enough since the last time; return the
-    position that they are due at next."""
-    due = store.nearest(application, MOST) + EVENTS_PER_SNAPSHOT
-    if store.look(application).sequence < due:
-        return due
+def have_kept(application: str, here: int, *, ask: Callable[[str], None] | None) -> int:
+    """See to it that states are kept in time, now that the log is so long: by who is asked, beside
+    the folds; at once if nobody came, or there is nobody to `ask`. Return when to look again."""
+    last = store.nearest(application, MOST)
+    if here < last + EVENTS_PER_SNAPSHOT:
+        return last + EVENTS_PER_SNAPSHOT
+    if ask is not None and here < last + LATE * EVENTS_PER_SNAPSHOT:
+        ask(application)
+    else:
+        keep_if_due(application)
+    return here + EVENTS_PER_SNAPSHOT
+
+
+def keep_if_due(application: str) -> None:
+    """Keep the states as they are now if the log has grown enough since the last time; folds do not
+    wait for it."""
     with transaction.atomic():
-        stream = store.lock(application)
-        last = store.nearest(application, stream.sequence)
-        if stream.sequence < (due := last + EVENTS_PER_SNAPSHOT):
-            return due
-        views = {view.table: (rows.owner(view.model), view.key_sql) for view in rows.STATES}
-        store.snapshot_views(application, stream.sequence, after=last, views=views)
-    return stream.sequence + EVENTS_PER_SNAPSHOT
+        if store.as_keeper(application):
+            views = {view.table: (rows.owner(view.model), view.key_sql) for view in rows.STATES}
+            store.snapshot_views(application, every=EVENTS_PER_SNAPSHOT, views=views)

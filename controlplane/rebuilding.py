@@ -131,6 +131,8 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
         shadow.save(application, found.rows())
         written = found.position
         with transaction.atomic(durable=True):
+            # What is kept beside this would hold rows that are about to be replaced.
+            store.no_keeper(application)
             stream = store.lock(application)
             found.fold(store.read_told(application, after=found.position), progress=progress)
             shadow.save(application, found.rows(after=written))

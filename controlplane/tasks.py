@@ -10,12 +10,15 @@ from celery import Task, shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from controlplane import actions, asking, broker, ingest, retention, store
+from controlplane import actions, asking, broker, ingest, past, retention, store
 from controlplane import relay as outbox
+from controlplane.celery import HOUSEKEEPING
 from controlplane.domain.errors import BrokenState
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
+#: So many messages that wait, and so long, before the fold keeps states itself.
+MOST_ASKED, EXPIRE_SECONDS = 100, 10
 
 
 @shared_task(name="arrester.drain", bind=True)
@@ -27,9 +30,22 @@ def drain(self: Task[Any, Any], application: str) -> None:
     """
     if asking.is_void(application, self.request.id or ""):
         return
-    if ingest.drain(application, may_linger=asking.nobody_waits).more:
+    done = ingest.drain(application, may_linger=asking.nobody_waits, ask_keeper=_ask_keeper)
+    if done.more:
         # It does not expire: until its turn comes nobody else asks.
         drain.apply_async(args=(application,), task_id=asking.replace(application))
+
+
+@shared_task(name="arrester.keep")
+def keep(application: str) -> None:
+    """Keep the application's states beside its folds; what is late they do themselves."""
+    past.keep_if_due(application)
+
+
+def _ask_keeper(application: str) -> None:
+    """Ask for states to be kept, unless whoever is to do it is busy with something else."""
+    if broker.client().llen(HOUSEKEEPING) < MOST_ASKED:
+        keep.apply_async(args=(application,), retry=False, expires=EXPIRE_SECONDS)
 
 
 @shared_task(name="arrester.relay")

@@ -75,6 +75,7 @@ from controlplane.store.quarantine import (
 from controlplane.store.streams import (
     BEGINNING,
     Stream,
+    as_keeper,
     begin_again,
     cut_off_stuck,
     exclusively,
@@ -86,6 +87,7 @@ from controlplane.store.streams import (
     maintaining,
     maintaining_at_once,
     move,
+    no_keeper,
     open_stream,
     seen,
 )
@@ -108,6 +110,7 @@ __all__ = [
     "Waiting",
     "Which",
     "append",
+    "as_keeper",
     "base",
     "bases",
     "begin_again",
@@ -139,6 +142,7 @@ __all__ = [
     "move",
     "nearest",
     "newest",
+    "no_keeper",
     "notify",
     "one_kept_aside",
     "open_stream",

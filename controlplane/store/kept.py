@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from django.db import connection
 
+from controlplane.columns import MOST
 from controlplane.store.streams import copy_in
 
 #: A position in the log is told by this kind of state: each event changes it.
@@ -158,21 +159,34 @@ def swap_snapshots(application: str) -> None:
         )
 
 
-def snapshot_views(
-    application: str, position: int, *, after: int, views: Mapping[str, tuple[str, str]]
-) -> None:
-    """Keep the rows of views that have changed after a position; the stream is locked.
+def snapshot_views(application: str, *, every: int, views: Mapping[str, tuple[str, str]]) -> None:
+    """Keep the rows of views that have changed since states were kept last, if that is `every`
+    events ago; only one at a time may (`streams.no_keeper`).
 
-    `views` gives, by table, the column that names the application and the SQL of a row's key.
+    `views` gives, by table, the column that names the application and the SQL of a row's key. All
+    of it is one statement, so it needs no lock of the stream: it sees the log's length, the views
+    and what was kept before as one transaction left them, whatever is folded meanwhile.
     """
+    changed = " UNION ALL ".join(
+        f"SELECT {owner}, '{table}', {key}, due.position, state FROM {table}"
+        f" WHERE {owner} = %(application)s AND sequence > due.last"
+        for table, (owner, key) in views.items()
+    )
+    last = _BOTH.format(wanted="AND kind = %(kind)s AND key = %(application)s")
     with connection.cursor() as cursor:
-        for table, (owner, key) in views.items():
-            cursor.execute(
-                "INSERT INTO snapshot (application, kind, key, position, state)"
-                f" SELECT {owner}, %s, {key}, %s, state FROM {table}"
-                f" WHERE {owner} = %s AND sequence > %s",
-                [table, position, application, after],
-            )
+        cursor.execute(
+            "INSERT INTO snapshot (application, kind, key, position, state) SELECT made.* FROM ("
+            "SELECT stream.sequence AS position, ("
+            f"SELECT coalesce(max(position), 0) FROM {last}) AS last"
+            " FROM stream WHERE application = %(application)s OFFSET 0) AS due"
+            f" CROSS JOIN LATERAL ({changed}) AS made WHERE due.position >= due.last + %(every)s",
+            {
+                "application": application,
+                "kind": EVERY_POSITION,
+                "position": MOST,
+                "every": every,
+            },
+        )
 
 
 def _placed(

@@ -18,7 +18,7 @@ from controlplane.domain.errors import NotFound
 #: Before the first entry of a stream in Redis.
 BEGINNING = "0-0"
 #: The first of the two keys of our advisory locks, so that they meet no other program's.
-_LOCK_CLASS, _MAINTENANCE_CLASS, _HOUSE_CLASS = 0x4152, 0x414D, 0x4148
+_LOCK_CLASS, _MAINTENANCE_CLASS, _HOUSE_CLASS, _KEEPER_CLASS = 0x4152, 0x414D, 0x4148, 0x414B
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +136,24 @@ def maintaining_at_once(application: str) -> AbstractContextManager[bool]:
 def keeping_house() -> AbstractContextManager[bool]:
     """Keep other housekeepings out while the block runs; yield False when there is one."""
     return _at_once(_HOUSE_CLASS, 0)
+
+
+def as_keeper(application: str) -> bool:
+    """Keep others from keeping the application's states until the transaction ends; return False
+    when one does, or a rebuild is about to replace what was kept."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(%s, %s)", [_KEEPER_CLASS, _key(application)]
+        )
+        (mine,) = cursor.fetchone()
+    return bool(mine)
+
+
+def no_keeper(application: str) -> None:
+    """Wait until nobody keeps the application's states, and keep others from it until the
+    transaction ends; not under the stream's lock, since folds would wait, too."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_KEEPER_CLASS, _key(application)])
 
 
 def exclusively(application: str) -> AbstractContextManager[bool]:
