@@ -19,6 +19,8 @@ from tests.dashboard.story import Story
 
 #: Forms that are no deeds of the control plane.
 SESSIONS = {"login", "logout"}
+#: The feed takes its cursor in a body where it is too long for an address.
+READS = {"api-feed"}
 PATIENCE_MS = 15_000
 
 
@@ -143,7 +145,7 @@ def test_a_viewer_can_press_nothing(browser: Browser, server: str, story: Story)
 
 def test_no_deed_is_left_out(flights: Story) -> None:
     everything = deeds(flights)
-    named = {each.name for each in everything} | SESSIONS
+    named = {each.name for each in everything} | SESSIONS | READS
     endpoints = {each.rest[0] for each in everything if each.rest}
     for path, callback, name in _views(get_resolver(), ""):
         if _posts(callback):
