@@ -93,16 +93,19 @@ class Again:
         row = failed.where(is_record(each.task, each.entry, each.position))
         source = row.select(f"{ROW}.*", ENTRY)
         evaluated = evaluate(source, self.fates.pipeline, policy=self.policy)
-        if evaluated.failed:
+        if not evaluated.failed:
+            return Cured(
+                task=each.task,
+                entry=each.entry,
+                position=each.position,
+                evaluated=evaluated,
+                again=retries,
+            )
+        try:
             bad = evaluated.frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE))
             return bring(self.fates.pipeline, bad)[0]
-        return Cured(
-            task=each.task,
-            entry=each.entry,
-            position=each.position,
-            evaluated=evaluated,
-            again=retries,
-        )
+        finally:
+            evaluated.release()
 
 
 def helpful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from agents.attempts import Failed, Operation
 from agents.batches import conf
 from agents.problem import WORKER_CRASHED, Problem, StepFailed, problem_of_job
-from agents.search import ID, NotAlone, Search, evaluating, numbered
+from agents.search import ID, NotAlone, Search, evaluating, given_back, numbered
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE
 from controlplane.domain.causes import known_as
 from controlplane.domain.classify import Kind
@@ -157,12 +157,15 @@ def _partitions(frame: DataFrame) -> int:
 def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[int, Problem]:
     """Return the step that a record fails in, and why; that all of them fail is known."""
     spark, (*before, last) = alone.sparkSession, suspect.prefixes
-    alone = alone.localCheckpoint(eager=True) if before else alone
-    for number, operation in before:
-        try:
-            operation(alone).write.format("noop").mode("overwrite").save()
-        except Exception as exc:  # what it is searched for
-            return number, problem_of_job(spark, exc)
+    with given_back() as kept:
+        if before:
+            alone = alone.localCheckpoint(eager=True)
+            kept.append(alone)
+        for number, operation in before:
+            try:
+                operation(alone).write.format("noop").mode("overwrite").save()
+            except Exception as exc:  # what it is searched for
+                return number, problem_of_job(spark, exc)
     return last[0], problem_of_job(spark, raised)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from agents.again import Again, Cured
@@ -18,6 +18,7 @@ from agents.failures import Failures
 from agents.fates import Fates
 from agents.outage import Outage, Tried, outage_in
 from agents.saying import say
+from agents.search import given_back
 from agents.worker.columns import TASK
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
@@ -86,12 +87,22 @@ class Judge:
         `blamed` are coordinates that were reported before: always among the examples, so that
         nobody counts them twice.
         """
+        # Of cured records, as long as no decision has them.
+        with given_back() as kept:
+            decision = self._decided(failures, blamed, kept)
+            if decision.cured:
+                kept.clear()
+        return decision
+
+    def _decided(
+        self, failures: Failures, blamed: Sequence[Coordinates], kept: list[DataFrame]
+    ) -> Decision:
         outage = outage_in(failures, self.fates.pipeline, self.outage, self.tried)
         if outage is not None:
             say(Saying.OUTAGE, str(outage))
             if outage.response is Response.FAIL:
                 return self._redacted(Decision(fatal=outage.example, outage=outage))
-        asked = self._asked(failures if outage is None else _before(failures, outage.cuts))
+        asked = self._asked(failures if outage is None else _before(failures, outage.cuts), kept)
         for each in asked.cured:
             failures = failures.where(~each.is_at())
         if outage is not None:
@@ -121,15 +132,15 @@ class Judge:
         told = replace(problem, message=message or "", stack=stack)
         return replace(each, problem=told, key=key)
 
-    def _asked(self, failures: Failures) -> _Asked:
+    def _asked(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
         """Return what the handlers say of failed records, or their declarations."""
         asking = [number for number, stage in self.fates.stages.items() if stage.asks]
         if asking and failures.has_any_of(asking):
-            return self._ask_each(failures)
+            return self._ask_each(failures, kept)
         cuts, dead, fatal = Counting(failures=failures, fates=self.fates).decide()
         return _Asked(cuts=cuts, dead=dead, fatal=fatal)
 
-    def _ask_each(self, failures: Failures) -> _Asked:
+    def _ask_each(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
         """Ask the handlers record by record, in (task, position) order, page by page."""
         asked = _Asked()
         now_ms = self.fates.now_ms()
@@ -140,6 +151,7 @@ class Judge:
                 last = self.again.until_decided(each, failures.rows, now_ms=now_ms)
                 if isinstance(last, Cured):
                     asked.cured.append(last)
+                    kept += last.evaluated.blocks
                     continue
                 if last[0].problem.attempts != each.problem.attempts:
                     asked.attempts[each.task, each.position] = last[0].problem.attempts

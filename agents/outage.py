@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Row
@@ -14,7 +14,9 @@ from agents.entries import Cursor
 from agents.failed import FailedRecord, is_native
 from agents.failures import Failures
 from agents.pipeline import Pipeline
-from agents.worker.columns import ERROR, FATE, FILTERED, ORDINAL, POSITION, TASK
+from agents.steps import Step
+from agents.whole import may_part
+from agents.worker.columns import ENTRY, ERROR, FATE, FILTERED, ORDINAL, POSITION, TASK
 from controlplane.domain.events import Response
 from controlplane.domain.outage import OutagePolicy
 
@@ -40,14 +42,14 @@ class Tried:
     #: Failures that were decided about before, in earlier rounds.
     before: Mapping[Alike, int] = field(default_factory=dict)
 
-    def records(self, frame: DataFrame) -> DataFrame:
-        """Return the records that were tried."""
+    def records(self, frame: DataFrame, steps: Sequence[Step]) -> int:
+        """Count the records that were tried."""
         came = F.col(FATE).isNull() | (F.col(FATE) >= 0)
-        return frame.where((F.col(ORDINAL) == 0) & came & ~self.untried)
+        return records_in(frame.where(came & ~self.untried), steps)
 
     def not_overtaken(self, failed: DataFrame, frame: DataFrame) -> DataFrame:
         """Return the failed records behind which nothing of their task was sent."""
-        sent = frame.where((F.col(ORDINAL) == 0) & F.col(FATE).isNull() & ~self.stopped)
+        sent = frame.where(F.col(FATE).isNull() & ~self.stopped)
         last = sent.groupBy(F.col(TASK).alias(_LAST_TASK)).agg(F.max(place()).alias(_LAST))
         found = failed.join(last, F.col(TASK) == F.col(_LAST_TASK), "left")
         return found.where(F.col(_LAST).isNull() | (place() > F.col(_LAST)))
@@ -88,7 +90,7 @@ def outage_in(
     if tried is None:
         records = failures.frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
     else:
-        records = tried.records(failures.frame).count()
+        records = tried.records(failures.frame, pipeline.steps)
     causes = failures.in_one(failures.records).groupBy(
         FATE, F.col(ERROR)["exception_class"].alias("kind"), F.col(ERROR)["frame"].alias("frame")
     )
@@ -152,6 +154,14 @@ def _firsts(alike: Failures, tried: Tried | None) -> dict[str, Cursor] | None:
         records = tried.not_overtaken(records, alike.frame)
     rows = records.groupBy(TASK).agg(F.min(place()).alias("first")).collect()
     return {row[TASK]: Cursor(**row["first"].asDict()) for row in rows}
+
+
+def records_in(rows: DataFrame, steps: Sequence[Step]) -> int:
+    """Count the records of rows that came to the end of a pipeline with these steps."""
+    if may_part(steps):
+        # Behind a transform a record's first row is none of those that it became.
+        return rows.select(TASK, ENTRY, POSITION).distinct().count()
+    return rows.where(F.col(ORDINAL) == 0).count()
 
 
 def _was_evaluated() -> Column:

@@ -70,10 +70,15 @@ class Search:
     """
 
     def __init__(
-        self, action: Action, *, jobs: int = JOBS, at_once: int = _AT_ONCE, trying: bool = False
+        self,
+        action: Action,
+        *,
+        jobs: int | None = None,
+        at_once: int = _AT_ONCE,
+        trying: bool = False,
     ) -> None:
         self._action = action
-        self._jobs = jobs
+        self._most = self._jobs = JOBS if jobs is None else jobs
         self._at_once = at_once
         self._trying = trying
         self._kept: list[DataFrame] = []
@@ -189,7 +194,7 @@ class Search:
             attempted(rows.sparkSession, lambda: self._action(rows))
         except AttemptFailed as exc:
             if self._jobs < 0:
-                why = f"more of its records fail than {JOBS} jobs could find"
+                why = f"more of its records fail than {self._most} jobs could find"
                 raise NotAlone(why, exc.failed.raised) from exc
             return exc.failed
         return None

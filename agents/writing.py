@@ -18,7 +18,7 @@ from agents.fatal import SinkFailed
 from agents.fates import SelfHealing
 from agents.handlers import Always, ErrorContext, Record, RecordError, ask
 from agents.microbatch import Evaluated
-from agents.outage import Tried
+from agents.outage import Tried, records_in
 from agents.pipeline import Pipeline
 from agents.policies import StagePolicy
 from agents.problem import Problem
@@ -27,7 +27,7 @@ from agents.saying import say
 from agents.sinks import Sink
 from agents.trials import Refused, Trial, failed_rows
 from agents.whole import may_part
-from agents.worker.columns import FATE, ORDINAL
+from agents.worker.columns import FATE
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying
 from controlplane.domain.policy import Answer, StageKind
@@ -66,10 +66,10 @@ class _Coming:
         """Whether the sink would get nothing."""
         return self.evaluated.passed(pipeline, self.behind).isEmpty()
 
-    def count(self) -> int:
+    def records(self, pipeline: Pipeline) -> int:
         """Count its records."""
-        passed = (F.col(ORDINAL) == 0) & F.col(FATE).isNull()
-        return self.evaluated.frame.where(passed & ~self.held).count()
+        passed = F.col(FATE).isNull() & ~self.held
+        return records_in(self.evaluated.frame.where(passed), pipeline.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class Writing:
         outage = self.production.outage
         if outage.share is None:
             return False
-        records = coming.count()
+        records = coming.records(self._pipeline)
         return outage.is_outage(records, records)
 
     def _asked(self, problem: Problem) -> object:

@@ -105,6 +105,12 @@ def wait_until(condition: Callable[[], bool], *, what: str = "") -> None:
         time.sleep(0.02)
 
 
+def blocks(bench: Bench) -> set[int]:
+    """Return the local checkpoints whose blocks nobody has given back."""
+    context: Any = bench.spark.sparkContext
+    return set(context._jsc.getPersistentRDDs())
+
+
 class Bench:
     """Folders, a source, a sink and threads of one test."""
 

@@ -23,7 +23,7 @@ from controlplane.domain.events import (
     ThreadDied,
 )
 from controlplane.domain.policy import Answer
-from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
+from tests.agents.engine.bench import Bench, blocks, read_sink, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -37,12 +37,6 @@ def calling(row: Row) -> Row:
     if row["value"] == "bad":
         raise ValueError("bad")
     return row
-
-
-def blocks(bench: Bench) -> set[int]:
-    """Return the local checkpoints whose blocks nobody has given back."""
-    context: Any = bench.spark.sparkContext
-    return set(context._jsc.getPersistentRDDs())
 
 
 def test_an_outage_pauses_its_tasks_instead_of_flooding_the_dead_letters(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from controlplane.domain.events import (
     ThreadStarted,
 )
 from controlplane.domain.states import Counters, ThreadStatus
-from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+from tests.agents.engine.bench import Bench, blocks, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -212,6 +212,31 @@ def test_retry_of_a_native_step_runs_the_record_again(bench: Bench, spark: Spark
     assert bench.written() == [("a", 0)]
     assert bench.outbox.of(RetriesCounted) == [RetriesCounted(task="a", retries=2)]
     assert bench.outbox.of(RecordFailed) == []
+
+
+@pytest.mark.parametrize("last", [Response.FAIL, Response.RETRY])
+def test_records_that_were_run_again_give_their_room_back_when_the_run_ends(
+    bench: Bench, spark: SparkSession, last: Response
+) -> None:
+    """One has passed by then; the other is answered FAIL, or fails until its budget is spent."""
+    java: Any = spark._jvm
+    java.java.lang.System.setProperty("arrester.flaky", "not a number")
+
+    class Repairing:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+            java.java.lang.System.setProperty("arrester.flaky", "7")
+            return last if context.position == 1 else Response.RETRY
+
+    kept = blocks(bench)
+    bench.add(("a", 0, "x"), ("a", 1, "never"))
+    setting = "reflect('java.lang.System', 'getProperty', 'arrester.flaky')"
+    number = F.expr(f"cast(if(value = 'never', value, {setting}) as int)")
+    builder = bench.define().deserialize("number", number, on_error=Repairing())
+    keys: dict[str, Any] = {"errors_retriable_classes": "CAST_INVALID_INPUT"}
+    bench.start(builder.write(sink_to(bench.folder / "out")), errors_retries_limit=2, **keys, **NOW)
+    wait_until(lambda: bool(bench.deaths))
+    assert bench.outbox.of(TaskDied)[0].position == 1
+    assert blocks(bench) <= kept
 
 
 def test_a_stop_interrupts_a_wait_and_leaves_the_record_undecided(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from agents.problem import StepFailed
 from agents.search import release
 from agents.worker.columns import ERROR, FATE, POSITION
 from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
 from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
 
 pytestmark = pytest.mark.spark
@@ -347,6 +347,30 @@ def test_a_transform_that_fails_as_a_whole_ends_the_run_and_blames_no_task(bench
     assert bench.outbox.of(RecordFailed) == []
     assert len(bench.outbox.of(ThreadDied)) == 1
     assert bench.written() == []
+
+
+def test_more_guilty_records_than_the_jobs_of_a_search_find_end_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.add(*[("a", n, "bad" if n % 2 else "1") for n in range(8)])
+    builder = bench.define().transform("numbers", selecting, on_error=LogAndContinue())
+    pipeline = builder.write(sink_to(bench.folder / "out"))
+    with monkeypatch.context() as few:
+        few.setattr("agents.search.JOBS", 3)
+        bench.start(pipeline)
+        wait_until(lambda: bool(bench.deaths))
+    [death] = bench.deaths
+    assert "more of its records fail than 3 jobs could find" in death.reason
+    assert (bench.outbox.of(RecordFailed), bench.outbox.of(TaskDied)) == ([], [])
+    assert (read_sink(bench.folder / "out"), bench.dead_letters()) == ([], [])
+
+    # Nothing was decided: the next run does the same micro-batch, and may find them all.
+    bench.start(pipeline)
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+    written = sorted(row["position"] for _, row in read_sink(bench.folder / "out"))
+    assert written == [0, 2, 4, 6]
+    assert sorted(each["position"] for each in bench.dead_letters()) == [1, 3, 5, 7]
 
 
 def test_what_a_transform_makes_is_kept_as_bytes_where_memory_is_short(spark: SparkSession) -> None:

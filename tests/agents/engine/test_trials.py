@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -352,6 +353,50 @@ def test_bad_records_are_told_from_an_outage(bench: Bench, strict: Strict) -> No
     wait_until(lambda: bool(bench.deaths))
     [died] = bench.outbox.of(ThreadDied)
     assert died.reason.startswith("outage: 6 of 6 records")
+
+
+def test_records_behind_a_transform_are_counted_where_an_outage_is_looked_for(
+    bench: Bench, strict: Strict
+) -> None:
+    """A record's rows stand for it there, none of which is the one that came."""
+    keys: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 2}
+    bench.add(*[("a", n, "bad" if n < 2 else "x") for n in range(6)])
+    builder = carried(bench.define())
+    pipeline = builder.write(strict, trial=strict.trial, atomic=True, on_error=LogAndContinue())
+    thread = bench.start(pipeline, **keys)
+    bench.wait_for_input()
+    assert set(bench.positions("a")) == set(range(2, 6))
+    assert bench.outbox.of(OutageFound) == []
+
+    strict.refuses, strict.broken = "false", [ValueError("away")]
+    bench.add(*[("b", n, "x") for n in range(3)])
+    bench.wait_for_input()
+    assert {task.id.key: task.position for task in thread.paused_tasks()} == {"b": 0}
+    wait_until(lambda: bool(bench.outbox.of(OutageFound)))
+    [outage] = bench.outbox.of(OutageFound)
+    assert (outage.failed, outage.records) == (3, 3)
+    assert len(bench.dead_letters()) == 2
+
+
+def test_where_trials_run_out_the_batch_is_left_to_its_handler(
+    bench: Bench, strict: Strict, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that were found by then are blamed no more than the others are."""
+    caplog.set_level(logging.INFO, logger="arrester.thread")
+    monkeypatch.setattr("agents.search.JOBS", 4)
+    handler = Asked()
+    bench.add(*[("a", n, "bad" if n % 2 else "x") for n in range(12)])
+    bench.add(("a", 12, "x"), ("a", 13, "bad"))
+    pipeline = bench.define().write(strict, trial=strict.trial, on_error=handler)
+    bench.start(pipeline)
+    bench.wait_for_input()
+    bench.stop()
+    # The next micro-batch has as many trials again.
+    assert handler.asked == [(None, None, None, 1), ("a", 13, "bad", 1)]
+    assert (strict.calls, bench.written()) == ([0, 1, 1], [("a", 12)])
+    letters = sorted(each["position"] for each in bench.dead_letters())
+    assert letters == [*range(12), 13]
+    assert "more of its records fail than 4 jobs could find" in caplog.text
 
 
 def test_a_stop_gives_trials_up_and_leaves_the_records_undecided(
