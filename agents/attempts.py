@@ -39,6 +39,8 @@ class Failed:
     read: int = 0
     #: How many rows had come out of what it ran, where that was metered.
     made: int = 0
+    #: How many tasks beside it had passed.
+    passed: int = 0
 
     @property
     def last_read(self) -> int | None:
@@ -109,9 +111,12 @@ def _first_failed(store: Any, stages: Sequence[int], raised: Exception) -> Faile
             if task.status() == "FAILED":
                 metrics = task.taskMetrics()
                 known = metrics.isDefined()
-                read = int(metrics.get().inputMetrics().recordsRead()) if known else 0
                 return Failed(
-                    raised=raised, partition=int(task.index()), read=read, made=_made(task)
+                    raised=raised,
+                    partition=int(task.index()),
+                    read=int(metrics.get().inputMetrics().recordsRead()) if known else 0,
+                    made=_made(task),
+                    passed=int(store.lastStageAttempt(stage).numCompleteTasks()),
                 )
     return Failed(raised=raised, partition=None)
 

@@ -20,8 +20,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from agents.attempts import Action, AttemptFailed, Failed, Operation, attempted
-from agents.batches import SMALL, batch_rows, small_batches
+from agents.batches import SMALL, batch_rows, conf, small_batches
 from agents.columnar import give_back
+from agents.gathered import gathered
 from agents.metered import metered
 from agents.problem import is_of_python
 from controlplane.domain.errors import ArresterError
@@ -34,6 +35,10 @@ _RANK = "__arrester_rank"
 _SPREAD = 128
 _EIGHTHS = 8
 _AT_ONCE = 4
+#: So many rows that came out are tried beside those that may be guilty: they pass alone.
+_SPARED = 2
+#: In how many partitions rows are that the driver has.
+_PARTS = "spark.sql.leafNodeDefaultParallelism"
 
 
 class NotAlone(ArresterError):
@@ -82,37 +87,47 @@ class Search:
         self._at_once = at_once
         self._trying = trying
         self._kept: list[DataFrame] = []
-        self._tried_without = False
+        #: Whether it is known to pass without the guilty.
+        self._passes = False
 
     def one(self, rows: DataFrame, failed: Failed) -> Guilty:
         """Return one guilty row of a local checkpoint's rows, with a column ID, that failed.
 
         Raises NotAlone where no record is to blame, or there are too many of them.
         """
-        self._without(rows)
+        if self._trying:
+            self._without(rows)
         try:
-            if failed.partition is None:
-                return self._within(_Rows(frame=rows, count=rows.count()), failed)
-            inside = rows.where(F.spark_partition_id() == failed.partition)
-            pointed = self._pointed_at(inside, failed)
-            if pointed is not None:
-                return pointed
-            found = self._spread_and_run(_up_to(inside, failed.last_read))
-            if found is not None:
-                return self._within(*found)
-            return self._within(_Rows(frame=rows, count=rows.count()), failed)
+            guilty = self._one(rows, failed)
+        except NotAlone:
+            self._without(rows)
+            raise
         finally:
             release(self._kept)
             self._kept = []
+        self._without(rows)
+        return guilty
+
+    def _one(self, rows: DataFrame, failed: Failed) -> Guilty:
+        if failed.partition is None:
+            return self._within(_Rows(frame=rows, count=rows.count()), failed)
+        inside = rows.where(F.spark_partition_id() == failed.partition)
+        pointed = self._pointed_at(inside, failed)
+        if pointed is not None:
+            return pointed
+        found = self._spread_and_run(_up_to(inside, failed.last_read))
+        if found is not None:
+            return self._within(*found)
+        return self._within(_Rows(frame=rows, count=rows.count()), failed)
 
     def _without(self, rows: DataFrame) -> None:
         """Workers that do not start, a static table that cannot be read: no record is to blame.
 
-        A single record would fail alone, too.
+        A single record would fail alone, too. It is not asked where another one has passed alone.
         """
-        if self._tried_without:
+        if self._passes:
             return
-        self._tried_without = True
+        self._passes = True
         without = self._run(rows.where(F.col(ID) < 0).coalesce(1))
         if without is not None:
             why = "it fails without any record, too"
@@ -139,10 +154,24 @@ class Search:
             if again is None:
                 return None
             first += again.made
-        few = ranked.where(_from(first, SMALL)).drop(_RANK)
-        each = self._spread(few, into=SMALL, count=SMALL)
-        alone = self._run(each.frame)
-        return None if alone is None else self._within(each, alone)
+        return self._each_alone(ranked.where(_from(first - _SPARED, SMALL + _SPARED)).drop(_RANK))
+
+    def _each_alone(self, few: DataFrame) -> Guilty | None:
+        """Return the one of a few rows that fails when each has a task of its own."""
+        here = gathered(few.limit(SMALL + _SPARED))
+        ids = [int(row[ID]) for row in here.select(ID).collect()]
+        with conf(here.sparkSession, {_PARTS: str(max(1, len(ids)))}):
+            each = here.localCheckpoint(eager=True)
+        self._kept.append(each)
+        alone = self._run(each)
+        if alone is None:
+            return None
+        # Behind a shuffle a task's number says nothing of the rows.
+        is_alone = alone.read == 1 and not self._trying
+        if alone.partition is None or not is_alone or alone.partition >= len(ids):
+            return self._within(_Rows(frame=each, count=len(ids)), alone)
+        self._passes |= alone.passed > 0
+        return Guilty(id=ids[alone.partition], raised=alone.raised)
 
     def _within(self, rows: _Rows, failed: Failed) -> Guilty:
         """Return one guilty row of some that fail together."""

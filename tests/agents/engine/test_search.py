@@ -82,13 +82,13 @@ def crashing(df: DataFrame) -> DataFrame:
     return df.mapInPandas(crash, df.schema)
 
 
-#: By how many jobs the guilty row is found at most: one of them is without rows.
+#: By how many jobs the guilty row is found at most.
 JOBS_OF: dict[str, tuple[Function, int]] = {
     "native": (native, 2),
-    "udf": (by_udf, 3),
-    "pickled": (by_pickled_udf, 3),
-    "pandas": (by_pandas, 3),
-    "arrow": (by_arrow, 3),
+    "udf": (by_udf, 2),
+    "pickled": (by_pickled_udf, 2),
+    "pandas": (by_pandas, 2),
+    "arrow": (by_arrow, 2),
     # These say nothing exact by what comes out of them; the partition is spread out.
     "filtering": (filtering, 6),
     "exploding": (exploding, 6),
