@@ -5,6 +5,8 @@ PY := .venv/bin/python
 STAMP := .venv/.stamp
 ARGS ?=
 k ?=
+# The suite waits more than it computes: two processes, each with servers and a Spark of its own.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile
 
 export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
@@ -26,7 +28,7 @@ demo: $(STAMP)  ## open the demo application again, so that `make up` runs its p
 
 test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resume")
 	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
-		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest $(if $(k),-k "$(k)") $(ARGS)
+		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest $(if $(k),-k "$(k)",$(SIDE_BY_SIDE)) $(ARGS)
 
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
