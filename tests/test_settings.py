@@ -109,7 +109,8 @@ def test_celery_gets_the_same_redis(url: str, broker: str) -> None:
 def test_celery_asks_redis_who_it_is_as_we_do(
     url: str, asked: tuple[ssl.VerifyMode, bool, str | None]
 ) -> None:
-    celery = Celery(broker=broker_url(url), broker_use_ssl=broker_tls(url))
+    # Not the current one: all tasks of this process would be sent by it from now on.
+    celery = Celery(broker=broker_url(url), broker_use_ssl=broker_tls(url), set_as_current=False)
     ours = redis.Redis.from_url(url).connection_pool.make_connection()
     said = celery.connection_for_write().ssl
     assert isinstance(said, dict)
