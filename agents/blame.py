@@ -15,14 +15,13 @@ from pyspark.sql import types as T
 
 from agents.attempts import Failed, Operation
 from agents.batches import conf
-from agents.problem import WORKER_CRASHED, Problem, StepFailed, problem_of_job
+from agents.problem import SAYS_CRASHES, WORKER_CRASHED, Problem, StepFailed, problem_of_job
 from agents.search import ID, NotAlone, Search, evaluating, given_back, numbered
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE
 from controlplane.domain.causes import known_as
 from controlplane.domain.classify import Kind
 from controlplane.domain.policy import Policy
 
-_FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
 _FOUND = "__arrester_found"
 #: So few are named in an expression.
 _NAMED = 8
@@ -76,7 +75,7 @@ class Blame:
         crashed = problem.exception_class == WORKER_CRASHED
         try:
             # Where a worker crashes, only Python's fault handler can say where it was.
-            with conf(spark, {_FAULT_HANDLER: "true"} if crashed else {}):
+            with conf(spark, SAYS_CRASHES if crashed else {}):
                 guilty = self._search.one(rows, replace(failed, partition=partition))
                 alone = rows.where(F.col(ID) == guilty.id)
                 number, why = _explained(alone, self._suspect, guilty.raised)

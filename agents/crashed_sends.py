@@ -21,12 +21,18 @@ from pyspark.sql import functions as F
 from agents.batches import conf
 from agents.blame import error_row
 from agents.cuts import is_record
-from agents.problem import WORKER_CRASHED, Problem, StepFailed, problem_of_job, rank_at_work
+from agents.problem import (
+    SAYS_CRASHES,
+    WORKER_CRASHED,
+    Problem,
+    StepFailed,
+    problem_of_job,
+    rank_at_work,
+)
 from agents.search import given_back
 from agents.worker.columns import ENTRY, ERROR, POSITION, PREFIX, RANK, STOPPED, TASK
 from controlplane.domain.policy import Policy
 
-_FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
 _PART = f"{PREFIX}part"
 #: More parts than this are not sent side by side.
 _PARTS = 16
@@ -59,7 +65,7 @@ class CrashedSends:
         """
         spark = rows.sparkSession
         parts = min(_PARTS, spark.sparkContext.defaultParallelism)
-        with given_back() as kept, conf(spark, {_FAULT_HANDLER: "true"}):
+        with given_back() as kept, conf(spark, SAYS_CRASHES):
             ordered = self.in_order(rows, parts).localCheckpoint(eager=True)
             kept.append(ordered)
             rank, number = F.monotonically_increasing_id() + 1, F.spark_partition_id()

@@ -48,6 +48,8 @@ class Problem:
 
 #: The class that is told where a Python worker ended without a word.
 WORKER_CRASHED = "WorkerCrashed"
+#: The configuration with which a worker that crashes says what it was at.
+SAYS_CRASHES = {"spark.sql.execution.pyspark.udf.faulthandler.enabled": "true"}
 _CRASHED = "Python worker exited unexpectedly"
 _ABORTED = "Job aborted due to stage failure"
 #: The condition of what names a file that was being written; why that failed, its cause says.

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from io import StringIO
+from unittest.mock import Mock
 
 import msgspec
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from redis import Redis
 
 from controlplane import actions, ingest, presence, queries, rebuilding, tasks
 from controlplane.domain import keys
 from controlplane.domain.errors import BrokenState
+from controlplane.store import rows
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -66,6 +70,24 @@ def test_a_row_that_cannot_be_read_blames_no_batch(
     assert ingest.drain(APPLICATION).events == 2
     assert streams.confirmed(redis) == confirmed | set(sent)
     streams.assert_exact()
+
+
+def test_the_others_are_put_back_by_command(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    for application in (APPLICATION, OTHER):
+        streams.send(redis, histories.started(), application=application)
+        ingest.drain(application)
+        with monkeypatch.context() as patch:
+            patch.setattr(rows, "packed", Mock(side_effect=ValueError("two")))
+            streams.send(redis, [histories.failed(2)], application=application)
+            ingest.drain(application)
+    break_rows("application")
+    out, error = StringIO(), StringIO()
+
+    with pytest.raises(CommandError, match="1 applications could not be done"):
+        call_command("requeue", stdout=out, stderr=error)
+
+    assert out.getvalue() == f"{OTHER}: 1 put back, 0 still not understood\n"
+    assert error.getvalue().startswith(f"{APPLICATION}: a row of application cannot be read")
 
 
 @pytest.mark.parametrize("turn", [tasks.sweep, actions.watch])

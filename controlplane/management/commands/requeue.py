@@ -8,6 +8,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane import actions, store
+from controlplane.domain.errors import ArresterError
 
 
 class Command(BaseCommand):
@@ -27,7 +28,6 @@ class Command(BaseCommand):
         parser.add_argument(
             "--dismiss", action="store_true", help="put nothing back: let it go, count it no more"
         )
-
         parser.add_argument("--actor", default="manage.py", help="who wants it")
         parser.add_argument("--reason", help="why it is dismissed")
 
@@ -45,12 +45,19 @@ class Command(BaseCommand):
         if dismiss and not (applications or batch):
             raise CommandError("--dismiss: name the applications, or batches")
         which = store.Which(batches=tuple(batch), old=old)
+        failed = 0
         for application in applications or [stream.application for stream in store.known()]:
-            if dismiss:
-                gone = actions.dismiss(application, actor=actor, reason=reason, which=which)
-                self.stdout.write(f"{application}: {gone} dismissed")
-                continue
-            done = actions.requeue(application, actor=actor, which=which)
-            self.stdout.write(
-                f"{application}: {done.put_back} put back, {done.waiting} still not understood"
-            )
+            try:
+                if dismiss:
+                    gone = actions.dismiss(application, actor=actor, reason=reason, which=which)
+                    said = f"{gone} dismissed"
+                else:
+                    done = actions.requeue(application, actor=actor, which=which)
+                    said = f"{done.put_back} put back, {done.waiting} still not understood"
+            except ArresterError as exc:
+                failed += 1
+                self.stderr.write(f"{application}: {exc}")
+            else:
+                self.stdout.write(f"{application}: {said}")
+        if failed:
+            raise CommandError(f"{failed} applications could not be done; the others were")
