@@ -13,9 +13,11 @@ from redis.client import Pipeline
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
+from controlplane.domain.errors import BrokenState
+
 __all__ = [
-    "Found", "Redis", "RedisError", "ResponseError", "as_found", "ask_waiting", "changed", "client",
-    "entries", "last_id", "next_entries", "take_out",
+    "OWN_TROUBLE", "Found", "Redis", "RedisError", "ResponseError", "as_found", "ask_waiting",
+    "changed", "client", "entries", "last_id", "next_entries", "take_out",
 ]  # fmt: skip
 
 
@@ -36,6 +38,9 @@ def _client(url: str) -> Redis:
     )
 
 
+#: What is one application's own trouble: a key of another type in the place of one of ours, or a
+#: row that cannot be read. Whoever goes through all applications goes on to the next.
+OWN_TROUBLE = (ResponseError, BrokenState)
 #: An entry's id, and its fields.
 Found = tuple[str, Mapping[bytes, bytes]]
 

@@ -71,12 +71,15 @@ def at(
 
 
 def loaded(application: str, kept: Iterable[store.Kept]) -> StreamState:
-    """Return a stream's states as they were kept; kinds that are no states are passed over."""
+    """Return a stream's states as they were kept; kinds that are no states are passed over.
+
+    Raises BrokenState.
+    """
     state = empty(application)
     for each in kept:
         view = _VIEWS.get(each.kind)
         if view is not None:
-            hold(state, msgspec.json.decode(each.state, type=view.state))
+            hold(state, view.read(each.state))
     return state
 
 

@@ -11,7 +11,7 @@ import msgspec
 from django.db import transaction
 
 from controlplane import buckets, models, past, rebuilding, store
-from controlplane.domain.errors import NotVerified
+from controlplane.domain.errors import ArresterError, BrokenState, NotVerified
 from controlplane.domain.stream import StreamState
 
 log = logging.getLogger(__name__)
@@ -37,13 +37,16 @@ def retain(
 ) -> Retained:
     """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
 
-    Raises NotVerified, and drops nothing, when an application's base is not what its views were:
-    a day holds the events of all applications. The others' bases are made nevertheless, also
-    beside one whose views are being rebuilt: it is not waited for, the next run drops the days.
+    Raises NotVerified when an application's base is not what its views were, BrokenState when it
+    cannot be read, and drops nothing: a day holds the events of all applications. The others' bases
+    are made nevertheless, also beside one whose views are being rebuilt: it is not waited for, the
+    next run drops the days.
     """
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
-    bases, refused, busy = {}, [], []
+    bases: dict[str, int] = {}
+    refused: list[ArresterError] = []
+    busy: list[str] = []
     for stream in store.known():
         try:
             with store.maintaining_at_once(stream.application) as mine:
@@ -52,8 +55,8 @@ def retain(
                     busy.append(stream.application)
                     continue
                 position = _make_base(stream.application, before, now=now)
-        except NotVerified as exc:
-            _note(exc, now=now)
+        except (NotVerified, BrokenState) as exc:
+            _note(stream.application, exc, now=now)
             refused.append(exc)
             continue
         models.RetentionRefusal.objects.filter(application=stream.application).delete()
@@ -74,11 +77,11 @@ def retain(
     return Retained(bases=bases, dropped=dropped)
 
 
-def _note(refusal: NotVerified, *, now: datetime) -> None:
+def _note(application: str, refusal: ArresterError, *, now: datetime) -> None:
     """Keep since when and why retention is refused, for those who look."""
     log.error("%s", refusal)
     models.RetentionRefusal.objects.update_or_create(
-        application=refusal.application,
+        application=application,
         defaults={"reason": str(refusal)},
         create_defaults={"reason": str(refusal), "since": now},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -27,6 +28,7 @@ from controlplane.domain.states import (
 from controlplane.writing import Row, Upsert, column_types, key_columns
 
 S = TypeVar("S", bound=State)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +57,28 @@ class View(Generic[S]):
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT state FROM {self.table} WHERE {where}", parameters)
             rows = cursor.fetchall()
-        decode = msgspec.json.Decoder(self.state).decode
-        return [_read(self, decode, text) for (text,) in rows]
+        return [self.read(text) for (text,) in rows]
+
+    def readable(self, where: str, parameters: list[Any]) -> list[S]:
+        """Return the states of such rows as far as they can be read, and log the others: what
+        shows all applications shows the rest of them beside a broken row."""
+        found = []
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT state FROM {self.table} WHERE {where}", parameters)
+            for (text,) in cursor.fetchall():
+                try:
+                    found.append(self.read(text))
+                except BrokenState as exc:
+                    log.error("it is not shown: %s", exc)
+        return found
+
+    def read(self, text: str) -> S:
+        """Return the state that a row's text says; raise BrokenState."""
+        try:
+            return msgspec.json.decode(text, type=self.state)
+        except (ValueError, TypeError, RecursionError) as exc:
+            # It was ours to write: whoever made us read it is not to blame.
+            raise BrokenState(self.table, text, str(exc)) from exc
 
     def saved(self, states: Iterable[S]) -> Upsert:
         """Return what inserts the rows of `states`, or replaces those that are there."""
@@ -74,7 +96,6 @@ class Wanted(NamedTuple):
 def load_together(wanted: Sequence[Wanted]) -> Iterator[AnyState]:
     """Yield the states of several views, read by one statement that is `prepared`; raise
     BrokenState."""
-    decode = [msgspec.json.Decoder(each.view.state).decode for each in wanted]
     parts = [
         f"SELECT {number}, state FROM {each.view.table} WHERE {each.where}"
         for number, each in enumerate(wanted)
@@ -84,15 +105,7 @@ def load_together(wanted: Sequence[Wanted]) -> Iterator[AnyState]:
             " UNION ALL ".join(parts), [value for each in wanted for value in each.parameters]
         )
         for number, text in cursor.fetchall():
-            yield _read(wanted[number].view, decode[number], text)
-
-
-def _read(view: View[Any], decode: Callable[[str], S], text: str) -> S:
-    try:
-        return decode(text)
-    except (ValueError, TypeError, RecursionError, MemoryError) as exc:
-        # It was ours to write: whoever made us read it is not to blame.
-        raise BrokenState(view.table, text, str(exc)) from exc
+            yield wanted[number].view.read(text)
 
 
 def live_rows(model: type[fields.Model], application: str) -> list[Row]:

@@ -13,7 +13,6 @@ from django.contrib.sessions.backends.db import SessionStore
 from controlplane import actions, asking, broker, ingest, past, retention, store
 from controlplane import relay as outbox
 from controlplane.celery import HOUSEKEEPING
-from controlplane.domain.errors import BrokenState
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
@@ -61,9 +60,7 @@ def sweep() -> None:
     for stream in store.known():
         try:
             outbox.relay(stream.application)
-        except (broker.ResponseError, BrokenState):
-            # A key of another type in the place of one of ours, or a row that cannot be read, is
-            # no other application's matter.
+        except broker.OWN_TROUBLE:
             log.exception("%s: nothing is relayed", stream.application)
 
 

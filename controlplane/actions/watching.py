@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from controlplane import broker, drifting, models, presence, projections, store
 from controlplane.actions.road import advance
 from controlplane.domain import groups, keys
-from controlplane.domain.errors import BrokenState
 from controlplane.domain.events import Event
 from controlplane.domain.passing import watch as passing_of_time
 from controlplane.domain.stream import StreamState
@@ -25,9 +24,7 @@ def watch(*, now: datetime | None = None) -> int:
     for stream in store.known():
         try:
             told += _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)
-        except (broker.ResponseError, BrokenState):
-            # A key of another type in the place of one of ours, or a row that cannot be read, is
-            # no other application's matter.
+        except broker.OWN_TROUBLE:
             log.exception("%s: it cannot be watched", stream.application)
     return told
 

@@ -89,7 +89,10 @@ class BrokenState(ArresterError):
     is repaired: by a server as new as who wrote it, else by `manage.py rebuild`."""
 
     def __init__(self, view: str, row: str, reason: str) -> None:
-        super().__init__(f"a row of {view} cannot be read: {reason}: {row[:200]}")
+        super().__init__(
+            f"a row of {view} cannot be read: {reason}; a server as new as who wrote it can,"
+            f" else `manage.py rebuild` derives it again: {row[:200]}"
+        )
 
 
 class ApplicationLatched(ArresterError):

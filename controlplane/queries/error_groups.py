@@ -183,7 +183,8 @@ def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Gr
     """Return those of some error groups that there are, by application and fingerprint."""
     where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
     columns = [[name for name, _ in keys], [mark for _, mark in keys]]
-    return {(each.application, each.fingerprint): each for each in rows.GROUPS.load(where, columns)}
+    found = rows.GROUPS.readable(where, columns)
+    return {(each.application, each.fingerprint): each for each in found}
 
 
 def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:

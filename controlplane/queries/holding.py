@@ -118,4 +118,4 @@ def _levels(
 
 def _shown(application: str | None) -> list[list[str]]:
     where, parameters = cursors.where({"application": application}, "application", None)
-    return lines.columns(lines.shown(rows.THREADS.load(where, parameters)))
+    return lines.columns(lines.shown(rows.THREADS.readable(where, parameters)))

@@ -40,7 +40,7 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
     if wanted.key:
         where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
     if wanted.live:
-        shown = lines.shown(rows.THREADS.load("true", []))
+        shown = lines.shown(rows.THREADS.readable("true", []))
         where, parameters = f"{where} AND {lines.OF_LINES}", [*parameters, *lines.columns(shown)]
     found = rows.TASKS.load(
         f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",

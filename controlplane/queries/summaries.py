@@ -86,10 +86,10 @@ def overview() -> Overview:
     now = datetime.now(UTC)
     newest = models.MinuteTotal.objects.filter(minute__gte=now - timedelta(hours=1))
     last_hour = newest.filter(minute__lt=now + timedelta(minutes=1)).aggregate(all=Sum("count"))
-    known = rows.THREADS.load("true", [])
+    known = rows.THREADS.readable("true", [])
     stops, more = _stops(known)
     # First the applications: each of them has a lag by then.
-    names = [each.name for each in rows.APPLICATIONS.load("true ORDER BY name", [])]
+    names = [*_names()]
     lags = operations.lags()
     tasks, instances = _shown_counts(names, known), instance_counts(names)
     return Overview(
@@ -108,10 +108,14 @@ def overview() -> Overview:
         more_stops=more,
         twins=lines.twins(known),
         muted_stops=_muted_stops(known),
-        open_commands=tuple(rows.COMMANDS.load("open ORDER BY issued_at DESC", [])),
+        open_commands=tuple(rows.COMMANDS.readable("open ORDER BY issued_at DESC", [])),
         failed_last_hour=int(last_hour["all"] or 0),
         health=operations.health(),
     )
+
+
+def _names() -> QuerySet[models.Application, str]:
+    return models.Application.objects.order_by("name").values_list("name", flat=True)
 
 
 def _stops(known: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
@@ -120,7 +124,7 @@ def _stops(known: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
         cursor.execute(_STOPS, [*lines.columns(lines.shown(known)), FEW, GLANCE])
         found = cursor.fetchall()
     digests = [digest for digest, *_ in found]
-    tasks = {task.id.digest: task for task in rows.TASKS.load("digest = ANY(%s)", [digests])}
+    tasks = {task.id.digest: task for task in rows.TASKS.readable("digest = ANY(%s)", [digests])}
     stops = tuple(
         Stop(task=tasks[digest.hex], tasks=1, held=own)
         if alike <= FEW
@@ -140,7 +144,7 @@ def _muted_stops(known: Sequence[ThreadState]) -> int:
 
 def applications() -> tuple[Summary, ...]:
     """Return all applications by name."""
-    states = rows.APPLICATIONS.load("true ORDER BY name", [])
+    states = rows.APPLICATIONS.readable("true ORDER BY name", [])
     return _summaries(states, operations.lags())
 
 
@@ -149,12 +153,11 @@ def application_page(
 ) -> Page[Summary]:
     """Return applications by name, of those that have one of `lags`."""
     after = cursors.unpack(cursor, str) or ""
-    found = rows.APPLICATIONS.load(
-        "name > %s AND name = ANY(%s::text[]) ORDER BY name LIMIT %s",
-        [after, [lag.application for lag in lags], cursors.bounded(limit) + 1],
-    )
-    page = cursors.page(found, limit=limit, key=lambda each: each.name)
-    return Page(rows=_summaries(page.rows, lags), next=page.next)
+    wanted = [lag.application for lag in lags]
+    names = _names().filter(name__gt=after, name__in=wanted)[: cursors.bounded(limit) + 1]
+    page = cursors.page([*names], limit=limit, key=str)
+    found = rows.APPLICATIONS.readable("name = ANY(%s::text[]) ORDER BY name", [[*page.rows]])
+    return Page(rows=_summaries(found, lags), next=page.next)
 
 
 def application(name: str, lags: Sequence[Lag] = ()) -> Summary:
@@ -171,7 +174,7 @@ def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple
     lag_of = {lag.application: lag for lag in lags}
     tasks, instances = task_counts(names), instance_counts(names)
     groups = _count(models.ErrorGroup.objects.filter(application__in=names))
-    last = {command.application: command for command in rows.COMMANDS.load(_LAST, [names])}
+    last = {command.application: command for command in rows.COMMANDS.readable(_LAST, [names])}
     waiting = _count(models.Command.objects.filter(application__in=names, open=True))
     return tuple(
         Summary(
@@ -212,7 +215,7 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
 
 def task_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     """Return the number of tasks by status, and `held`, of what is shown of each application."""
-    return _shown_counts(names, rows.THREADS.load("application = ANY(%s)", [names]))
+    return _shown_counts(names, rows.THREADS.readable("application = ANY(%s)", [names]))
 
 
 def _shown_counts(names: Sequence[str], known: Sequence[ThreadState]) -> dict[str, Counter[str]]:

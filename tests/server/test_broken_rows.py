@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import Client
 from redis import Redis
 
 from controlplane import actions, ingest, presence, queries, rebuilding, tasks
@@ -107,3 +108,32 @@ def test_the_others_are_swept_and_watched(redis: Redis, turn: Callable[[], objec
         assert redis.exists(keys.state(OTHER))
     else:
         assert all(each.lost for each in queries.instances(OTHER))
+
+
+@pytest.mark.parametrize("broken", ["application", "thread"])
+def test_what_shows_all_applications_shows_the_others(
+    redis: Redis, admin_client: Client, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    for application in (APPLICATION, OTHER):
+        told = [*histories.started(), *histories.paused()]
+        streams.send(redis, told, application=application)
+        ingest.drain(application)
+    break_rows(broken)
+
+    for page in ("/", "/applications", "/metrics", "/api/applications"):
+        answer = admin_client.get(page)
+        assert (page, answer.status_code) == (page, 200)
+        assert OTHER in answer.content.decode()
+    assert f"it is not shown: a row of {broken} cannot be read" in caplog.text
+
+
+def test_a_list_that_would_leave_a_row_out_says_which(redis: Redis, admin_client: Client) -> None:
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    ingest.drain(APPLICATION)
+    break_rows("task")
+
+    answer = admin_client.get("/api/tasks")
+
+    assert answer.status_code == 503
+    assert answer.json()["detail"].startswith("a row of task cannot be read")
+    assert "`manage.py rebuild` derives it again" in answer.json()["detail"]

@@ -33,7 +33,7 @@ from controlplane import (
 )
 from controlplane.celery import app
 from controlplane.domain import ids
-from controlplane.domain.errors import BeforeHistory, NotVerified
+from controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
 from controlplane.domain.states import ApplicationState, TaskState
 from tests import histories
 from tests.histories import APPLICATION, JFK
@@ -328,6 +328,23 @@ def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.
     assert not models.Base.objects.exists()
     rebuilding.rebuild(APPLICATION)
     assert retain().bases == {APPLICATION: 25}
+
+
+def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuilding.Derived) -> None:
+    old = NOW - timedelta(days=35)
+    streams.append([histories.failed(1)], received_at=old, application="airport")
+    as_shown("airport", 1, [store.Kept("application", "airport", '{"severity": 1}')])
+    with pytest.raises(BrokenState, match="a row of application cannot be read"):
+        past.at("airport", 1)
+
+    with pytest.raises(BrokenState):
+        retain()
+
+    assert store.base(APPLICATION).position == 25
+    (refusal,) = queries.storage().refusals
+    assert (refusal.application, "rebuild" in refusal.reason) == ("airport", True)
+    rebuilding.rebuild("airport")
+    assert retain().bases == {"airport": 1}
 
 
 def test_a_refusal_is_shown_and_keeps_no_other_base_back(

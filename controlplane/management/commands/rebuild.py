@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane import rebuilding, store
+from controlplane.domain.errors import ArresterError
 
 #: How many differences are printed; the rest is counted.
 SHOWN = 20
@@ -32,7 +33,10 @@ class Command(BaseCommand):
         if unknown:
             raise CommandError(f"there is no application {', '.join(sorted(unknown))}")
         work = self._verify if verify else self._rebuild
-        different = sum(work(stream) for stream in streams)
+        try:
+            different = sum(work(stream) for stream in streams)
+        except ArresterError as exc:
+            raise CommandError(str(exc)) from exc
         if different:
             raise CommandError(f"{different} rows differ from the log")
 

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane import retention
-from controlplane.domain.errors import NotVerified
+from controlplane.domain.errors import ArresterError
 
 
 class Command(BaseCommand):
@@ -28,7 +28,7 @@ class Command(BaseCommand):
             done = retention.retain(
                 days=kept, replay_days=environment.replay_days, say=self.stdout.write
             )
-        except NotVerified as exc:
+        except ArresterError as exc:
             raise CommandError(str(exc)) from exc
         if done.busy:
             raise CommandError(f"{', '.join(done.busy)}: run it again after the rebuild")
