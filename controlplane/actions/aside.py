@@ -38,8 +38,6 @@ def requeue(
     *,
     actor: str,
     which: store.Which = store.NOT_UNDERSTOOD,
-    entry: str | None = None,
-    id: UUID | None = None,
 ) -> Requeued:
     """Put back what is understood by now; what is not stays kept aside.
 
@@ -49,8 +47,8 @@ def requeue(
     """
     check_text(actor=actor)
     done, after = Requeued(put_back=0, waiting=0), 0
-    say = partial(QuarantineRequeued, actor=actor, entry=entry)
-    while (portion := _requeue_some(application, which, after=after, say=say, id=id)) is not None:
+    say = partial(QuarantineRequeued, actor=actor)
+    while (portion := _requeue_some(application, which, after=after, say=say)) is not None:
         some, after = portion
         done = Requeued(put_back=done.put_back + some.put_back, waiting=done.waiting + some.waiting)
     return done
@@ -61,9 +59,9 @@ def _requeue_some(
     application: str,
     which: store.Which,
     *,
-    after: int,
+    after: int = 0,
     say: Callable[..., QuarantineRequeued],
-    id: UUID | None,
+    id: UUID | None = None,
 ) -> tuple[Requeued, int] | None:
     """Put a portion back; return what was done, and behind which number the next one begins. None:
     there is nothing left to do."""
@@ -123,8 +121,10 @@ def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
     if kept.too_old:
         raise InvalidValue("id", number, "what is not too old: that may be in the log already")
     which = store.Which(id=number)
-    done = requeue(kept.application, actor=actor, which=which, entry=kept.entry, id=id)
-    return done.put_back > 0
+    check_text(actor=actor)
+    say = partial(QuarantineRequeued, actor=actor, entry=kept.entry)
+    portion = _requeue_some(kept.application, which, say=say, id=id)
+    return portion is not None and portion[0].put_back > 0
 
 
 def dismiss_one(number: int, *, actor: str, reason: str, id: UUID) -> None:

@@ -15,7 +15,7 @@ from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
 from controlplane.queries import cursors
 from controlplane.queries.answers import Account, Act, Change, Page
-from controlplane.queries.filters import AuditFilter, DeadLetterFilter
+from controlplane.queries.filters import AuditFilter, DeadLetterFilter, task_id
 
 #: What the audit is filtered by, and the events that it stands for.
 ACT_KINDS = {
@@ -114,7 +114,7 @@ def dead_letters(
         store.DeadLetters(
             application=wanted.application,
             pipeline=wanted.pipeline,
-            task=None if wanted.task is None else _uuid(wanted.task),
+            task=None if wanted.task is None else task_id(wanted.task),
             since=wanted.since,
             until=wanted.until,
         ),
@@ -136,7 +136,7 @@ def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[Stored
     letters = stored.event.data
     if not isinstance(letters, RecordsDeadLettered):
         return ()
-    near = store.read_examples(_uuid(task), around=stored.sequence, limit=LOOKED_AT)
+    near = store.read_examples(task_id(task), around=stored.sequence, limit=LOOKED_AT)
     meant = list(_meant(near, letters))[:limit]
     return tuple(store.read_one(each.application, each.sequence) for each in meant)
 
@@ -176,10 +176,3 @@ def accounts() -> tuple[Account, ...]:
 def people() -> tuple[str, ...]:
     """Return the names of all accounts: who may be found in the audit."""
     return tuple(User.objects.order_by("username").values_list("username", flat=True)[:500])
-
-
-def _uuid(digest: str) -> UUID:
-    try:
-        return UUID(hex=digest)
-    except ValueError as exc:
-        raise InvalidValue("task", digest, "32 hexadecimal digits") from exc

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
+
+from controlplane.domain.errors import InvalidValue
+
+
+def task_id(digest: str) -> UUID:
+    """Return the id that a task's digest is; raise InvalidValue."""
+    try:
+        return UUID(hex=digest)
+    except ValueError as exc:
+        raise InvalidValue("task", digest, "32 hexadecimal digits") from exc
 
 
 class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from controlplane.domain.errors import BeforeHistory, NotFound
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import cursors, searching
 from controlplane.queries.answers import MinuteCount, Page
-from controlplane.queries.filters import FailureFilter
+from controlplane.queries.filters import FailureFilter, task_id
 
 
 def event(application: str, sequence: int) -> StoredEvent:
@@ -40,7 +40,7 @@ def task_history(
 
     Nothing that stands after position `until` is in it.
     """
-    task = searching.uuid("task", digest)
+    task = task_id(digest)
     found = rows.TASKS.load("digest = %s", [task])
     if not found:
         raise NotFound(f"there is no task {digest!r}")

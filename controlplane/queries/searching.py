@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from controlplane import models, rows, store
 from controlplane.columns import MOST, fit, fit_or_none
-from controlplane.domain.errors import InvalidValue
-from controlplane.queries.filters import FailureFilter
+from controlplane.queries.filters import FailureFilter, task_id
 
 #: So many short index scans are quicker than a long one.
 FEW = 50
@@ -31,18 +30,9 @@ class _Group(NamedTuple):
     failed: int
 
 
-def uuid(name: str, digest: str) -> UUID:
-    """Return the UUID that a digest is; raise InvalidValue."""
-    try:
-        return UUID(hex=digest)
-    except ValueError as exc:
-        raise InvalidValue(name, digest, "32 hexadecimal digits") from exc
-
-
 def wanted(filter: FailureFilter, *, before: store.Newest | None) -> store.Failures | None:
     """Return what to read for a page behind `before`; None where nothing can be meant."""
     found = store.Failures(
-        applications=[],
         pipeline=filter.pipeline,
         # As lists show them: cut where they are cut.
         stage=fit_or_none(filter.stage),
@@ -55,7 +45,7 @@ def wanted(filter: FailureFilter, *, before: store.Newest | None) -> store.Failu
 
 
 def _of_task(found: store.Failures, filter: FailureFilter, digest: str) -> store.Failures | None:
-    task = uuid("task", digest)
+    task = task_id(digest)
     for state in rows.TASKS.load("digest = %s", [task]):
         name = state.id.application
         if filter.application not in (None, name) or filter.pipeline not in (
@@ -66,7 +56,7 @@ def _of_task(found: store.Failures, filter: FailureFilter, digest: str) -> store
         groups, last = _groups([name], filter), _last_of(name, filter)
         if groups == [] or last is None:
             return None
-        found = replace(found, applications=[name], task=task, pipeline=None, until_position=last)
+        found = replace(found, task=task, pipeline=None, until_position=last)
         found = replace(found, groups=_keys(groups))
         if groups is not None and sum(group.failed for group in groups) <= store.CANDIDATES:
             return replace(found, whole=True)

@@ -16,6 +16,7 @@ from controlplane.domain.states import (
 )
 from controlplane.queries import cursors, history
 from controlplane.queries.answers import GroupDetail, Page, TaskDetail
+from controlplane.queries.filters import task_id
 
 STOPPED = [TaskStatus.PAUSED.value, TaskStatus.DEAD.value]
 #: The statuses of instances that have ended.
@@ -105,7 +106,7 @@ def commands(
     With `open` only those that wait for an answer.
     """
     before = cursors.unpack(cursor, tuple[datetime, UUID])
-    asked = None if task is None else UUID(hex=task)
+    asked = None if task is None else task_id(task)
     equal = {"application": application, "task": asked, "status": state}
     where, parameters = cursors.where(equal, "issued_at, id", before)
     found = rows.COMMANDS.load(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from django.db import connection
 
@@ -16,6 +15,7 @@ from controlplane.columns import MOST
 from controlplane.domain.events import StoredEvent
 from controlplane.queries import cursors
 from controlplane.queries.answers import Page, Tally
+from controlplane.queries.filters import task_id
 
 HOUR = timedelta(hours=1)
 
@@ -65,7 +65,7 @@ def turns(application: str, *, cursor: str | None = None, limit: int = 50) -> Pa
 def task_turns(digest: str, *, cursor: str | None = None, limit: int = 50) -> Page[StoredEvent]:
     """Return what changed a task's state, or was commanded for it, newest first."""
     before = cursors.unpack(cursor, int)
-    found = store.read_task_turns(UUID(hex=digest), before=before, limit=cursors.bounded(limit) + 1)
+    found = store.read_task_turns(task_id(digest), before=before, limit=cursors.bounded(limit) + 1)
     return cursors.page(found, limit=limit, key=lambda each: each.sequence)
 
 

@@ -29,8 +29,8 @@ _AS_TOLD = "sequence DESC"
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures to read; what is None does not matter."""
 
-    #: With a task, its application.
-    applications: Sequence[str]
+    #: Neither tasks nor groups say where to look: all that failed in these.
+    applications: Sequence[str] = ()
     #: (application, fingerprint) of the groups that it can only be; None: it may be any.
     groups: Sequence[tuple[str, str]] | None = None
     #: The same of tasks.
