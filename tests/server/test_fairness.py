@@ -134,33 +134,34 @@ def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
     assert redis.llen(FOLDS) - queued <= 2 and not messages(redis)
 
 
-def test_a_redis_that_others_fill_is_gone_through_seldom(
+def test_a_redis_that_others_fill_is_gone_through_bit_by_bit(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scans() -> int:
         return int(redis.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])
 
-    redis.mset({f"another's {number}": 1 for number in range(3000)})
-    tasks.watch()
-    monkeypatch.setattr(wake, "STEPS_PER_SECOND", 0.001)
-    monkeypatch.setattr(wake, "LOOK_SECONDS", 0.01)
-    waker, before = Waker(), scans()
-    waker.turn()
-    steps = scans() - before
-    assert steps > 2
-    streams.send(redis, [histories.failed(1)])
-    for _ in range(3):
+    def look() -> None:
         waker.next_look, waker.next_sweep = 0.0, math.inf
         waker.turn()
-    assert (scans() - before, waker.positions) == (steps, {})
-    # When its time has come, or Redis was emptied.
-    waker.next_look = waker.next_discovery = 0.0
-    waker.turn()
+
+    redis.mset({f"another's {number}": 1 for number in range(10_000)})
+    streams.send(redis, [histories.failed(1)])
+    monkeypatch.setattr(wake, "STEPS_PER_LOOK", 2)
+    monkeypatch.setattr(wake, "LOOK_SECONDS", 0.01)
+    waker, before, looks = Waker(), scans(), 0
+    # Also while no worker has said yet that this Redis is known.
+    while not (waker.positions and not waker.scanned):
+        look()
+        looks += 1
+        assert scans() - before <= 2 * looks
+    assert 4 < looks < 20
     assert set(waker.positions) == {keys.events(APPLICATION)}
+
+    look()
     redis.flushall()
     streams.send(redis, [histories.failed(1)], application="another")
-    waker.next_look = 0.0
-    waker.turn()
+    look()
+    look()
     assert keys.events("another") in waker.positions
 
 

@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 #: How often new streams are looked for, and how soon a signal is seen.
 LOOK_SECONDS = 1.0
 SWEEP_SECONDS = 5
-#: A Redis that others fill too is gone through in so large steps, and so many a second at most.
+#: A Redis that others fill too is gone through in so large steps, and so many for each look.
 KEYS_PER_STEP = 1000
-STEPS_PER_SECOND = 20.0
+STEPS_PER_LOOK = 20
 EXPIRE_SECONDS = 60
 #: Above this nobody takes messages; more of them would only fill Redis.
 MOST_MESSAGES = 1000
@@ -60,7 +60,9 @@ class Waker:
         self.positions: dict[str, str] = {}
         #: The applications whose streams are to be folded, or may still be at it.
         self.asked: set[str] = set()
-        self.next_look = self.next_sweep = self.next_discovery = 0.0
+        self.next_look = self.next_sweep = 0.0
+        #: Up to where all keys of Redis have been gone through; 0: to their end.
+        self.scanned = 0
 
     def turn(self) -> None:
         """Wait for up to a second, and have folded what came; sweep when it is time.
@@ -72,18 +74,16 @@ class Waker:
         except broker.ResponseError as exc:
             log.warning("Redis refuses; we look again which streams there are: %s", exc)
             self.positions.clear()
-            self.next_look = self.next_discovery = 0.0
+            self.next_look = 0.0
             time.sleep(LOOK_SECONDS)
 
     def _turn(self) -> None:
         now = time.monotonic()
         if now >= self.next_look:
             self.next_look = now + LOOK_SECONDS
-            known = self.redis.exists(keys.WATCH)
-            if now >= self.next_discovery or not known:
-                self.next_discovery = now + self._discover() / STEPS_PER_SECOND
+            self._discover()
             self._follow_up()
-            if not known:
+            if not self.redis.exists(keys.WATCH):
                 # This Redis is new or was emptied: agents have to hear soon what is LATCHED.
                 self.next_sweep = 0.0
         if now >= self.next_sweep:
@@ -97,19 +97,18 @@ class Waker:
             self.positions[name] = broker.last_id(self.redis, name) or "0-0"
             self._wake(keys.application_of(name))
 
-    def _discover(self) -> int:
-        """Learn new streams; what waits in them wakes us at once. Return how many steps it took."""
-        steps, cursor = 0, -1
-        while cursor:
+    def _discover(self) -> None:
+        """Learn new streams among some keys more; what waits in them wakes us at once."""
+        for _ in range(STEPS_PER_LOOK):
             answer: Any = self.redis.scan(
-                max(cursor, 0), match=keys.EVENT_STREAMS, count=KEYS_PER_STEP, _type="stream"
+                self.scanned, match=keys.EVENT_STREAMS, count=KEYS_PER_STEP, _type="stream"
             )
-            cursor, found = answer
-            steps += 1
+            self.scanned, found = answer
             for name in (key.decode(errors="replace") for key in found):
                 if name not in self.positions and _is_ours(name):
                     self.positions[name] = "0-0"
-        return steps
+            if not self.scanned:
+                return
 
     def _sweep(self) -> None:
         """Ask again for whatever may have been lost: messages, or a whole Redis."""
