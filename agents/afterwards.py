@@ -11,6 +11,7 @@ from agents.failed import produce_number
 from agents.microbatch import Evaluated
 from agents.pipeline import Pipeline
 from agents.problem import Problem
+from agents.room import checkpointed, given_back
 from agents.whole import made_whole, may_part
 from agents.worker.columns import (
     DECIDED,
@@ -92,16 +93,22 @@ def obeyed(held: Column) -> Column:
 
 def evaluated_again(frame: DataFrame, number: int) -> Evaluated:
     """Return a micro-batch after its sink, in a local checkpoint."""
-    kept = frame.localCheckpoint(eager=True)
     first = F.col(ORDINAL) == 0
-    counts = kept.agg(
-        F.count_if(first & (F.col(FATE) == number)).alias("failed"),
-        F.sum(F.when(first, F.col(RETRIES))).alias("retries"),
-    ).collect()[0]
+    with given_back() as kept:
+        kept.append(checkpointed(frame))
+        counts = (
+            kept[0]
+            .agg(
+                F.count_if(first & (F.col(FATE) == number)).alias("failed"),
+                F.sum(F.when(first, F.col(RETRIES))).alias("retries"),
+            )
+            .collect()[0]
+        )
+        rows = kept.pop()
     return Evaluated(
-        rows=kept,
+        rows=rows,
         failed=counts["failed"],
         held=0,
         retries=counts["retries"] or 0,
-        blocks=(kept,),
+        blocks=(rows,),
     )

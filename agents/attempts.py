@@ -9,17 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
 from agents.metered import METER
 from agents.problem import StepFailed, thrown_of
+from agents.room import PLACE_BITS
 from controlplane.domain.errors import ArresterError
 
-#: What `monotonically_increasing_id` numbers the rows of a partition with.
-_ROW_BITS: Final = 33
 #: How long the state of a failed job may take to be known.
 _KNOWN_SECONDS = 5.0
 
@@ -47,7 +46,7 @@ class Failed:
         """The ID of the row that the task had read last."""
         if self.partition is None or not self.read:
             return None
-        return (self.partition << _ROW_BITS) + self.read - 1
+        return (self.partition << PLACE_BITS) + self.read - 1
 
 
 class AttemptFailed(ArresterError):

@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 from agents.attempts import Failed, Operation
 from agents.batches import conf
 from agents.problem import SAYS_CRASHES, WORKER_CRASHED, Problem, StepFailed, problem_of_job
-from agents.search import ID, NotAlone, Search, evaluating, given_back, numbered
+from agents.room import ID, checkpointed, given_back, numbered
+from agents.search import NotAlone, Search, evaluating
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE
 from controlplane.domain.causes import known_as
 from controlplane.domain.classify import Kind
@@ -158,7 +159,7 @@ def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[i
     spark, (*before, last) = alone.sparkSession, suspect.prefixes
     with given_back() as kept:
         if before:
-            alone = alone.localCheckpoint(eager=True)
+            alone = checkpointed(alone)
             kept.append(alone)
         for number, operation in before:
             try:

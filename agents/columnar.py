@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from agents.batches import conf
-from agents.guard import analysed
 from agents.room import AS_BYTES
 
 #: What Spark's cache is known to take; what is inside of a struct, an array or a map, it copies.
@@ -45,20 +44,3 @@ def in_columns(frame: DataFrame) -> DataFrame:
     # What is lost is not evaluated again: it might come to something else.
     columns.localCheckpoint()
     return DataFrame(sql.classic.Dataset.ofRows(spark._jsparkSession, relation), spark)
-
-
-def give_back(frame: DataFrame) -> None:
-    """Give the blocks of a local checkpoint back, of rows or of columns."""
-    _kept(frame).unpersist(False)
-
-
-def partitions_of(frame: DataFrame) -> int:
-    """Return how many partitions a local checkpoint has."""
-    return int(_kept(frame).getNumPartitions())
-
-
-def _kept(frame: DataFrame) -> Any:
-    """Return the RDD that a local checkpoint is kept in."""
-    plan = analysed(frame)
-    is_columnar = plan.getClass().getSimpleName() == "InMemoryRelation"
-    return plan.cacheBuilder().cachedColumnBuffers() if is_columnar else plan.rdd()

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from agents.cuts import cut_of, place
 from agents.entries import Cursor
-from agents.search import ID, release
+from agents.room import ID, checkpointed, release
 from agents.worker.columns import ERROR, FATE, POSITION, TASK
 from controlplane.domain.causes import Cause
 
@@ -119,7 +119,7 @@ def told(
     rank = F.when(is_example, _EXAMPLE)
     rank = rank.when(F.coalesce(place() == cut, F.lit(False)), _HALTS) if cuts else rank
     ranked = standing.withColumn(_RANK, _rank_of_cause())
-    block = ranked.withColumn(_RANK, rank.otherwise(_REST)).localCheckpoint(eager=True)
+    block = checkpointed(ranked.withColumn(_RANK, rank.otherwise(_REST)))
     try:
         examples = block.where(F.col(_RANK) == _EXAMPLE).select(ID).collect()
         return Told(

@@ -29,7 +29,7 @@ from agents.problem import (
     problem_of_job,
     rank_at_work,
 )
-from agents.search import given_back
+from agents.room import checkpointed, given_back
 from agents.worker.columns import ENTRY, ERROR, POSITION, PREFIX, RANK, STOPPED, TASK
 from controlplane.domain.policy import Policy
 
@@ -66,7 +66,7 @@ class CrashedSends:
         spark = rows.sparkSession
         parts = min(_PARTS, spark.sparkContext.defaultParallelism)
         with given_back() as kept, conf(spark, SAYS_CRASHES):
-            ordered = self.in_order(rows, parts).localCheckpoint(eager=True)
+            ordered = checkpointed(self.in_order(rows, parts))
             kept.append(ordered)
             rank, number = F.monotonically_increasing_id() + 1, F.spark_partition_id()
             ranked = ordered.withColumns({RANK: rank, _PART: number})
@@ -80,7 +80,7 @@ class CrashedSends:
             with ThreadPoolExecutor(max(1, len(runs))) as pool:
                 told = [*pool.map(lambda run: run(producing), runs)]
             none = spark.createDataFrame([], self.schema)
-            return reduce(DataFrame.union, told, none).localCheckpoint(eager=True)
+            return checkpointed(reduce(DataFrame.union, told, none))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

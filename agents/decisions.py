@@ -17,8 +17,8 @@ from agents.failed import FailedRecord
 from agents.failures import Failures
 from agents.fates import Fates
 from agents.outage import Outage, Tried, outage_in
+from agents.room import given_back
 from agents.saying import say
-from agents.search import given_back
 from agents.worker.columns import TASK
 from controlplane.domain.events import Response
 from controlplane.domain.levels import Saying

@@ -22,15 +22,13 @@ from agents.failed import FailedRecord, explained, fetched
 from agents.gathered import at_most, gathered, rows_in
 from agents.listed import Listed
 from agents.pipeline import Pipeline
-from agents.search import ID, numbered, release
+from agents.room import ID, PLACE_BITS, checkpointed, numbered, release
 from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, ROW, SOURCE, TASK
 
 #: So many are brought to the driver at most: some hundred bytes each.
 FEW: Final = 20_000
 #: May be long, and nothing is decided by them.
 _TEXTS = ("message", "stack")
-#: In a number the partition stands before the place in it, as Spark makes them.
-_PLACE_BITS: Final = 33
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +51,10 @@ class Failures:
         The local checkpoint that is made by this job is whole afterwards.
         """
         whole = numbered(frame)
-        share = FEW // partitions
+        share = FEW // max(1, partitions)
         some = gathered(at_most(_light(whole.where(has_failed())), share + 1))
         found = cls(light=some, frame=whole, few=True)
-        of_each = Counter(each.id >> _PLACE_BITS for each in found.listed)
+        of_each = Counter(each.id >> PLACE_BITS for each in found.listed)
         return None if max(of_each.values(), default=0) > share else found
 
     @classmethod
@@ -116,7 +114,7 @@ class Failures:
         if self.few:
             yield gathered(records)
             return
-        block = records.localCheckpoint(eager=True)
+        block = checkpointed(records)
         try:
             yield block
         finally:

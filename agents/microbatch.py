@@ -10,14 +10,20 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from agents.attempts import is_cancelled
-from agents.columnar import in_columns, partitions_of
+from agents.columnar import in_columns
 from agents.failures import Failures, are_few
 from agents.gathered import number_of
 from agents.pipeline import Pipeline
 from agents.prepared import prepared, with_all
 from agents.problem import StepFailed
-from agents.room import AS_BYTES, AS_OBJECTS
-from agents.search import given_back, release
+from agents.room import (
+    AS_BYTES,
+    AS_OBJECTS,
+    checkpointed,
+    given_back,
+    partitions_of,
+    release,
+)
 from agents.segments import in_quotes
 from agents.steps import Process, Step, Transform
 from agents.stretches import Way, after_tail, in_one_go, one_by_one
@@ -136,9 +142,10 @@ def _may_be_searched(exc: Exception, steps: Sequence[Step]) -> bool:
 
 
 def _whole(evaluated: Evaluated) -> Evaluated:
-    whole = _checkpointed(made_whole(evaluated.frame), Way(), holds=evaluated.held > 0)
-    evaluated.release()
-    return whole
+    try:
+        return _checkpointed(made_whole(evaluated.frame), Way(), holds=evaluated.held > 0)
+    finally:
+        evaluated.release()
 
 
 def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Policy) -> Evaluated:
@@ -149,18 +156,20 @@ def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Polic
         frame, made, blamed = after_tail(
             evaluated.frame, step, number=number, policy=policy, kept=kept
         )
+        if blamed and ORDINAL not in evaluated.rows.columns:
+            # Each row is a record of its own: all that changes are the fates of those found.
+            evaluated = evaluated.with_frame(frame, failed=evaluated.failed + blamed)
+        elif blamed:
+            marked = _checkpointed(frame, Way(), holds=evaluated.held > 0)
+            evaluated.release()
+            evaluated = marked
+            if evaluated.parted:
+                evaluated = _whole(evaluated)
+                made = None
     except BaseException:
         release(kept)
         evaluated.release()
         raise
-    if blamed and ORDINAL not in evaluated.rows.columns:
-        # Each row is a record of its own: all that changes are the fates of those found.
-        evaluated = evaluated.with_frame(frame, failed=evaluated.failed + blamed)
-    elif blamed:
-        evaluated = _checkpointed(frame, Way(), holds=evaluated.held > 0)
-        if evaluated.parted:
-            evaluated = _whole(evaluated)
-            made = None
     return replace(evaluated, made=made, blocks=(*evaluated.blocks, *kept))
 
 
@@ -194,8 +203,7 @@ def _observed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
     """Evaluate a frame once in which a record may have become several rows."""
     seen = Observation()
     observed = frame.observe(seen, *_numbers(holds))
-    level = AS_BYTES if way.is_large else AS_OBJECTS
-    block = observed.localCheckpoint(eager=True, storageLevel=level)
+    block = checkpointed(observed, level=AS_BYTES if way.is_large else AS_OBJECTS)
     counts = seen.get
     evaluated = Evaluated(
         rows=block,
@@ -207,7 +215,11 @@ def _observed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:
     if not counts["failed"]:
         return evaluated
     parted = bool(counts["rows"] > counts["records"])
-    return replace(_counted(evaluated, rows=counts["failed"]), parted=parted)
+    try:
+        return replace(_counted(evaluated, rows=counts["failed"]), parted=parted)
+    except BaseException:
+        evaluated.release()
+        raise
 
 
 # Made once: to make Columns takes many calls to the JVM.

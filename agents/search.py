@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,14 +20,12 @@ from pyspark.sql import functions as F
 
 from agents.attempts import Action, AttemptFailed, Failed, Operation, attempted
 from agents.batches import SMALL, batch_rows, conf, small_batches
-from agents.columnar import give_back
 from agents.gathered import gathered
 from agents.metered import metered
 from agents.problem import is_of_python
+from agents.room import ID, checkpointed, release
 from controlplane.domain.errors import ArresterError
 
-#: Numbers the rows that are searched.
-ID: Final = "__arrester_id"
 #: So many jobs may a search of one micro-batch and step take.
 JOBS: Final = 400
 _RANK = "__arrester_rank"
@@ -161,7 +158,7 @@ class Search:
         here = gathered(few.limit(SMALL + _SPARED))
         ids = [int(row[ID]) for row in here.select(ID).collect()]
         with conf(here.sparkSession, {_PARTS: str(max(1, len(ids)))}):
-            each = here.localCheckpoint(eager=True)
+            each = checkpointed(here)
         self._kept.append(each)
         alone = self._run(each)
         if alone is None:
@@ -229,7 +226,7 @@ class Search:
         return None
 
     def _spread(self, rows: DataFrame, *, into: int, count: int) -> _Rows:
-        frame = rows.repartition(max(1, min(into, count))).localCheckpoint(eager=True)
+        frame = checkpointed(rows.repartition(max(1, min(into, count))))
         self._kept.append(frame)
         return _Rows(frame=frame, count=count, spread=into == _SPREAD)
 
@@ -246,24 +243,3 @@ def _from(rank: int, rows: int) -> Column:
 
 def _up_to(rows: DataFrame, last: int | None) -> DataFrame:
     return rows if last is None else rows.where(F.col(ID) <= last)
-
-
-def numbered(frame: DataFrame) -> DataFrame:
-    """Return a local checkpoint's rows with their numbers, the same ones whenever it is asked."""
-    return frame.withColumn(ID, F.monotonically_increasing_id())
-
-
-@contextmanager
-def given_back() -> Iterator[list[DataFrame]]:
-    """Give the blocks of all local checkpoints in the list back afterwards, whatever happens."""
-    kept: list[DataFrame] = []
-    try:
-        yield kept
-    finally:
-        release(kept)
-
-
-def release(frames: Sequence[DataFrame]) -> None:
-    """Give the blocks of local checkpoints back."""
-    for frame in frames:
-        give_back(frame)

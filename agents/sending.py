@@ -27,8 +27,8 @@ from agents.microbatch import Evaluated
 from agents.outage import Alike, Tried
 from agents.policies import StagePolicy
 from agents.problem import StepFailed
+from agents.room import checkpointed, given_back
 from agents.saying import say
-from agents.search import given_back
 from agents.shipping import shipped, shipped_rules
 from agents.sinks import Producer
 from agents.worker.columns import (
@@ -276,7 +276,7 @@ def _in_order(rows: DataFrame, parts: int | None = None) -> DataFrame:
 
 
 def _sent(rows: DataFrame, producing: Any) -> DataFrame:
-    return rows.mapInArrow(producing, _RESULT).localCheckpoint(eager=True)
+    return checkpointed(rows.mapInArrow(producing, _RESULT))
 
 
 def _is_from(starts: Mapping[str | None, Cursor]) -> Column:

@@ -13,9 +13,10 @@ from functools import cache
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from agents.failures import is_in
+from agents.failures import has_failed, is_in
 from agents.microbatch import Evaluated
 from agents.pipeline import Pipeline
+from agents.room import checkpointed, given_back
 from agents.whole import BROADCAST_RECORDS
 from agents.worker.columns import (
     ENTRY,
@@ -45,21 +46,26 @@ def blaming_shared(evaluated: Evaluated, pipeline: Pipeline, *, examples: int) -
     shared = _shared(evaluated)
     if shared.isEmpty():
         return evaluated
-    block = shared.localCheckpoint(eager=True)
-    marked = _joined(evaluated.frame, block.withColumn(_SHARED, F.lit(True)), "left")
+    with given_back() as kept:
+        kept.append(checkpointed(shared))
+        # A join may give its rows in another order each time; failed records are known by that.
+        kept.append(checkpointed(_with_failed(evaluated.frame, kept[0])))
+        failed = kept[1].where(has_failed()).count()
+        frame = kept.pop()
+    blocks = (*evaluated.blocks, frame)
+    return replace(evaluated.with_frame(frame, failed=failed), blocks=blocks)
+
+
+def _with_failed(frame: DataFrame, shared: DataFrame) -> DataFrame:
+    """Return the rows with all records failed whose coordinates are among those `shared`."""
+    marked = _joined(frame, shared.withColumn(_SHARED, F.lit(True)), "left")
     here = F.coalesce(F.col(_SHARED), F.lit(False)) & _is_evaluated()
     nothing = F.lit(None).cast(ERROR_TYPE)
-    frame = marked.withColumns(
-        {
-            FATE: F.when(here, F.lit(SOURCE)).otherwise(F.col(FATE)),
-            ERROR: F.when(here, nothing).otherwise(F.col(ERROR)),
-        }
-    ).select(*evaluated.frame.columns)
-    # A join may give its rows in another order each time; failed records are known by that.
-    frame = frame.localCheckpoint(eager=True)
-    failed = frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE)).count()
-    blocks = (*evaluated.blocks, block, frame)
-    return replace(evaluated.with_frame(frame, failed=failed), blocks=blocks)
+    fates = {
+        FATE: F.when(here, F.lit(SOURCE)).otherwise(F.col(FATE)),
+        ERROR: F.when(here, nothing).otherwise(F.col(ERROR)),
+    }
+    return marked.withColumns(fates).select(*frame.columns)
 
 
 def _have_their_own(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bool:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from agents.attempts import AttemptFailed, Operation, attempted
 from agents.blame import Blame, Suspect
 from agents.metered import metered
-from agents.room import checkpointed
+from agents.room import checkpointed, level_beside
 from agents.segments import after_steps, segments
 from agents.steps import Process, Step, Transform
 from agents.transforms import transformed, transformed_on
@@ -109,14 +109,15 @@ def survived(
 
 
 def _evaluated(run: Operation, frame: DataFrame, kept: Kept) -> DataFrame:
-    evaluated = checkpointed(metered(run(frame)))
+    level = level_beside(frame.sparkSession)
+    evaluated = checkpointed(metered(run(frame)), level=level)
     kept.append(evaluated)
     return evaluated
 
 
 def keep(frame: DataFrame, kept: Kept) -> DataFrame:
     """Return `frame` evaluated, in a local checkpoint."""
-    evaluated = frame.localCheckpoint(eager=True)
+    evaluated = checkpointed(frame)
     kept.append(evaluated)
     return evaluated
 

@@ -27,8 +27,9 @@ from agents.pipeline import Pipeline
 from agents.problem import Problem, StepFailed, problem_of_job, thrown_of
 from agents.raised import problem_of
 from agents.reasons import reason_of
+from agents.room import ID, numbered
 from agents.scratch import Scratch
-from agents.search import ID, Guilty, NotAlone, Search, numbered
+from agents.search import Guilty, NotAlone, Search
 from agents.segments import quoted
 from agents.sinks import Files, Sink
 from agents.transforms import transformed

@@ -105,9 +105,9 @@ def wait_until(condition: Callable[[], bool], *, what: str = "") -> None:
         time.sleep(0.02)
 
 
-def blocks(bench: Bench) -> set[int]:
+def blocks(spark: SparkSession) -> set[int]:
     """Return the local checkpoints whose blocks nobody has given back."""
-    context: Any = bench.spark.sparkContext
+    context: Any = spark.sparkContext
     return set(context._jsc.getPersistentRDDs())
 
 

@@ -87,6 +87,17 @@ def test_what_fails_in_one_partition_is_not_brought_where_it_is_too_much(
     found[0].release()
 
 
+def test_where_records_are_likely_to_fail_a_micro_batch_may_be_empty(spark: SparkSession) -> None:
+    """Its local checkpoint has no partition."""
+    empty = spark.createDataFrame([], SCHEMA).where("false")
+    assert empty.rdd.getNumPartitions() == 0
+    step = begun(empty).deserialize("n", F.col("value").cast("int"))
+
+    evaluated = evaluate(empty, step.write(nothing), fails=True)
+    assert evaluated.clean
+    evaluated.release()
+
+
 def test_records_that_share_the_position_of_a_failed_one_are_found_however_many(
     spark: SparkSession,
 ) -> None:

@@ -45,7 +45,7 @@ def crashing() -> Any:
 
 def test_a_record_that_crashes_the_worker_is_a_failed_record(bench: Bench) -> None:
     """The kernel's out-of-memory killer ends a worker in the same way: by SIGKILL."""
-    kept = blocks(bench)
+    kept = blocks(bench.spark)
     bench.add(("a", 0, "x"), ("a", 1, "segfault"), ("b", 0, "killed"), ("a", 2, "x"), ("b", 1, "x"))
     pipeline = (
         bench.define()
@@ -68,7 +68,7 @@ def test_a_record_that_crashes_the_worker_is_a_failed_record(bench: Bench) -> No
     assert "killed" in failed["b"].failure.message
     assert len(bench.dead_letters()) == 2
     assert thread.state is ThreadStatus.DEAD
-    assert blocks(bench) <= kept
+    assert blocks(bench.spark) <= kept
 
 
 def test_a_crash_pauses_its_task_and_not_the_others(bench: Bench) -> None:

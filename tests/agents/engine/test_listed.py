@@ -15,7 +15,7 @@ from agents.cuts import cut_of, must_hold
 from agents.entries import Cursor
 from agents.failures import Failures
 from agents.listed import skipped
-from agents.search import ID
+from agents.room import ID
 from agents.worker.columns import ENTRY, ERROR, ERROR_TYPE, FATE, ORDINAL, POSITION, TASK
 
 pytestmark = pytest.mark.spark

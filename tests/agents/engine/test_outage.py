@@ -237,13 +237,13 @@ def test_an_outage_of_a_sink_that_may_have_written_is_replayed_under_its_number(
             raise ConnectionRefusedError("the database was gone before it answered")
 
     bench.add(*[("ab"[n % 2], n, "x") for n in range(12)])
-    kept = blocks(bench)
+    kept = blocks(bench.spark)
     pipeline = bench.define().write(unanswered, on_error=Continuing())
     bench.start(pipeline, **GUARD)
     wait_until(lambda: bool(bench.deaths))
     [died] = bench.outbox.of(ThreadDied)
     assert died.reason.startswith("outage: ")
-    assert blocks(bench) <= kept
+    assert blocks(bench.spark) <= kept
 
     answered.touch()
     bench.start(pipeline, **GUARD)

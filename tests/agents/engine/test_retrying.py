@@ -227,7 +227,7 @@ def test_records_that_were_run_again_give_their_room_back_when_the_run_ends(
             java.java.lang.System.setProperty("arrester.flaky", "7")
             return last if context.position == 1 else Response.RETRY
 
-    kept = blocks(bench)
+    kept = blocks(bench.spark)
     bench.add(("a", 0, "x"), ("a", 1, "never"))
     setting = "reflect('java.lang.System', 'getProperty', 'arrester.flaky')"
     number = F.expr(f"cast(if(value = 'never', value, {setting}) as int)")
@@ -236,7 +236,7 @@ def test_records_that_were_run_again_give_their_room_back_when_the_run_ends(
     bench.start(builder.write(sink_to(bench.folder / "out")), errors_retries_limit=2, **keys, **NOW)
     wait_until(lambda: bool(bench.deaths))
     assert bench.outbox.of(TaskDied)[0].position == 1
-    assert blocks(bench) <= kept
+    assert blocks(bench.spark) <= kept
 
 
 def test_a_stop_interrupts_a_wait_and_leaves_the_record_undecided(bench: Bench) -> None:

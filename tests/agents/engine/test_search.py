@@ -13,7 +13,8 @@ from agents.attempts import AttemptFailed, Failed, attempted
 from agents.batches import conf, small_batches
 from agents.metered import metered
 from agents.microbatch import evaluate
-from agents.search import ID, Search, evaluating, numbered
+from agents.room import ID, numbered
+from agents.search import Search, evaluating
 from agents.worker.columns import FATE, POSITION
 from tests.agents.engine.test_microbatch import begun, lines, nothing
 

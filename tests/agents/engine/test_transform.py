@@ -15,10 +15,10 @@ from agents.handlers import LogAndContinue, LogAndPause
 from agents.microbatch import evaluate
 from agents.pipeline import PipelineInvalid
 from agents.problem import StepFailed
-from agents.search import release
+from agents.room import release
 from agents.worker.columns import ERROR, FATE, POSITION
 from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
-from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
+from tests.agents.engine.bench import Bench, blocks, read_sink, sink_to, wait_until
 from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
 
 pytestmark = pytest.mark.spark
@@ -128,6 +128,33 @@ def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSessi
     made = evaluated.passed(pipeline).orderBy("half").collect()
     assert [(row.word, row.position) for row in made] == [("1", 0), ("2", 0), ("8", 4)]
     assert evaluated.failed == 3
+
+
+def test_all_blocks_are_given_back_where_the_last_transform_of_several_fails(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are rows of an earlier one's: those with its failures are kept anew."""
+    source = lines(spark, "1 2", "4 x", "8").localCheckpoint()
+    words = F.explode(F.split("value", " ")).alias("word")
+    builder = begun(source).transform("words", lambda df: df.select(words, "position"))
+    pipeline = builder.transform(
+        "numbers", lambda df: df.select(F.col("word").cast("int").alias("n"), "position")
+    ).write(nothing)
+    before = blocks(spark)
+
+    evaluated = evaluate(source, pipeline)
+    assert evaluated.failed == 1
+    assert sorted(row.n for row in evaluated.passed(pipeline).collect()) == [1, 2, 8]
+    evaluated.release()
+    assert blocks(spark) <= before
+
+    def ends(frame: DataFrame) -> DataFrame:
+        raise RuntimeError("the driver has no room")
+
+    monkeypatch.setattr("agents.microbatch.made_whole", ends)
+    with pytest.raises(RuntimeError, match="no room"):
+        evaluate(source, pipeline)
+    assert blocks(spark) <= before
 
 
 REFUSED: dict[str, tuple[Function, str]] = {
