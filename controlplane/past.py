@@ -131,6 +131,38 @@ def packed(state: AnyState) -> store.Kept:
     return store.Kept(view.table, view.key(state), msgspec.json.encode(state).decode())
 
 
+def kept_texts(stream: StreamState) -> dict[tuple[str, str], str]:
+    """Return the states that the stream has touched as they are kept, by kind and key."""
+    return {(kind, key): text for kind, key, text in map(packed, touched(stream))}
+
+
+def kept_text(stream: StreamState, kind: str, key: str) -> str | None:
+    """Return the state of a kind and key as it is kept; None where there is no such."""
+    try:
+        state = _find(stream, kind, key)
+    except ValueError:
+        return None
+    return None if state is None else packed(state).state
+
+
+def _find(stream: StreamState, kind: str, key: str) -> AnyState | None:
+    match kind:
+        case rows.APPLICATIONS.table:
+            return stream.application if key == stream.application.name else None
+        case rows.TASKS.table:
+            return stream.tasks.get(UUID(key).hex)
+        case rows.THREADS.table:
+            pipeline, checkpoint = key.split(" ")
+            return stream.threads.get((pipeline, checkpoint))
+        case rows.INSTANCES.table:
+            return stream.instances.get(UUID(key))
+        case rows.COMMANDS.table:
+            return stream.commands.get(UUID(key))
+        case rows.GROUPS.table:
+            return stream.groups.get(key)
+    return None
+
+
 def may_be_due(before: int, after: int) -> bool:
     """Whether it is worth to look if states are due, now that a log has grown so: some ten times
     between one snapshot and the next."""

@@ -6,8 +6,9 @@ byte. Where the log begins at a base, so does the fold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.db import models as fields
 from django.db import transaction
@@ -16,16 +17,18 @@ from controlplane import models, past, rows, shadow, store
 from controlplane.buckets import Buckets
 from controlplane.collecting import not_collecting
 from controlplane.domain.failed import Stored, last
-from controlplane.domain.stream import StreamState, Subjects, empty
-from controlplane.writing import Row
+from controlplane.domain.stream import StreamState, empty
+from controlplane.snapshots import Snapshots
+from controlplane.writing import Row, Value, key_columns
 
 PROGRESS_EVERY = 50_000
 #: Sums of so many become states at once.
-EVENTS_PER_CHUNK = 20_000
+EVENTS_PER_CHUNK = 30_000
 #: So few events are left for the time under the stream's lock.
 NEAR = 2_000
 Progress = Callable[[int], None]
 Derived = dict[type[fields.Model], list[Row]]
+Key = tuple[Value, ...]
 VIEWS: list[type[fields.Model]] = [
     models.Application,
     models.Instance,
@@ -68,24 +71,30 @@ class Derivation:
 
     def rows(self, *, after: int = 0) -> Derived:
         """Return the rows of the views that have changed after a position."""
+        return {model: rows.in_order(model, self.rows_of(model, after=after)) for model in VIEWS}
+
+    def rows_of(self, model: type[fields.Model], *, after: int = 0) -> list[Row]:
+        """Return the rows of one view that have changed after a position, in any order."""
         state = self.state
-        found: Derived = {
-            models.Application: [rows.APPLICATIONS.row(state.application)],
-            models.Instance: [rows.INSTANCES.row(each) for each in state.instances.values()],
-            models.Thread: [rows.THREADS.row(each) for each in state.threads.values()],
-            models.Task: [rows.TASKS.row(each) for each in state.tasks.values()],
-            models.Command: [rows.COMMANDS.row(each) for each in state.commands.values()],
-            models.ErrorGroup: [rows.GROUPS.row(each) for each in state.groups.values()],
-            models.MinuteCount: self.buckets.minute_rows(),
-            models.HourCount: self.buckets.hour_rows(),
-            models.MinuteTotal: self.buckets.minute_total_rows(),
-            models.HourTotal: self.buckets.hour_total_rows(),
-            models.HeldChange: self.buckets.held_rows(),
+        states: dict[type[fields.Model], tuple[rows.View[Any], Collection[Any]]] = {
+            models.Application: (rows.APPLICATIONS, [state.application]),
+            models.Instance: (rows.INSTANCES, state.instances.values()),
+            models.Thread: (rows.THREADS, state.threads.values()),
+            models.Task: (rows.TASKS, state.tasks.values()),
+            models.Command: (rows.COMMANDS, state.commands.values()),
+            models.ErrorGroup: (rows.GROUPS, state.groups.values()),
         }
-        return {
-            model: rows.in_order(model, [row for row in found[model] if _number(row) > after])
-            for model in VIEWS
+        if model in states:
+            view, some = states[model]
+            return [view.row(each) for each in some if each.sequence > after]
+        counted: dict[type[fields.Model], Callable[[], list[Row]]] = {
+            models.MinuteCount: self.buckets.minute_rows,
+            models.HourCount: self.buckets.hour_rows,
+            models.MinuteTotal: self.buckets.minute_total_rows,
+            models.HourTotal: self.buckets.hour_total_rows,
+            models.HeldChange: self.buckets.held_rows,
         }
+        return [row for row in counted[model]() if _number(row) > after]
 
     def kept(self, *, after: int) -> Iterator[store.Kept]:
         """Return what has changed after a position as a base keeps it."""
@@ -119,53 +128,99 @@ def live(application: str) -> Derived:
 
 
 def rebuild(application: str, *, progress: Progress = silent) -> int:
-    """Derive the views again beside the live ones, then put them in their place.
+    """Derive the views again beside the live ones, then put in their place what is not equal.
 
     Folds go on meanwhile; only the last few events are read under the stream's lock. Returns the
     position that the views are true for.
     """
-    with store.maintaining(application):
-        found = begin(application)
+    with store.maintaining(application), not_collecting():
+        found, kept = begin(application), Snapshots(application)
+        begun, beside = found.position, _Beside(application)
         shadow.clear(application)
-        _catch_up(application, found, progress=progress, keep=_beside)
-        shadow.save(application, found.rows())
-        written = found.position
+        _catch_up(application, found, progress=progress, snapshots=kept)
+        # Where the end was near at once, all is compared under the stream's lock.
+        compared = found.position if found.position > begun else 0
+        if compared:
+            beside.put(found)
         with transaction.atomic(durable=True):
-            # What is kept beside this would hold rows that are about to be replaced.
+            # What is kept beside this would be of rows that are about to be replaced.
             store.no_keeper(application)
             stream = store.lock(application)
-            found.fold(store.read_told(application, after=found.position), progress=progress)
-            shadow.save(application, found.rows(after=written))
-            shadow.swap(application, VIEWS)
-            store.swap_snapshots(application)
+            _fold_until(found, stream.sequence, progress=progress, snapshots=kept)
+            beside.put(found, after=compared)
+            if beside.keys:
+                shadow.swap(application, VIEWS)
+            kept.swap()
         shadow.clear(application)
     return stream.sequence
 
 
-Keep = Callable[[Derivation], None]
+@dataclass(slots=True)
+class _Beside:
+    """The rows that are not equal to the live ones, put beside those."""
+
+    application: str
+    keys: set[tuple[type[fields.Model], Key]] = field(default_factory=set)
+
+    def put(self, found: Derivation, *, after: int = 0) -> None:
+        """Compare the rows that have changed after a position: of what the log gives, and of what
+        is live, whoever changed that. Rows that are beside already are put anew."""
+        wanted: Derived = {}
+        gone: Derived = {}
+        for model in VIEWS:
+            derived = _by_key(model, found.rows_of(model, after=after))
+            others = {}
+            for key, row in _keyed(model, rows.each_live_row(model, self.application, after=after)):
+                if key not in derived:
+                    others[key] = row
+                elif derived[key] == row and (model, key) not in self.keys:
+                    del derived[key]
+            if after and others:
+                # Of what had not changed by the log.
+                earlier = _by_key(model, found.rows_of(model))
+                derived |= {key: earlier[key] for key in others.keys() & earlier.keys()}
+            wanted[model] = [*derived.values()]
+            gone[model] = [row for key, row in others.items() if key not in derived]
+            self.keys.update((model, key) for key in (*derived, *others))
+        shadow.save(self.application, wanted, gone=gone)
 
 
-def _forget(_found: Derivation) -> None:
-    """Keep nothing of the states on the way."""
+def _by_key(model: type[fields.Model], some: Iterable[Row]) -> dict[Key, Row]:
+    return dict(_keyed(model, some))
 
 
-def _beside(found: Derivation) -> None:
-    """Keep what has changed since the last time beside the snapshots that there are."""
-    kept = (past.packed(each) for each in past.touched(found.state))
-    shadow.save_snapshot(found.state.application.name, found.position, kept)
+def _keyed(model: type[fields.Model], some: Iterable[Row]) -> Iterator[tuple[Key, Row]]:
+    names = key_columns(model)
+    return ((tuple(row[name] for name in names), row) for row in some)
+
+
+def _fold_until(
+    found: Derivation,
+    until: int,
+    *,
+    progress: Progress,
+    snapshots: Snapshots | None = None,
+) -> None:
+    """Fold the events up to a position, and compare the snapshots on the way."""
+    name = found.state.application.name
+    while found.position < until:
+        stop = until if snapshots is None else snapshots.next(after=found.position)
+        told = store.read_told(name, after=found.position, until=min(stop, until))
+        found.fold(told, progress=progress)
+        if snapshots is not None and found.position == stop:
+            snapshots.compare(found.state, stop)
 
 
 def _catch_up(
-    application: str, found: Derivation, *, progress: Progress, keep: Keep = _forget
+    application: str,
+    found: Derivation,
+    *,
+    progress: Progress,
+    snapshots: Snapshots | None = None,
 ) -> None:
-    """Fold until the end of the log is near; keep the states on the way, one stretch at a time."""
+    """Fold until the end of the log is near."""
     while (end := store.look(application).sequence) - found.position > NEAR:
-        until = min(end, found.position + past.EVENTS_PER_SNAPSHOT)
-        found.fold(
-            store.read_told(application, after=found.position, until=until), progress=progress
-        )
-        keep(found)
-        found.state.touched = Subjects()
+        _fold_until(found, end, progress=progress, snapshots=snapshots)
 
 
 def differences(application: str, *, progress: Progress = silent) -> list[str]:

@@ -110,14 +110,21 @@ def load_together(wanted: Sequence[Wanted]) -> Iterator[AnyState]:
 
 def live_rows(model: type[fields.Model], application: str) -> list[Row]:
     """Return all rows of an application in the order of their key."""
+    return in_order(model, list(each_live_row(model, application)))
+
+
+def each_live_row(model: type[fields.Model], application: str, *, after: int = 0) -> Iterator[Row]:
+    """Yield the rows of an application, of a position that is given those that changed later."""
     types = column_types(model)
+    later = " AND sequence > %s" if after else ""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {', '.join(types)} FROM {model._meta.db_table} WHERE {owner(model)} = %s",
-            [application],
+            f"SELECT {', '.join(types)} FROM {model._meta.db_table}"
+            f" WHERE {owner(model)} = %s{later}",
+            [application, after] if after else [application],
         )
-        rows = [dict(zip(types, values, strict=True)) for values in cursor.fetchall()]
-    return in_order(model, rows)
+        for values in cursor:
+            yield dict(zip(types, values, strict=True))
 
 
 def in_order(model: type[fields.Model], rows: list[Row]) -> list[Row]:

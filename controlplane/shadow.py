@@ -1,42 +1,50 @@
-"""Rows of views that are made beside the live ones, and the swap that puts them in their place;
-snapshots lie there, too, until `store.swap_snapshots`."""
+"""Rows that a rebuild finds to be others than the live ones: they are put beside those, and the
+swap puts them in their place. What is equal lies nowhere twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from django.db import connection
 from django.db import models as fields
 
 from controlplane import models, rows
-from controlplane.store import SNAPSHOT, Kept
+from controlplane.store import Kept, copy_in
 from controlplane.writing import Row, Upsert, column_types, key_columns, upsert
+
+SNAPSHOT = "snapshot"
+#: Before the name of a table: rows that are to go.
+_GONE = "-"
+_COLUMNS = {"application": "text", "view": "text", "key": "text", "row": "text"}
+Rows = Mapping[type[fields.Model], Sequence[Row]]
 
 
 def clear(application: str) -> None:
-    """Delete what lies beside the live views of an application."""
+    """Delete what lies beside the live rows of an application."""
     models.ShadowRow.objects.filter(application=application).delete()
 
 
-def save(application: str, found: Mapping[type[fields.Model], Sequence[Row]]) -> None:
-    """Put rows beside the live views, or in the place of those that are there."""
+def save(application: str, wanted: Rows, *, gone: Rows) -> None:
+    """Put rows beside the live views, or in the place of those that are there; and those that are
+    to be deleted."""
+    packed = [*_packed(application, wanted), *_packed(application, gone, kind=_GONE)]
+    upsert([Upsert(models.ShadowRow, packed)])
+
+
+def _packed(application: str, found: Rows, *, kind: str = "") -> Iterator[Row]:
     for model, some in found.items():
-        table = model._meta.db_table
-        packed: list[Row] = [
-            {
+        for row in some:
+            yield {
                 "application": application,
-                "view": table,
+                "view": f"{kind}{model._meta.db_table}",
                 "key": msgspec.json.encode(rows.key_of(model, row)).decode(),
                 "row": msgspec.json.encode(row).decode(),
             }
-            for row in some
-        ]
-        upsert([Upsert(models.ShadowRow, packed)])
 
 
-def swap(application: str, views: Sequence[type[fields.Model]]) -> None:
-    """Make the live rows those that lie beside them; rows that are equal are not touched."""
+def swap(application: str, views: Iterable[type[fields.Model]]) -> None:
+    """Let the live rows be as those that lie beside them; rows that are equal are not touched."""
     for model in views:
         table = model._meta.db_table
         columns, key = column_types(model), key_columns(model)
@@ -44,45 +52,55 @@ def swap(application: str, views: Sequence[type[fields.Model]]) -> None:
         beside = (
             "(SELECT made.* FROM shadow_row AS beside,"
             f" json_populate_record(NULL::{table}, beside.row::json) AS made"
-            " WHERE beside.application = %(application)s AND beside.view = %(view)s) AS made"
+            " WHERE beside.application = %(application)s AND beside.view = %(view)s)"
         )
         live = " AND ".join(f"{table}.{name} = gone.{name}" for name in key)
         sets = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
         there = ", ".join(f"{table}.{name}" for name in columns)
         wanted = ", ".join(f"excluded.{name}" for name in columns)
-        parameters = {"application": application, "view": table}
         with connection.cursor() as cursor:
             cursor.execute(
-                f"DELETE FROM {table} USING (SELECT {keys} FROM {table}"
-                f" WHERE {rows.owner(model)} = %(application)s"
-                f" EXCEPT SELECT {keys} FROM {beside}) AS gone WHERE {live}",
-                parameters,
+                f"DELETE FROM {table} USING {beside} AS gone WHERE {live}",
+                {"application": application, "view": _GONE + table},
             )
             cursor.execute(
-                f"INSERT INTO {table} ({names}) SELECT {names} FROM {beside}"
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM {beside} AS made"
                 f" ON CONFLICT ({keys}) DO UPDATE SET {sets}"
                 f" WHERE ({there}) IS DISTINCT FROM ({wanted})",
-                parameters,
+                {"application": application, "view": table},
             )
 
 
-def save_snapshot(application: str, position: int, kept: Iterable[Kept]) -> None:
-    """Put a snapshot, of what has changed since the one before, beside those that there are."""
-    packed: list[Row] = [
-        {
-            "application": application,
-            "view": SNAPSHOT,
-            "key": msgspec.json.encode([position, each.kind, each.key]).decode(),
-            "row": msgspec.json.encode(
-                {
-                    "application": application,
-                    "kind": each.kind,
-                    "key": each.key,
-                    "position": position,
-                    "state": each.state,
-                }
-            ).decode(),
-        }
-        for each in kept
-    ]
-    upsert([Upsert(models.ShadowRow, packed)])
+def save_snapshot(
+    application: str, position: int, wanted: Iterable[Kept], *, gone: Iterable[Kept]
+) -> None:
+    """Put states of a snapshot beside those that there are, and those that are to be deleted."""
+
+    def packed() -> Iterator[tuple[str, str, str, str]]:
+        for view, some in ((SNAPSHOT, wanted), (_GONE + SNAPSHOT, gone)):
+            for each in some:
+                key = msgspec.json.encode((position, each.kind, each.key)).decode()
+                yield application, view, key, each.state
+
+    copy_in("shadow_row", _COLUMNS, packed())
+
+
+def swap_snapshots(application: str) -> None:
+    """Let the snapshots be as what lies beside them."""
+    beside = (
+        "(SELECT (key::json ->> 0)::bigint AS position, key::json ->> 1 AS kind,"
+        " key::json ->> 2 AS key, row AS state FROM shadow_row"
+        " WHERE application = %(application)s AND view = ANY(%(views)s))"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"DELETE FROM snapshot USING {beside} AS other WHERE"
+            " snapshot.application = %(application)s AND snapshot.kind = other.kind"
+            " AND snapshot.key = other.key AND snapshot.position = other.position",
+            {"application": application, "views": [SNAPSHOT, _GONE + SNAPSHOT]},
+        )
+        cursor.execute(
+            "INSERT INTO snapshot (application, kind, key, position, state)"
+            f" SELECT %(application)s, kind, key, position, state FROM {beside} AS made",
+            {"application": application, "views": [SNAPSHOT]},
+        )

@@ -170,6 +170,10 @@ class Snapshot(Kept):
 
     class Meta:
         db_table = "snapshot"
+        indexes = [
+            # What one snapshot holds, for who compares it or drops it.
+            models.Index("application", "position", name="snapshot_position"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.application} @ {self.position} {self.kind} {self.key}"

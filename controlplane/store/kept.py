@@ -6,7 +6,7 @@ a key up to a position is what was true there. What a state says is not this mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,8 +18,6 @@ from controlplane.store.streams import copy_in
 
 #: A position in the log is told by this kind of state: each event changes it.
 EVERY_POSITION = "application"
-#: What lies beside the live views for the table of snapshots.
-SNAPSHOT = "snapshot"
 _KEPT = {
     "application": "text",
     "kind": "text",
@@ -146,17 +144,45 @@ def forget_buckets(application: str, *, before: datetime) -> None:
         cursor.execute("SELECT arrester_forget_buckets(%s, %s)", [application, before])
 
 
-def swap_snapshots(application: str) -> None:
-    """Put the snapshots that lie beside in the place of all others; see `shadow`."""
+def next_kept(application: str, *, after: int) -> int | None:
+    """Return the first position behind another that anything is kept at in snapshots."""
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM snapshot WHERE application = %s", [application])
         cursor.execute(
-            "INSERT INTO snapshot (application, kind, key, position, state)"
-            " SELECT made.application, made.kind, made.key, made.position, made.state"
-            " FROM shadow_row AS beside, json_populate_record(NULL::snapshot, beside.row::json)"
-            " AS made WHERE beside.application = %s AND beside.view = %s",
-            [application, SNAPSHOT],
+            "SELECT min(position) FROM snapshot WHERE application = %s AND position > %s",
+            [application, after],
         )
+        (found,) = cursor.fetchone()
+    return None if found is None else int(found)
+
+
+def kept_at(application: str, position: int) -> list[Kept]:
+    """Return what is kept in the snapshot of a position: what had changed since the one before."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT kind, key, state FROM snapshot WHERE application = %s AND position = %s",
+            [application, position],
+        )
+        return [Kept(*row) for row in cursor.fetchall()]
+
+
+def forget_snapshots(application: str, *, but: Collection[int]) -> None:
+    """Delete the snapshots of an application but those of some positions."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH RECURSIVE there (position) AS ("
+            " SELECT min(position) FROM snapshot WHERE application = %(application)s"
+            " UNION ALL SELECT (SELECT min(position) FROM snapshot"
+            " WHERE application = %(application)s AND position > there.position)"
+            " FROM there WHERE position IS NOT NULL)"
+            " SELECT position FROM there WHERE position IS NOT NULL",
+            {"application": application},
+        )
+        found = {position for (position,) in cursor.fetchall()} - set(but)
+        if found:
+            cursor.execute(
+                "DELETE FROM snapshot WHERE application = %s AND position = ANY(%s)",
+                [application, sorted(found)],
+            )
 
 
 def snapshot_views(application: str, *, every: int, views: Mapping[str, tuple[str, str]]) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
+from itertools import pairwise
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from redis import Redis
 
-from controlplane import actions, ingest, models, past, rebuilding, shadow, store
+from controlplane import actions, embedded, ingest, models, past, rebuilding, shadow, store
 from tests import histories
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
@@ -71,10 +73,11 @@ def test_folds_go_on_while_views_are_rebuilt(
     )
     save, folded = shadow.save, 0
 
-    def save_while_more_comes(application: str, found: rebuilding.Derived) -> None:
+    def save_while_more_comes(application: str, wanted: shadow.Rows, *, gone: shadow.Rows) -> None:
         nonlocal folded
-        save(application, found)
+        save(application, wanted, gone=gone)
         if not folded:
+            assert models.ShadowRow.objects.count() == 2
             streams.send(redis, [histories.failed(9), *histories.paused(3, key="EWR")])
             folded = ingest.drain(APPLICATION).events
 
@@ -84,54 +87,136 @@ def test_folds_go_on_while_views_are_rebuilt(
     streams.assert_exact()
     assert streams.task(JFK.digest).failed == 3
     assert not models.ShadowRow.objects.exists()
-    # States were kept on the way, so that the past is as near as before.
-    assert [store.nearest(APPLICATION, position) for position in (3, 8, 14)] == [3, 6, 9]
+    # States were kept on the way, and those that the fold kept meanwhile are looked at, too.
+    assert [store.nearest(APPLICATION, position) for position in (5, 8, 14)] == [0, 6, 14]
+    assert_kept_as_the_log_says()
 
 
-def test_states_on_the_way_are_put_beside_as_they_are_made(
+def assert_kept_as_the_log_says() -> None:
+    """The states of each position that some are kept at are those of the log, and no others."""
+    for position in models.Snapshot.objects.values_list("position", flat=True).distinct():
+        whole = rebuilding.derive(APPLICATION, until=position).state
+        assert set(store.kept(APPLICATION, position)) == {
+            past.packed(each) for each in past.everything(whole)
+        }
+
+
+def test_a_live_row_that_changes_while_it_is_not_looked_at_is_put_right(
     before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    save, changed = shadow.save, 0
+
+    def save_and_change(application: str, wanted: shadow.Rows, *, gone: shadow.Rows) -> None:
+        nonlocal changed
+        save(application, wanted, gone=gone)
+        if not changed:
+            # As by a worker whose code folds an event otherwise, behind what was compared.
+            changed = models.Task.objects.update(failed=999, sequence=11)
+            count = {"application": APPLICATION, "fingerprint": "never", "count": 1}
+            models.HourCount.objects.create(hour=histories.NOON, sequence=11, **count)
+
     monkeypatch.setattr(rebuilding, "NEAR", 1)
-    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 3)
-    beside: list[int] = []
+    monkeypatch.setattr(shadow, "save", save_and_change)
+    rebuilding.rebuild(APPLICATION)
+    assert changed
+    assert rebuilding.live(APPLICATION) == before
 
-    def note(application: str, found: rebuilding.Derived) -> None:
-        beside.append(models.ShadowRow.objects.filter(view="snapshot").count())
-        save(application, found)
 
-    save = shadow.save
-    with monkeypatch.context() as patch:
-        patch.setattr(shadow, "save", note)
+def versions() -> dict[str, set[tuple[str, str]]]:
+    """Return which version of which rows there are."""
+    tables = [model._meta.db_table for model in (*rebuilding.VIEWS, models.Snapshot)]
+    with connection.cursor() as cursor:
+        found = {}
+        for table in tables:
+            cursor.execute(f"SELECT ctid::text, xmin::text FROM {table}")
+            found[table] = set(cursor.fetchall())
+    return found
+
+
+@pytest.fixture
+def kept(before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Keep states at some positions of that application's log; return these."""
+    monkeypatch.setattr(rebuilding, "NEAR", 1)
+    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 2)
+    rebuilding.rebuild(APPLICATION)
+    streams.append(histories.paused(9, key="EWR"), received_at=histories.NOON)
+    past.keep_if_due(APPLICATION)
+    streams.append(histories.paused(3), received_at=histories.NOON)
+    assert_kept_as_the_log_says()
+    return [4, 8, 13]
+
+
+def test_what_is_right_is_not_written_again(kept: list[int]) -> None:
+    for _ in range(2):
+        there = versions()
+        assert {position for (position,) in positions()} == {*kept}
         rebuilding.rebuild(APPLICATION)
-    # Before the views were.
-    assert beside[0] == models.Snapshot.objects.count() > 3
-    for position in (3, 5, 9):
+        assert versions() == there
+
+
+def positions() -> list[tuple[int]]:
+    return list(models.Snapshot.objects.values_list("position"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE snapshot SET state = replace(state, '\"failed\":', '\"failed\":99')",
+        "UPDATE snapshot SET state = 'null' WHERE position = 8",
+        "UPDATE snapshot SET key = 'other ' || key WHERE kind <> 'task'",
+        "UPDATE snapshot SET kind = 'nothing' WHERE position = 4",
+        "UPDATE snapshot SET position = position - 1",
+        "DELETE FROM snapshot WHERE kind = 'application'",
+        "DELETE FROM snapshot WHERE kind = 'task'",
+        "DELETE FROM snapshot WHERE position = 8",
+        "DELETE FROM snapshot",
+        "INSERT INTO snapshot SELECT application, kind, key, 9999, state FROM snapshot"
+        " WHERE position = 4",
+    ],
+)
+def test_states_on_the_way_are_put_right(
+    kept: list[int], damage: str, fresh_database: embedded.Urls
+) -> None:
+    with psycopg.connect(fresh_database.admin_database) as admin:
+        assert admin.execute(damage.encode()).rowcount
+    rebuilding.rebuild(APPLICATION)
+    assert_kept_as_the_log_says()
+    there = [0, *sorted({position for (position,) in positions()}), 16]
+    # As near to any position as live folds keep them.
+    assert max(after - before for before, after in pairwise(there)) <= 6
+    for position in range(1, 17):
         whole = rebuilding.derive(APPLICATION, until=position).state
         seen = past.at(APPLICATION, position)
         assert {past.packed(each) for each in past.everything(seen)} == {
             past.packed(each) for each in past.everything(whole)
         }
+    assert not models.ShadowRow.objects.exists()
 
-    # To verify keeps nothing anywhere.
-    monkeypatch.setattr(past, "touched", None)
+
+def test_to_verify_keeps_nothing(kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    models.Snapshot.objects.all().delete()
+    monkeypatch.setattr(shadow, "save_snapshot", None)
     assert rebuilding.differences(APPLICATION) == []
     assert not models.ShadowRow.objects.exists()
+    assert not models.Snapshot.objects.exists()
 
 
 def test_a_rebuild_that_dies_leaves_the_live_views(
     before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(application: str) -> None:
+    def die(application: str, *, but: list[int]) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(rebuilding, "NEAR", 2)
+    models.Task.objects.update(failed=999)
+    wrong = rebuilding.live(APPLICATION)
     with monkeypatch.context() as patch:
-        # The last step before the commit.
-        patch.setattr(store, "swap_snapshots", die)
+        # Before the last step of the transaction.
+        patch.setattr(store, "forget_snapshots", die)
         with pytest.raises(KeyboardInterrupt):
             rebuilding.rebuild(APPLICATION)
     assert models.ShadowRow.objects.exists()
-    assert rebuilding.live(APPLICATION) == before
+    assert rebuilding.live(APPLICATION) == wrong
     rebuilding.rebuild(APPLICATION)
     assert rebuilding.live(APPLICATION) == before
     assert not models.ShadowRow.objects.exists()
