@@ -100,17 +100,6 @@ def hold(stream: StreamState, state: AnyState) -> None:
             stream.groups[state.fingerprint] = state
 
 
-def touched(stream: StreamState) -> Iterator[AnyState]:
-    """Return the states that the stream has touched since it was made."""
-    keys = stream.touched
-    yield stream.application
-    yield from (stream.tasks[key] for key in keys.tasks)
-    yield from (stream.threads[key] for key in keys.threads)
-    yield from (stream.instances[key] for key in keys.instances)
-    yield from (stream.commands[key] for key in keys.commands)
-    yield from (stream.groups[key] for key in keys.groups)
-
-
 def everything(stream: StreamState) -> Iterator[AnyState]:
     """Return all states of the stream."""
     if stream.application.sequence:
@@ -133,7 +122,23 @@ def packed(state: AnyState) -> store.Kept:
 
 def kept_texts(stream: StreamState) -> dict[tuple[str, str], str]:
     """Return the states that the stream has touched as they are kept, by kind and key."""
-    return {(kind, key): text for kind, key, text in map(packed, touched(stream))}
+    keys = stream.touched
+    encode = msgspec.json.Encoder().encode
+    application = stream.application
+    found = {(rows.APPLICATIONS.table, application.name): encode(application).decode()}
+    some: tuple[tuple[rows.View[Any], Mapping[Any, AnyState], Iterable[object]], ...] = (
+        (rows.TASKS, stream.tasks, keys.tasks),
+        (rows.THREADS, stream.threads, keys.threads),
+        (rows.INSTANCES, stream.instances, keys.instances),
+        (rows.COMMANDS, stream.commands, keys.commands),
+        (rows.GROUPS, stream.groups, keys.groups),
+    )
+    for view, states, touched in some:
+        kind, key = view.table, view.key
+        for each in touched:
+            state = states[each]
+            found[kind, key(state)] = encode(state).decode()
+    return found
 
 
 def kept_text(stream: StreamState, kind: str, key: str) -> str | None:

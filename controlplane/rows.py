@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 from django.db import models as fields
+from psycopg.pq import Format
 
 from controlplane import models, prepared
 from controlplane.columns import fit, fit_or_none, saturated
@@ -117,7 +118,9 @@ def each_live_row(model: type[fields.Model], application: str, *, after: int = 0
     """Yield the rows of an application, of a position that is given those that changed later."""
     types = column_types(model)
     later = " AND sequence > %s" if after else ""
-    with connection.cursor() as cursor:
+    with prepared.cursor() as cursor:
+        # In binary: a time that comes as text is read in Python.
+        cursor.cursor.format = Format.BINARY
         cursor.execute(
             f"SELECT {', '.join(types)} FROM {model._meta.db_table}"
             f" WHERE {owner(model)} = %s{later}",
@@ -157,6 +160,11 @@ def delete_empty(model: type[fields.Model], application: str) -> None:
 def owner(model: type[fields.Model]) -> str:
     """Return the column that names the application."""
     return "name" if model is models.Application else "application"
+
+
+def _hyphened(digest: str) -> str:
+    """Return a digest as PostgreSQL writes a uuid; in a quarter of the time of Python's."""
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 
 def _application(state: ApplicationState) -> Row:
@@ -252,7 +260,7 @@ TASKS = View(
     model=models.Task,
     state=TaskState,
     columns=_task,
-    key=lambda state: str(UUID(state.id.digest)),
+    key=lambda state: _hyphened(state.id.digest),
     key_sql="digest::text",
 )
 COMMANDS = View(

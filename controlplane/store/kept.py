@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from django.db import connection
 
+from controlplane import prepared
 from controlplane.columns import MOST
 from controlplane.store.streams import copy_in
 
@@ -146,7 +147,7 @@ def forget_buckets(application: str, *, before: datetime) -> None:
 
 def next_kept(application: str, *, after: int) -> int | None:
     """Return the first position behind another that anything is kept at in snapshots."""
-    with connection.cursor() as cursor:
+    with prepared.cursor() as cursor:
         cursor.execute(
             "SELECT min(position) FROM snapshot WHERE application = %s AND position > %s",
             [application, after],
@@ -157,7 +158,7 @@ def next_kept(application: str, *, after: int) -> int | None:
 
 def kept_at(application: str, position: int) -> list[Kept]:
     """Return what is kept in the snapshot of a position: what had changed since the one before."""
-    with connection.cursor() as cursor:
+    with prepared.cursor() as cursor:
         cursor.execute(
             "SELECT kind, key, state FROM snapshot WHERE application = %s AND position = %s",
             [application, position],
