@@ -133,7 +133,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
     Folds go on meanwhile; only the last few events are read under the stream's lock. Returns the
     position that the views are true for.
     """
-    with store.maintaining(application), not_collecting():
+    with store.maintaining(application):
         found, kept = begin(application), Snapshots(application)
         begun, beside = found.position, _Beside(application)
         shadow.clear(application)
@@ -165,6 +165,12 @@ class _Beside:
     def put(self, found: Derivation, *, after: int = 0) -> None:
         """Compare the rows that have changed after a position: of what the log gives, and of what
         is live, whoever changed that. Rows that are beside already are put anew."""
+        with not_collecting():
+            wanted, gone = self._apart(found, after)
+        shadow.save(self.application, wanted, gone=gone)
+
+    def _apart(self, found: Derivation, after: int) -> tuple[Derived, Derived]:
+        """Return the rows that are to stand, and those that are to go."""
         wanted: Derived = {}
         gone: Derived = {}
         for model in VIEWS:
@@ -182,7 +188,7 @@ class _Beside:
             wanted[model] = [*derived.values()]
             gone[model] = [row for key, row in others.items() if key not in derived]
             self.keys.update((model, key) for key in (*derived, *others))
-        shadow.save(self.application, wanted, gone=gone)
+        return wanted, gone
 
 
 def _by_key(model: type[fields.Model], some: Iterable[Row]) -> dict[Key, Row]:

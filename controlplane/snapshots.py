@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from controlplane import past, shadow, store
+from controlplane.collecting import not_collecting
 from controlplane.domain.stream import StreamState, Subjects
 
 #: Behind a snapshot so many events may come before the next, as live folds leave it where nobody
@@ -32,6 +33,18 @@ class Snapshots:
     def compare(self, state: StreamState, position: int) -> None:
         """Put beside what stands at a position in which it is not the state there: what is touched
         since the last call has to be in it, and what is in it has to be true."""
+        with not_collecting():
+            wanted, gone = self._apart(state, position)
+        if wanted or gone:
+            shadow.save_snapshot(self.application, position, wanted, gone=gone)
+            self.wrong = True
+        self.passed.append(position)
+        state.touched = Subjects()
+
+    def _apart(
+        self, state: StreamState, position: int
+    ) -> tuple[list[store.Kept], list[store.Kept]]:
+        """Return the states that are to stand at a position, and those that are to go."""
         there = past.kept_texts(state)
         wanted, gone = [], []
         for each in store.kept_at(self.application, position):
@@ -43,11 +56,7 @@ class Snapshots:
             elif true != each.state:
                 wanted.append(each._replace(state=true))
         wanted += [store.Kept(kind, key, text) for (kind, key), text in there.items()]
-        if wanted or gone:
-            shadow.save_snapshot(self.application, position, wanted, gone=gone)
-            self.wrong = True
-        self.passed.append(position)
-        state.touched = Subjects()
+        return wanted, gone
 
     def swap(self) -> None:
         """Let the snapshots be those that were passed, and right."""
