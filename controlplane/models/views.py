@@ -160,6 +160,7 @@ class ErrorGroup(View):
         indexes = [
             models.Index("application", name="group_muted", condition=models.Q(status="MUTED")),
             models.Index("seen_about", name="group_newest"),
+            models.Index("stage", "application", name="group_stage"),
             models.Index(
                 "status",
                 "application",

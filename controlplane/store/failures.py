@@ -22,6 +22,9 @@ from controlplane.store.log import Newest, Parameter
 
 #: So many rows are looked at for one page, all scans together, and at least a page's for each.
 CANDIDATES = 1000
+#: From so many scans on, fewer rows of each are tried first: so many, and so many times their share
+#: of the page.
+_MANY, _SOME, _TIMES = 5, 16, 4
 _BY_TIME = "occurred_at DESC, sequence DESC"
 _AS_TOLD = "sequence DESC"
 
@@ -73,27 +76,49 @@ class Searched(NamedTuple):
 def read_failures(wanted: Failures, *, limit: int) -> Searched:
     """Return up to `limit` failures without bodies, those that occurred last first; of a task those
     that were told last, which is the order that its index has."""
-    scans, given, count = _scans(wanted)
-    if not count:
+    scans = _scans(wanted)
+    if not scans.many:
         return Searched([], None)
+    if scans.many >= _MANY and _fills(wanted):
+        # A page has a few of each, mostly: all that it may have of one would be many times more.
+        found = _read(wanted, scans, limit=limit, most=max(_SOME, _TIMES * limit // scans.many))
+        if len(found.events) == limit or found.end is None:
+            return found
+    if wanted.whole:
+        return _read(wanted, scans, limit=limit, most=None)
+    deep = CANDIDATES // scans.many if _meant(wanted)[0] else 0
+    return _read(wanted, scans, limit=limit, most=max(limit, deep))
+
+
+def _fills(wanted: Failures) -> bool:
+    """Whether most that is read is meant."""
+    named = (wanted.task, wanted.tasks, wanted.pipeline, wanted.exception_class)
+    return all(each is None for each in named) and (
+        wanted.stage is None or wanted.groups is not None
+    )
+
+
+def _read(wanted: Failures, scans: _Scans, *, limit: int, most: int | None) -> Searched:
+    """Read at most `most` rows of each scan."""
     within, bounds = _bounds(wanted)
     meant, values = _meant(wanted)
     order = _BY_TIME if wanted.tasks is None else _AS_TOLD
     result = _AS_TOLD if wanted.task else "occurred_at DESC, name DESC, sequence DESC"
-    most = None if wanted.whole else max(limit, CANDIDATES // count if meant else 0)
     # One short index scan for each, whatever the others' size. The last row that each reads is
-    # given too, meant or not: what is older than that is not known. A subselect with a limit, and
-    # be it none, is planned for itself, so what is meant chooses no other index.
+    # given too, meant or not: what is older than that is not known. Where all is meant, a page may
+    # be full before any scan ends. A subselect with a limit, and be it none, is planned for
+    # itself, so what is meant chooses no other index.
+    near = f"SELECT * FROM event WHERE {' AND '.join(within)} ORDER BY {order}"
+    near = f"({near} LIMIT {'ALL' if most is None else most}) AS near"
+    ends = most is not None and (meant or most < limit)
+    last_read = f"row_number() OVER (ORDER BY {order}) = {most}" if ends else "false"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {PLACE}, occurred_at, name, sequence, meant, number = %s FROM ("
-            f"SELECT log.name, seen.*, {' AND '.join(meant) or 'true'} AS meant"
-            f" FROM {scans} CROSS JOIN LATERAL ("
-            f"SELECT *, row_number() OVER (ORDER BY {order}) AS number FROM ("
-            f"SELECT * FROM event WHERE {' AND '.join(within)} ORDER BY {order} LIMIT %s"
-            ") AS near) AS seen) AS event"
-            f" WHERE meant OR number = %s ORDER BY {result} LIMIT %s",
-            [most, *values, *given, *bounds, most, most, limit],
+            f"SELECT {PLACE}, occurred_at, name, sequence, meant, last FROM ("
+            f"SELECT log.name, seen.*, {' AND '.join(meant) or 'true'} AS meant FROM {scans.sql}"
+            f" CROSS JOIN LATERAL (SELECT *, {last_read} AS last FROM {near}) AS seen) AS event"
+            f" WHERE meant OR last ORDER BY {result} LIMIT {limit:d}",
+            [*values, *scans.given, *bounds],
         )
         rows = cursor.fetchall()
     last = next((number for number, row in enumerate(rows, 1) if row[-1]), None)
@@ -105,8 +130,15 @@ def read_failures(wanted: Failures, *, limit: int) -> Searched:
     return Searched(events, rows[:last][-1][4:7])
 
 
-def _scans(wanted: Failures) -> tuple[str, list[Parameter], int]:
-    """Return what is read in one go each, as SQL and its parameters, and how many these are."""
+class _Scans(NamedTuple):
+    """What is read in one go each, as SQL and its parameters, and how many these are."""
+
+    sql: str
+    given: list[Parameter]
+    many: int
+
+
+def _scans(wanted: Failures) -> _Scans:
     if wanted.tasks is not None:
         return _listed(wanted.tasks, "task", "uuid")
     if wanted.groups is not None:
@@ -115,20 +147,18 @@ def _scans(wanted: Failures) -> tuple[str, list[Parameter], int]:
     names = list(wanted.applications)
     if len(names) == 1:
         one = "(SELECT id FROM stream WHERE application = %s)"
-        return f"(SELECT %s::text AS name, {one} AS id) AS log", names * 2, 1
+        return _Scans(f"(SELECT %s::text AS name, {one} AS id) AS log", [*names, *names], 1)
     many = "SELECT application AS name, id FROM stream WHERE application = ANY(%s::text[])"
-    return f"({many}) AS log", [names], len(names)
+    return _Scans(f"({many}) AS log", [names], len(names))
 
 
-def _listed(
-    found: Sequence[tuple[str, Parameter]], column: str, type: str
-) -> tuple[str, list[Parameter], int]:
+def _listed(found: Sequence[tuple[str, Parameter]], column: str, type: str) -> _Scans:
     """Return the rows of a list. Only one is no join: a page that is full is read no further."""
     if len(found) == 1:
-        return f"(SELECT %s::text AS name, %s::{type} AS {column}) AS log", [*found[0]], 1
+        return _Scans(f"(SELECT %s::text AS name, %s::{type} AS {column}) AS log", [*found[0]], 1)
     names, values = [name for name, _ in found], [value for _, value in found]
     rows = f"unnest(%s::text[], %s::{type}[]) AS log (name, {column})"
-    return rows, [names, values], len(found)
+    return _Scans(rows, [names, values], len(found))
 
 
 def _bounds(wanted: Failures) -> tuple[list[str], list[Parameter]]:

@@ -149,14 +149,21 @@ def all_pages(wanted: FailureFilter, *, limit: int) -> list[tuple[str, int]]:
             return found
 
 
-@pytest.mark.parametrize(("few", "candidates"), [(2, 9), (50, 1000)])
-def test_any_filter_finds_what_a_look_at_all_of_them_would(few: int, candidates: int) -> None:
+@pytest.mark.parametrize(
+    ("few", "candidates", "many", "some_of_each"), [(2, 9, 5, 16), (50, 1000, 2, 1), (50, 9, 2, 2)]
+)
+def test_any_filter_finds_what_a_look_at_all_of_them_would(
+    few: int, candidates: int, many: int, some_of_each: int
+) -> None:
     chance = random.Random(few)
     every = random_logs(chance)
     with (
         patch.object(searching, "FEW", few),
         patch.object(store, "CANDIDATES", candidates),
         patch.object(failures, "CANDIDATES", candidates),
+        patch.object(failures, "_MANY", many),
+        patch.object(failures, "_SOME", some_of_each),
+        patch.object(failures, "_TIMES", 1),
     ):
         some = 0
         for _ in range(40):
@@ -245,3 +252,24 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
             assert read <= MOST_READ, (wanted, read)
             assert (page.next is None) == at_once, wanted
             assert (page.searched_until is None) == at_once
+
+
+def test_a_page_of_many_logs_reads_a_few_rows_of_each() -> None:
+    names = [f"airport-{number}" for number in range(8)]
+    for name in names:
+        events = [histories.failed(number) for number in range(60)]
+        streams.append(events, received_at=datetime.now(UTC), application=name)
+    with transaction.atomic(), connection.cursor() as cursor:
+        # As where there are more rows than these.
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        before = rows_read()
+        assert len(queries.failures(FailureFilter(), limit=50).rows) == 50
+        # 51 of each are 408.
+        assert 0 < rows_read() - before <= 8 * 26
+    # And all of one, where a page has no others.
+    late = [told(FAILURE, hours=2 + minute / 60) for minute in range(60)]
+    streams.append(late, received_at=datetime.now(UTC), application=names[3])
+    page = queries.failures(FailureFilter(), limit=50)
+    assert [each.application for each in page.rows] == names[3:4] * 50
+    assert page.searched_until is None

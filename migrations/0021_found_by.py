@@ -1,4 +1,5 @@
-"""An index of snapshots by position: a rebuild compares each with the log, retention drops them."""
+"""Indexes: of snapshots by position, since a rebuild compares each with the log and retention drops
+them; of error groups by stage, since a page of a rare one first asks which they are."""
 
 from __future__ import annotations
 
@@ -12,5 +13,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="snapshot",
             index=models.Index("application", "position", name="snapshot_position"),
+        ),
+        migrations.AddIndex(
+            model_name="errorgroup",
+            index=models.Index("stage", "application", name="group_stage"),
         ),
     ]
