@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from agents.error_rows import error_column, error_row
 from agents.failed import produce_number
 from agents.microbatch import Evaluated
 from agents.pipeline import Pipeline
@@ -17,7 +18,6 @@ from agents.worker.columns import (
     DECIDED,
     ENTRY,
     ERROR,
-    ERROR_TYPE,
     FATE,
     HELD,
     ORDINAL,
@@ -36,19 +36,7 @@ def all_failed(
     """Return the batch with all that went to the sink as failed at stage produce."""
     number = produce_number(pipeline)
     passed = F.col(FATE).isNull() & ~held
-    said = {
-        "exception_class": problem.exception_class,
-        "message": problem.message,
-        "stack": problem.stack,
-        "frame": problem.frame,
-        "names": F.array(*[F.lit(name) for name in problem.cause.names]),
-        "condition": problem.condition,
-        "kind": None,
-        "attempts": problem.attempts,
-        "took_ms": problem.took_ms,
-    }
-    values = {n: v if isinstance(v, Column) else F.lit(v) for n, v in said.items()}
-    error = F.struct(*[value.alias(name) for name, value in values.items()]).cast(ERROR_TYPE)
+    error = error_column(error_row(problem))
     frame = evaluated.frame.withColumns(
         {
             FATE: F.when(passed, F.lit(number)).otherwise(obeyed(held)),

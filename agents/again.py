@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 
 from agents.cuts import is_record, must_hold
 from agents.failed import FailedRecord, bring
+from agents.failures import has_failed
 from agents.fates import Fates
 from agents.microbatch import Evaluated, evaluate
 from agents.saying import say
-from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, RETRIES, ROW, SOURCE, TASK
+from agents.worker.columns import ENTRY, ERROR, RETRIES, ROW, TASK
 from controlplane.domain.events import Response, RetriesCounted
 from controlplane.domain.levels import Saying
 from controlplane.domain.policy import Policy
@@ -102,8 +103,7 @@ class Again:
                 again=retries,
             )
         try:
-            bad = evaluated.frame.where((F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE))
-            return bring(self.fates.pipeline, bad)[0]
+            return bring(self.fates.pipeline, evaluated.frame.where(has_failed()))[0]
         finally:
             evaluated.release()
 

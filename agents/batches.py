@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
+
+from agents.session import conf
 
 #: So many rows at once while a record is searched.
 SMALL: Final = 16
@@ -29,49 +29,3 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
     """Feed Python a few rows at once in what is planned meanwhile."""
     with conf(spark, {_ARROW: str(SMALL), _PICKLED: str(SMALL)}):
         yield
-
-
-@dataclass(slots=True)
-class _Changed:
-    """A setting of a session that is another one for a while; None before: it was not set."""
-
-    before: str | None
-    #: What it is to be, by who needs it so; the newest has it.
-    wanted: dict[object, str] = field(default_factory=dict)
-
-
-_changing = Lock()
-_changed: dict[tuple[str, str], _Changed] = {}
-
-
-@contextmanager
-def conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set some of a session's configuration; when nobody needs it otherwise it is as before.
-
-    Several runs may share a session.
-    """
-    jvm_session: Any = spark._jsparkSession
-    session, who = str(jvm_session.sessionUUID()), object()
-    with _changing:
-        for name, value in values.items():
-            changed = _changed.setdefault((session, name), _Changed(spark.conf.get(name, None)))
-            changed.wanted[who] = value
-            spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        with _changing:
-            for name in values:
-                _give_up(spark, (session, name), who)
-
-
-def _give_up(spark: SparkSession, which: tuple[str, str], who: object) -> None:
-    changed, (_, name) = _changed[which], which
-    del changed.wanted[who]
-    now = next(reversed(changed.wanted.values()), changed.before)
-    if not changed.wanted:
-        del _changed[which]
-    if now is None:
-        spark.conf.unset(name)
-    else:
-        spark.conf.set(name, now)

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.attempts import Failed, Operation
-from agents.batches import conf
-from agents.problem import SAYS_CRASHES, WORKER_CRASHED, Problem, StepFailed, problem_of_job
+from agents.error_rows import error_column, error_row
+from agents.problem import Problem, StepFailed, problem_of_job
 from agents.room import ID, checkpointed, given_back, numbered
 from agents.search import NotAlone, Search, evaluating
+from agents.session import SAYS_CRASHES, conf
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE
-from controlplane.domain.causes import known_as
 from controlplane.domain.classify import Kind
 from controlplane.domain.policy import Policy
 
@@ -65,7 +64,7 @@ class Blame:
             raise raised
         if self._policy.table.classify(problem.cause).kind is Kind.FATAL:
             raise self._failed(problem, raised, "a class that hits every record")
-        if self._suspect.crashes_only and problem.exception_class != WORKER_CRASHED:
+        if self._suspect.crashes_only and not problem.is_crash:
             raise raised
         if self._suspect.stateful:
             raise self._failed(problem, raised, "it is stateful: no record is to blame")
@@ -73,10 +72,9 @@ class Blame:
         rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
         # Rows that are put beside others have partitions behind theirs.
         partition = None if failed.partition is None else failed.partition % _partitions(rows)
-        crashed = problem.exception_class == WORKER_CRASHED
         try:
             # Where a worker crashes, only Python's fault handler can say where it was.
-            with conf(spark, SAYS_CRASHES if crashed else {}):
+            with conf(spark, SAYS_CRASHES if problem.is_crash else {}):
                 guilty = self._search.one(rows, replace(failed, partition=partition))
                 alone = rows.where(F.col(ID) == guilty.id)
                 number, why = _explained(alone, self._suspect, guilty.raised)
@@ -119,14 +117,9 @@ class Blame:
         """Return it with the few of them named in expressions: there is nothing to broadcast."""
         fate, error, here = F.col(FATE), F.col(ERROR), F.col(ID)
         for each in self._fates:
-            known = error_row(each.problem, self._policy)
-            names = F.array(*[F.lit(name) for name in known["names"]])
-            made = [
-                (names if name == "names" else F.lit(value)).alias(name)
-                for name, value in known.items()
-            ]
+            known = error_column(error_row(each.problem, self._policy))
             fate = F.when(here == each.id, F.lit(each.number)).otherwise(fate)
-            error = F.when(here == each.id, F.struct(*made).cast(ERROR_TYPE)).otherwise(error)
+            error = F.when(here == each.id, known).otherwise(error)
         marked = numbered(self._base).withColumns({FATE: fate, ERROR: error})
         return marked.select(*self._base.columns)
 
@@ -167,20 +160,3 @@ def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[i
             except Exception as exc:  # what it is searched for
                 return number, problem_of_job(spark, exc)
     return last[0], problem_of_job(spark, raised)
-
-
-def error_row(problem: Problem, policy: Policy) -> dict[str, Any]:
-    """Return a problem as it stands in a failed row."""
-    rulings = policy.table.rulings
-    name = known_as(problem.cause, rulings)
-    return {
-        "exception_class": problem.exception_class,
-        "message": problem.message,
-        "stack": problem.stack,
-        "frame": problem.frame,
-        "names": list(problem.cause.names),
-        "condition": problem.condition,
-        "kind": None if name is None else rulings[name].kind.value,
-        "attempts": problem.attempts,
-        "took_ms": problem.took_ms,
-    }

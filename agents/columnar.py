@@ -11,8 +11,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from agents.batches import conf
 from agents.room import AS_BYTES
+from agents.session import conf
 
 #: What Spark's cache is known to take; what is inside of a struct, an array or a map, it copies.
 _TAKEN: Final = (

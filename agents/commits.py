@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import functions as F
-
 from agents.again import helpful_retries
 from agents.bounds import HeldBounds, HeldTooMuch
 from agents.cuts import cut_of, must_hold
 from agents.deadletters import LetterBox
 from agents.decisions import Decision
 from agents.entries import Chunk, DeadLetters, Entry, Held, Kind, Skipped
+from agents.failures import has_failed
 from agents.fates import Fates
 from agents.held import Shelf
 from agents.journal import Journal
@@ -22,7 +21,6 @@ from agents.letter_frames import Said
 from agents.listed import skipped
 from agents.microbatch import Evaluated
 from agents.telling import Teller
-from agents.worker.columns import FATE, ORDINAL, SOURCE
 from controlplane.domain.events import RecordsDeadLettered, RecordsHeld
 
 #: So many skipped records are told in the entry; where there are more, they are in a folder.
@@ -130,8 +128,7 @@ class Commits:
         skipped_any = len(decision.examples) + len(decision.rest)
         if self.letters is None or not skipped_any:
             return None, []
-        skipped = (F.col(FATE) >= SOURCE) & (F.col(ORDINAL) == 0)
-        frame = evaluated.frame.where(skipped & ~must_hold(cut_of(decision.cuts)))
+        frame = evaluated.frame.where(has_failed() & ~must_hold(cut_of(decision.cuts)))
         said = Said(name=self._letters_name(), at=at)
         return self.letters.put(frame, decision.examples, said)
 

@@ -8,32 +8,29 @@ one: the part is sent up to there once more, by a client for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, NoReturn
+from itertools import chain
+from threading import Lock
+from typing import Any, Final, NoReturn
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from agents.batches import conf
-from agents.blame import error_row
-from agents.cuts import is_record
-from agents.problem import (
-    SAYS_CRASHES,
-    WORKER_CRASHED,
-    Problem,
-    StepFailed,
-    problem_of_job,
-    rank_at_work,
-)
+from agents import search
+from agents.cuts import is_one_of, is_record
+from agents.error_rows import error_row
+from agents.problem import Problem, StepFailed, problem_of_job, rank_at_work
 from agents.room import checkpointed, given_back
+from agents.session import SAYS_CRASHES, conf
 from agents.worker.columns import ENTRY, ERROR, POSITION, PREFIX, RANK, STOPPED, TASK
 from controlplane.domain.policy import Policy
 
 _PART = f"{PREFIX}part"
+_IN_COMPANY: Final = "no single record makes it fail alone"
 #: More parts than this are not sent side by side.
 _PARTS = 16
 
@@ -43,12 +40,12 @@ Send = Callable[[DataFrame, Any], DataFrame]
 
 def is_crash(spark: SparkSession, exc: BaseException) -> bool:
     """Whether a job ended because a Python worker did, without a word."""
-    return problem_of_job(spark, exc).exception_class == WORKER_CRASHED
+    return problem_of_job(spark, exc).is_crash
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CrashedSends:
-    """Sends the rows of one round, some of which crash the worker."""
+    """Sends the rounds of one micro-batch, some of whose rows crash the worker."""
 
     policy: Policy
     #: What is told of a round.
@@ -56,6 +53,13 @@ class CrashedSends:
     #: Brings rows into their order, all rows of a task in one of so many partitions.
     in_order: Callable[[DataFrame, int], DataFrame]
     send: Send
+    #: Raises when the run is to end.
+    check: Callable[[], None]
+    #: How many jobs the search has taken, in all parts and rounds.
+    _jobs: int = 0
+    #: Whether a part has raised: what the others tell is of no use any more.
+    _over: bool = False
+    _counting: Lock = field(default_factory=Lock)
 
     def sent(self, rows: DataFrame, producing: Any) -> DataFrame:
         """Send the rows; return what a round is told, in a local checkpoint.
@@ -78,13 +82,32 @@ class CrashedSends:
             # Each thread with properties of its own: what stops a run goes by them.
             runs = [inheritable_thread_target(spark)(part.run) for part in each]
             with ThreadPoolExecutor(max(1, len(runs))) as pool:
-                told = [*pool.map(lambda run: run(producing), runs)]
+                told = [*chain.from_iterable(pool.map(lambda run: run(producing), runs))]
             none = spark.createDataFrame([], self.schema)
             return checkpointed(reduce(DataFrame.union, told, none))
 
+    def goes_on(self) -> bool:
+        """Whether a part looks for what has crashed it; raises when the run is to end."""
+        self.check()
+        return not self._over
+
+    def ends(self) -> None:
+        """End all parts: one of them has raised."""
+        self._over = True
+
+    def takes_a_job(self) -> None:
+        """Count one job of the search."""
+        with self._counting:
+            self._jobs += 1
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the search has taken as many jobs as it may."""
+        return self._jobs >= search.JOBS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Suspect:
+class _AtWork:
     """The record that was at work when a worker crashed."""
 
     row: Row
@@ -110,22 +133,40 @@ class _Part:
     #: Tasks of which nothing more is sent in this round.
     stopped: set[str | None] = field(default_factory=set)
 
-    def run(self, producing: Any) -> DataFrame:
+    def run(self, producing: Any) -> Sequence[DataFrame]:
         """Send them; return what is told."""
+        try:
+            self._run(producing)
+        except BaseException:
+            self.by.ends()
+            raise
+        return self.told
+
+    def _run(self, producing: Any) -> None:
         todo = self.rows
-        while (crash := self._sent(todo, producing)) is not None:
-            suspect, problem = self._found(todo, producing, crash)
-            if not suspect.settled:
-                before = todo.where((F.col(RANK) < suspect.rank) & ~suspect.is_at)
-                again = self._sent(before, producing)
+        crash = self._sent(todo, producing)
+        while crash is not None and self.by.goes_on():
+            if self.by.is_spent:
+                why = f"more of its records crash the worker than {search.JOBS} jobs could find"
+                self._failed(crash, why)
+            at_work, problem = self._found(todo, producing, crash)
+            if not at_work.settled:
+                before = todo.where((F.col(RANK) < at_work.rank) & ~at_work.is_at)
+                again = self._searched(before, producing)
                 if again is not None:
                     self._failed(again)
                 producing = self._counted(producing)
-            if suspect.row[TASK] not in self.stopped:
-                self._blame(suspect, problem, producing)
-            producing = self._begun(producing, suspect)
-            todo = self.rows.where((F.col(RANK) > suspect.rank) & ~_is_of(self.stopped))
-        return reduce(DataFrame.union, self.told)
+            if at_work.row[TASK] not in self.stopped:
+                self._blame(at_work, problem, producing)
+            producing = self._begun(producing, at_work)
+            behind = F.col(RANK) > at_work.rank
+            todo = self.rows.where(behind & ~is_one_of(F.col(TASK), self.stopped))
+            crash = self._searched(todo, producing)
+
+    def _searched(self, rows: DataFrame, producing: Any, *, tell: bool = True) -> Exception | None:
+        """Send some of them, as a job of the search."""
+        self.by.takes_a_job()
+        return self._sent(rows, producing, tell=tell)
 
     def _sent(self, rows: DataFrame, producing: Any, *, tell: bool = True) -> Exception | None:
         """Send some of them; return what a crash came to, None where there was none."""
@@ -140,45 +181,45 @@ class _Part:
             self.told.append(told)
         return None
 
-    def _found(self, todo: DataFrame, producing: Any, crash: Exception) -> tuple[_Suspect, Problem]:
-        suspect = self._suspect(todo, crash)
-        problem = self._alone(todo, suspect, producing)
-        if suspect is None or problem is None:
-            upto = todo if suspect is None else todo.where(F.col(RANK) <= suspect.rank)
-            again = self._sent(upto, replace(producing, singly=True), tell=False)
-            suspect = None if again is None else self._suspect(todo, again)
-            problem = self._alone(todo, suspect, producing)
-            if suspect is None or problem is None:
+    def _found(self, todo: DataFrame, producing: Any, crash: Exception) -> tuple[_AtWork, Problem]:
+        at_work = self._worked_at(todo, crash)
+        problem = self._alone(todo, at_work, producing)
+        if at_work is None or problem is None:
+            upto = todo if at_work is None else todo.where(F.col(RANK) <= at_work.rank)
+            again = self._searched(upto, replace(producing, singly=True), tell=False)
+            at_work = None if again is None else self._worked_at(todo, again)
+            problem = self._alone(todo, at_work, producing)
+            if at_work is None or problem is None:
                 self._failed(crash)
-            suspect = replace(suspect, settled=False)
-        return suspect, problem
+            at_work = replace(at_work, settled=False)
+        return at_work, problem
 
-    def _suspect(self, todo: DataFrame, crash: Exception) -> _Suspect | None:
+    def _worked_at(self, todo: DataFrame, crash: Exception) -> _AtWork | None:
         rank, settled = rank_at_work(crash) or (0, False)
         found = todo.where(F.col(RANK) == rank).select(TASK, ENTRY, POSITION).collect()
-        return _Suspect(row=found[0], rank=rank, settled=settled) if found else None
+        return _AtWork(row=found[0], rank=rank, settled=settled) if found else None
 
-    def _alone(self, todo: DataFrame, suspect: _Suspect | None, producing: Any) -> Problem | None:
+    def _alone(self, todo: DataFrame, at_work: _AtWork | None, producing: Any) -> Problem | None:
         """Return how a record crashes its worker alone, None where it does not."""
-        if suspect is None:
+        if at_work is None:
             return None
-        crash = self._sent(todo.where(suspect.is_at), producing, tell=False)
+        crash = self._searched(todo.where(at_work.is_at), producing, tell=False)
         return None if crash is None else problem_of_job(todo.sparkSession, crash)
 
-    def _blame(self, suspect: _Suspect, problem: Problem, producing: Any) -> None:
-        task, entry, position = suspect.row
+    def _blame(self, at_work: _AtWork, problem: Problem, producing: Any) -> None:
+        task, entry, position = at_work.row
         made = producing.made.get(task, 0)
-        made = made if made and self._is_first(suspect) else 0
+        made = made if made and self._is_first(at_work) else 0
         error = error_row(replace(problem, attempts=made + 1), self.by.policy)
         spark = self.rows.sparkSession
         row = (task, entry, position, error, made, True)
         self.told.append(spark.createDataFrame([row], self.by.schema))
         self.stopped.add(task)
 
-    def _is_first(self, suspect: _Suspect) -> bool:
+    def _is_first(self, at_work: _AtWork) -> bool:
         """Return whether a record is the first of its task, which may have failed before."""
-        before = (F.col(RANK) < suspect.rank) & F.col(TASK).eqNullSafe(F.lit(suspect.row[TASK]))
-        return self.rows.where(before & ~suspect.is_at).isEmpty()
+        before = (F.col(RANK) < at_work.rank) & F.col(TASK).eqNullSafe(F.lit(at_work.row[TASK]))
+        return self.rows.where(before & ~at_work.is_at).isEmpty()
 
     def _counted(self, producing: Any) -> Any:
         """Return what sends the rest, with the failures of what was sent last taken off."""
@@ -197,23 +238,15 @@ class _Part:
             outage_from -= fresh
         return replace(producing, left=left, outage_from=outage_from)
 
-    def _begun(self, producing: Any, suspect: _Suspect) -> Any:
+    def _begun(self, producing: Any, at_work: _AtWork) -> Any:
         """Return what sends the rest: of tasks that have begun nothing waits for a retry."""
         if not producing.made:
             return producing
-        begun = self.rows.where(F.col(RANK) <= suspect.rank).select(TASK).distinct().collect()
+        begun = self.rows.where(F.col(RANK) <= at_work.rank).select(TASK).distinct().collect()
         tasks = {row[TASK] for row in begun}
         made = {task: n for task, n in producing.made.items() if task not in tasks}
         return replace(producing, made=made)
 
-    def _failed(self, crash: Exception) -> NoReturn:
+    def _failed(self, crash: Exception, why: str = _IN_COMPANY) -> NoReturn:
         problem = problem_of_job(self.rows.sparkSession, crash)
-        why = "no single record makes it fail alone"
         raise StepFailed("produce", problem, crash, why=why)
-
-
-def _is_of(tasks: Collection[str | None]) -> Column:
-    """Return whether a row is of one of some tasks."""
-    named = [task for task in tasks if task is not None]
-    found = F.col(TASK).isin(named) if named else F.lit(False)
-    return F.when(F.col(TASK).isNull(), F.lit(None in tasks)).otherwise(found)

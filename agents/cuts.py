@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
 from pyspark.sql import Column
@@ -28,6 +28,13 @@ def is_record(task: str | None, entry: int, position: int | None) -> Column:
         & (F.col(ENTRY) == entry)
         & F.col(POSITION).eqNullSafe(F.lit(position))
     )
+
+
+def is_one_of(task: Column, keys: Collection[str | None]) -> Column:
+    """Return whether a task is one of some; None stands for records without a task."""
+    named = [key for key in keys if key is not None]
+    found = task.isin(named) if named else F.lit(False)
+    return F.when(task.isNull(), F.lit(None in keys)).otherwise(found)
 
 
 def cut_of(cuts: Mapping[str, Cursor]) -> Column:

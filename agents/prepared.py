@@ -8,9 +8,12 @@ from functools import lru_cache
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from agents.cuts import is_one_of
+from agents.error_rows import error_column, error_row
 from agents.guard import VALUE, guarded
 from agents.pipeline import Pipeline
 from agents.plain import Plain
+from agents.problem import Problem
 from agents.segments import is_ours, quoted, where_kept
 from agents.whole import broadcast_if_small
 from agents.worker.columns import (
@@ -70,7 +73,7 @@ def prepared(
     if blocked:
         nowhere, fate = quoted(plain.position).isNull(), F.lit(SOURCE)
         task = task_key(plain.key(quoted))
-        made = F.when(_is_one_of(task, blocked), F.lit(HELD)).when(nowhere, fate)
+        made = F.when(is_one_of(task, blocked), F.lit(HELD)).when(nowhere, fate)
         return source.select(made.alias(FATE), "*")
     return source.select(_fate(plain), "*")
 
@@ -139,7 +142,7 @@ def _with_all(
     fate = (
         F.when(mark.isNotNull(), mark)
         .when(F.col(ERROR)["exception_class"] == TASK_RAISED, F.lit(SOURCE))
-        .when(_is_one_of(F.col(TASK), blocked), F.lit(HELD))
+        .when(is_one_of(F.col(TASK), blocked), F.lit(HELD))
         .when(F.col(POSITION).isNull(), F.lit(SOURCE))
     )
     return frame.select(
@@ -154,21 +157,12 @@ def _with_all(
 
 def _raised(what: str) -> Column:
     """Return the error of a record whose task or position cannot be told."""
-    said = {
-        "exception_class": F.lit(TASK_RAISED if what == "task" else POSITION_RAISED),
-        "message": F.lit(
-            f"the expression of the {what} raised; a record needs its {what} "
-            "to be paused and resumed at"
-        ),
-        "stack": F.lit(None),
-        "frame": F.lit(None),
-        "names": F.array(),
-        "condition": F.lit(None),
-        "kind": F.lit(None),
-        "attempts": F.lit(1),
-        "took_ms": F.lit(None),
-    }
-    return F.struct(*[value.alias(name) for name, value in said.items()]).cast(ERROR_TYPE)
+    said = Problem(
+        exception_class=TASK_RAISED if what == "task" else POSITION_RAISED,
+        message=f"the expression of the {what} raised; a record needs its {what} "
+        "to be paused and resumed at",
+    )
+    return error_column(error_row(said))
 
 
 def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
@@ -177,9 +171,3 @@ def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
     same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
     right = broadcast_if_small(marks.withColumnsRenamed(names))
     return frame.join(right, same, "left").drop(*names.values())
-
-
-def _is_one_of(task: Column, keys: Collection[str | None]) -> Column:
-    texts = [key for key in keys if key is not None]
-    found = task.isin(texts) if texts else F.lit(False)
-    return F.coalesce(found, F.lit(None in keys))

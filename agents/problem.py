@@ -45,11 +45,14 @@ class Problem:
     #: From the beginning of the first of them to the end of the last; None: nobody looked.
     took_ms: int | None = None
 
+    @property
+    def is_crash(self) -> bool:
+        """Whether a Python worker ended, without a word."""
+        return self.exception_class == WORKER_CRASHED
+
 
 #: The class that is told where a Python worker ended without a word.
 WORKER_CRASHED = "WorkerCrashed"
-#: The configuration with which a worker that crashes says what it was at.
-SAYS_CRASHES = {"spark.sql.execution.pyspark.udf.faulthandler.enabled": "true"}
 _CRASHED = "Python worker exited unexpectedly"
 _ABORTED = "Job aborted due to stage failure"
 #: The condition of what names a file that was being written; why that failed, its cause says.

@@ -19,11 +19,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from agents.attempts import Action, AttemptFailed, Failed, Operation, attempted
-from agents.batches import SMALL, batch_rows, conf, small_batches
+from agents.batches import SMALL, batch_rows, small_batches
 from agents.gathered import gathered
 from agents.metered import metered
 from agents.problem import is_of_python
 from agents.room import ID, checkpointed, release
+from agents.session import conf
 from controlplane.domain.errors import ArresterError
 
 #: So many jobs may a search of one micro-batch and step take.
@@ -75,12 +76,11 @@ class Search:
         self,
         action: Action,
         *,
-        jobs: int | None = None,
         at_once: int = _AT_ONCE,
         trying: bool = False,
     ) -> None:
         self._action = action
-        self._most = self._jobs = JOBS if jobs is None else jobs
+        self._most = self._jobs = JOBS
         self._at_once = at_once
         self._trying = trying
         self._kept: list[DataFrame] = []

@@ -108,8 +108,8 @@ class Sending:
 
     production: Production
     producer: Producer
-    #: A worker has crashed: from then on its rounds are done in parts.
-    crashed: bool = False
+    #: Since a worker has crashed: what does its rounds in parts.
+    _apart: CrashedSends | None = None
 
     def run(
         self, evaluated: Evaluated, held: Column, blamed: Sequence[Coordinates]
@@ -171,8 +171,12 @@ class Sending:
         rows = rows.select(*columns, error, *theirs)
         producing = self._producing(due, outage_from)
         try:
-            told = self._sent_at_once(rows, producing)
-            return self._apart().sent(rows, producing) if told is None else told
+            if self._apart is None:
+                told = self._sent_at_once(rows, producing)
+                if told is not None:
+                    return told
+                self._apart = self._parts()
+            return self._apart.sent(rows, producing)
         except StepFailed:
             self.production.check()
             raise
@@ -183,8 +187,6 @@ class Sending:
 
     def _sent_at_once(self, rows: DataFrame, producing: Any) -> DataFrame | None:
         """Send them in one job; None: a worker crashes on them."""
-        if self.crashed:
-            return None
         try:
             return _sent(_in_order(rows), producing)
         except Exception as exc:
@@ -193,12 +195,17 @@ class Sending:
                 raise
         name = self.production.pipeline.name
         _log.info("%s: its send has crashed a worker; looking for the record", name)
-        self.crashed = True
         return None
 
-    def _apart(self) -> CrashedSends:
+    def _parts(self) -> CrashedSends:
         policy = self.production.stage.policy
-        return CrashedSends(policy=policy, schema=_RESULT, in_order=_in_order, send=_sent)
+        return CrashedSends(
+            policy=policy,
+            schema=_RESULT,
+            in_order=_in_order,
+            send=_sent,
+            check=self.production.check,
+        )
 
     def _producing(self, due: Mapping[str | None, _Again], outage_from: int | None) -> Any:
         stage, fates = self.production.stage, self.production.fates

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from agents.attempts import Action, AttemptFailed, Failed, attempted
-from agents.blame import error_row
 from agents.cuts import is_record
+from agents.error_rows import error_row
 from agents.fates import SelfHealing
 from agents.metered import metered
 from agents.microbatch import Evaluated

@@ -39,7 +39,7 @@ class Ways:
         return (
             self.one_pass is None
             or self.always_decides
-            or self.careful > 0
+            or self.fails
             or bool(self.journal.ledger.blocked(batch))
             or self.is_decided(batch)
         )

@@ -46,7 +46,8 @@ class Run(Data, frozen=True, kw_only=True):
 class Failure(Data, frozen=True, kw_only=True):
     """Why an operation failed: what people read first, and what groups are made of."""
 
-    #: `deserialize`, `process:<name>`, `produce` or `source`, with the step's name.
+    #: `deserialize`, `process:<name>`, `produce` or `source`, with the step's name; `unknown` where
+    #: executors ended, one after the other, and nobody can say in which.
     stage: str
     exception_class: str
     #: Spark's error condition, where there is one.

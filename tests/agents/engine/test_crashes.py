@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -259,3 +260,52 @@ def test_a_send_that_crashes_in_company_only_ends_the_run_and_blames_no_record(
     assert (death.failure.stage, death.failure.exception_class) == ("produce", "WorkerCrashed")
     assert "no single record makes it fail alone" in death.reason
     assert bench.outbox.of(RecordFailed) == []
+
+
+def test_more_sends_that_crash_than_the_jobs_of_a_search_find_end_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agents.search.JOBS", 2)
+    bench.add(*[(task, 0, "killed") for task in "abcdefgh"])
+    kept = blocks(bench.spark)
+    bench.start(bench.define().produce(sender(bench), on_error=LogAndContinue()))
+    wait_until(lambda: bool(bench.deaths))
+
+    [death] = bench.deaths
+    assert death.failure is not None
+    assert (death.failure.stage, death.failure.exception_class) == ("produce", "WorkerCrashed")
+    assert "more of its records crash the worker than 2 jobs could find" in death.reason
+    assert (bench.outbox.of(RecordFailed), bench.dead_letters()) == ([], [])
+    assert len(noted(bench, "given")) < 8
+    assert blocks(bench.spark) <= kept
+
+
+def test_a_stop_ends_the_search_for_sends_that_crash(bench: Bench) -> None:
+    """A sink may finish when its run is to stop; what looks for its records is no part of it."""
+    begun, stopped = bench.folder / "begun", bench.folder / "stopped"
+    names = str(begun), str(stopped)
+    send = sender(bench)
+
+    def waiting(row: Row) -> None:
+        import os
+        import time
+
+        open(names[0], "w").close()
+        while not os.path.exists(names[1]):
+            time.sleep(0.02)
+        send(row)
+
+    bench.add(*[(task, 0, "killed") for task in "abcdefgh"])
+    thread = bench.start(bench.define().produce(waiting, on_error=LogAndContinue()))
+    wait_until(begun.exists)
+    stopping = Thread(target=thread.stop, kwargs={"timeout_seconds": 100})
+    stopping.start()
+    wait_until(lambda: thread._halt.asked)
+    stopped.touch()
+    stopping.join()
+
+    assert bench.deaths == []
+    assert bench.outbox.of(RecordFailed) == []
+    # Of each partition the first one, in the round that crashed and in its parts.
+    assert len(noted(bench, "given")) <= 4
+    assert bench.committed() == -1

@@ -378,6 +378,9 @@ def test_blocked_tasks_are_held_unevaluated(spark: SparkSession) -> None:
     assert (evaluated.failed, evaluated.held) == (0, 2)
     assert evaluated.frame.where(F.col(FATE).isNull()).isEmpty()
 
+    nobodys = source.withColumn("task", F.lit(None).cast("string"))
+    assert evaluate(nobodys, pipeline, blocked=[None]).held == 2
+
 
 @pytest.mark.parametrize("broadcast_up_to", [0, 200_000])
 def test_marks_tell_fates_however_many_they_are(

@@ -10,11 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from agents.attempts import AttemptFailed, Failed, attempted
-from agents.batches import conf, small_batches
+from agents.batches import small_batches
 from agents.metered import metered
 from agents.microbatch import evaluate
 from agents.room import ID, numbered
 from agents.search import Search, evaluating
+from agents.session import conf
 from agents.worker.columns import FATE, POSITION
 from tests.agents.engine.test_microbatch import begun, lines, nothing
 
@@ -109,18 +110,21 @@ def searched(base: DataFrame, operation: Function) -> tuple[DataFrame, Failed]:
 
 
 @pytest.mark.parametrize("kind", JOBS_OF)
-def test_a_guilty_record_is_found_by_few_jobs(spark: SparkSession, kind: str) -> None:
+def test_a_guilty_record_is_found_by_few_jobs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """Each failed job of Python ends its workers, and a new one costs more than it does."""
     value = F.when(F.col("id") == _GUILTY, "x").otherwise(F.col("id").cast("string"))
     base = spark.range(0, _ROWS, 1, 2).withColumn("value", value).localCheckpoint(eager=True)
     function, jobs = JOBS_OF[kind]
+    monkeypatch.setattr("agents.search.JOBS", jobs)
 
     def operation(frame: DataFrame) -> DataFrame:
         return function(frame.drop(ID))
 
     with conf(spark, {_BATCH: "1000"}):
         rows, failed = searched(base, function)
-        guilty = Search(evaluating(operation), jobs=jobs).one(rows, failed)
+        guilty = Search(evaluating(operation)).one(rows, failed)
         assert spark.conf.get(_BATCH) == "1000"
 
     assert [row["id"] for row in rows.where(F.col(ID) == guilty.id).collect()] == [_GUILTY]
