@@ -24,6 +24,7 @@ import psycopg
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from redis import Redis
 
 from controlplane import demo, embedded
 from controlplane.celery import FOLDS, HOUSEKEEPING, app
@@ -192,13 +193,20 @@ def test_a_declared_worker_answers_and_takes_its_own_messages_only(
     assert [each["name"] for each in taken] == [queue]
 
 
-@pytest.mark.usefixtures("redis")
-@pytest.mark.parametrize("service", ["wake", "beat"])
-def test_the_declared_process_stays_up(
-    service: str, fresh_database: embedded.Urls, tmp_path: Path
+def test_the_declared_wake_has_everything_looked_through(
+    fresh_database: embedded.Urls, tmp_path: Path, redis: Redis
 ) -> None:
-    log = tmp_path / f"{service}.log"
-    with started(service, fresh_database, log) as process:
+    log = tmp_path / "wake.log"
+    with started("wake", fresh_database, log) as process:
+        wait_until(lambda: redis.llen(FOLDS) > 1, process, log)
+    assert process.returncode == 0, log.read_text()
+
+
+@pytest.mark.usefixtures("redis")
+def test_the_declared_beat_stays_up(fresh_database: embedded.Urls, tmp_path: Path) -> None:
+    """It has nothing to do for most of an hour."""
+    log = tmp_path / "beat.log"
+    with started("beat", fresh_database, log) as process:
         time.sleep(4)
         assert process.poll() is None, log.read_text()
     assert process.returncode in (0, -15), log.read_text()

@@ -62,6 +62,16 @@ def all_sent(spool: Spool) -> bool:
     return not spool.unsent(most=1, most_bytes=1)
 
 
+def looked_again(server: Server) -> None:
+    """Wait until the sender has tried twice more."""
+
+    def tries() -> int:
+        return int(server.client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    before = tries()
+    eventually(lambda: tries() >= before + 2)
+
+
 def test_what_is_put_arrives_in_order_and_unchanged(
     spool: Spool, redis_server: Server, folding: FoldingSide
 ) -> None:
@@ -203,7 +213,7 @@ def test_a_full_stream_makes_the_sender_wait(
     put(spool, range(10))
     with sending(spool, redis_server, stream_limit=4):
         eventually(lambda: len(folding.entries()) == 4)
-        time.sleep(0.2)
+        looked_again(redis_server)
         assert batches(folding) == [0, 1, 2, 3]
         folding.confirm()
         eventually(lambda: len(folding.entries()) == 4)
@@ -226,7 +236,7 @@ def test_a_stream_that_takes_too_much_memory_makes_the_sender_wait(
         spool.put(batch_id(number), [failed(number, message=os.urandom(10_000).hex())])
     with sending(spool, redis_server, stream_bytes=50_000):
         eventually(lambda: len(folding.entries()) > 0)
-        time.sleep(0.2)
+        looked_again(redis_server)
         assert (redis_server.client.memory_usage(EVENTS) or 0) < 100_000
         assert len(folding.entries()) < 5
         eventually(confirmed)
@@ -242,7 +252,7 @@ def test_agents_leave_room_in_redis_for_the_broker(
     with sending(spool, redis_server):
         eventually(lambda: batches(folding) == [0])
         eventually(lambda: "no room" in caplog.text)
-        time.sleep(0.2)
+        looked_again(redis_server)
         # Whoever else fills it, what is folded makes room.
         assert batches(folding) == [0]
         folding.confirm()

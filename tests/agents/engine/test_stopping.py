@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -73,21 +74,27 @@ def test_a_sink_that_hangs_does_not_hold_the_stop_up(bench: Bench) -> None:
 def test_a_stop_while_records_are_evaluated_leaves_the_batch_to_the_next_run(
     bench: Bench,
 ) -> None:
-    flag = str(bench.folder / "entered")
+    entered, asked = bench.folder / "entered", bench.folder / "asked"
+    names = str(entered), str(asked)
 
     def slow(row: dict[str, Any]) -> dict[str, Any]:
         import pathlib
         import time
 
-        pathlib.Path(flag).touch()
-        time.sleep(1)
+        pathlib.Path(names[0]).touch()
+        while not pathlib.Path(names[1]).exists():
+            time.sleep(0.02)
         raise ValueError("late")
 
     bench.add(("a", 0, "x"))
     thread = bench.start(bench.checking(slow))
-    wait_until(lambda: (bench.folder / "entered").exists())
+    wait_until(entered.exists)
 
-    assert thread.stop(timeout_seconds=30)
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(thread.stop, timeout_seconds=30)
+        wait_until(lambda: thread._halt.asked)
+        asked.touch()
+    assert stopped.result()
 
     assert bench.outbox.of(TaskPaused) == []
     assert bench.committed() == -1
