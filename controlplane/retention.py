@@ -72,6 +72,8 @@ def retain(
     batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
     with transaction.atomic(durable=True):
         dropped = store.drop_days(before, batches_before=batches_before)
+    # Folds wait while days are dropped, and for nothing else.
+    store.forget_old_states()
     if dropped.partitions:
         say(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
     return Retained(bases=bases, dropped=dropped)

@@ -145,6 +145,13 @@ def forget_buckets(application: str, *, before: datetime) -> None:
         cursor.execute("SELECT arrester_forget_buckets(%s, %s)", [application, before])
 
 
+def forget_old_states() -> None:
+    """Delete the states of bases that a newer one stands in for, and snapshots of before a base;
+    nobody who appends waits for it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT arrester_forget_old_states()")
+
+
 def next_kept(application: str, *, after: int) -> int | None:
     """Return the first position behind another that anything is kept at in snapshots."""
     with prepared.cursor() as cursor:

@@ -309,6 +309,42 @@ def test_where_nothing_is_due_no_fold_is_waited_for(fresh_database: embedded.Url
     assert row == (0, 0)
 
 
+def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
+    forty_days: rebuilding.Derived,
+    fresh_database: embedded.Urls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die() -> None:
+        # Days are dropped by now, and no fold waits for the rest.
+        with psycopg.connect(fresh_database.database) as fold:
+            fold.execute("SET lock_timeout = '1ms'")
+            fold.execute("INSERT INTO event SELECT * FROM event WHERE false")
+        raise KeyboardInterrupt
+
+    def old_states() -> bool:
+        newest = max(models.Base.objects.values_list("position", flat=True))
+        task = models.BaseState.objects.filter(kind="application", position__lt=newest)
+        snapshot = models.Snapshot.objects.filter(position__lte=newest)
+        return task.exists() or snapshot.exists()
+
+    retain()
+    assert not old_states()
+    before = streams.log()[0].sequence
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "forget_old_states", die)
+        with pytest.raises(KeyboardInterrupt):
+            retain(days=20)
+    assert streams.log()[0].sequence > before
+    assert old_states()
+    assert rebuilding.differences(APPLICATION) == []
+    # Nothing is due any more, and that is done nevertheless.
+    assert retain(days=20).dropped.partitions == 0
+    assert not old_states()
+    assert models.Base.objects.count() == 1
+    assert rebuilding.differences(APPLICATION) == []
+    assert rebuilding.live(APPLICATION) == forty_days
+
+
 def as_shown(application: str, position: int, kept: list[store.Kept]) -> None:
     """Keep a snapshot as if these states had been shown."""
     models.Snapshot.objects.filter(application=application).delete()
