@@ -27,6 +27,8 @@ from agents.worker.columns import ENTRY, ERROR, FATE, ORDINAL, POSITION, ROW, SO
 
 #: So many are brought to the driver at most: some hundred bytes each.
 FEW: Final = 20_000
+#: Of more, Spark makes a set (`spark.sql.optimizer.inSetConversionThreshold`).
+_SHORT: Final = 10
 #: May be long, and nothing is decided by them.
 _TEXTS = ("message", "stack")
 
@@ -171,8 +173,15 @@ def has_failed() -> Column:
 
 
 def is_in(name: str, numbers: Collection[int]) -> str:
-    """Return, as SQL, whether a column has one of these numbers."""
-    return f"{name} IN ({', '.join(f'{each}L' for each in numbers)})"
+    """Return, as SQL, whether a column has one of these numbers.
+
+    However many they are, they do not stand in the code that Spark generates for it: other numbers
+    need no other code. Of a short list they would.
+    """
+    listed = ", ".join(f"{each}L" for each in numbers)
+    if len(numbers) <= _SHORT:
+        return f"array_contains(array({listed}), {name})"
+    return f"{name} IN ({listed})"
 
 
 def _light(frame: DataFrame) -> DataFrame:

@@ -71,6 +71,24 @@ def test_a_micro_batch_whose_records_are_likely_to_fail_takes_two_jobs(
     assert sum(each.count for each in said[0].rest) == 5
 
 
+def test_no_code_is_compiled_for_a_micro_batch_that_was_not_for_the_one_before(
+    spark: SparkSession,
+) -> None:
+    """What Spark generates for 250,000 rows takes longer to compile than to run."""
+    metrics = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
+    compiled: list[int] = []
+    for first in (0, 100, 200):
+        rows = [("ab"[n % 2], first + n, "x" if n % 5 == 0 else "1") for n in range(40)]
+        source, pipeline = numbers(spark, rows)
+        before = metrics.METRIC_COMPILATION_TIME().getCount()
+        evaluated = blaming_shared(evaluate(source, pipeline, fails=True), pipeline, examples=3)
+        judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
+        evaluated.passed(pipeline).select("position").collect()
+        evaluated.release()
+        compiled.append(metrics.METRIC_COMPILATION_TIME().getCount() - before)
+    assert compiled[-1] == 0
+
+
 def test_what_fails_in_one_partition_is_not_brought_where_it_is_too_much(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
