@@ -60,7 +60,7 @@ def measured(urls: embedded.Urls, names: list[str]) -> list[Figure]:
             value=chart,
             goal="≤ 0.05",
         ),
-        Figure(name="a day dropped ÷ DELETE and VACUUM", value=_dropped(urls), goal="≤ 0.1"),
+        *_dropped(urls),
     ]
 
 
@@ -173,10 +173,10 @@ def _chart(random: Random) -> float:
     return median(counted) / median(raw)
 
 
-def _dropped(urls: embedded.Urls) -> float:
+def _dropped(urls: embedded.Urls) -> list[Figure]:
     """Return the time of dropping a day as retention does (its locks and checks, the partitions,
-    the commit) ÷ that of deleting the same rows, and vacuuming, where all days are in one table:
-    the median day."""
+    the commit), and with what it does behind that, ÷ that of deleting the same rows, and vacuuming,
+    where all days are in one table: the median day."""
     today = datetime.now(UTC).date()
     with (
         psycopg.connect(urls.migrate_database, autocommit=True) as database,
@@ -194,8 +194,14 @@ def _dropped(urls: embedded.Urls) -> float:
         for ago in _DROPPED:
             checkpoint()
             deleted = _deleted(database, today - timedelta(days=ago))
-            ratios.append(_retained(ago - 1, checkpoint) / deleted)
-        return median(ratios)
+            ratios.append([took / deleted for took in _retained(ago - 1, checkpoint)])
+    name = "a day dropped{} ÷ DELETE and VACUUM"
+    dropped, whole = (median(each) for each in zip(*ratios, strict=True))
+    behind = ", and old states forgotten behind it,"
+    return [
+        Figure(name=name.format(""), value=dropped, goal="≤ 0.1"),
+        Figure(name=name.format(behind), value=whole),
+    ]
 
 
 def _deleted(database: psycopg.Connection, day: date) -> float:
@@ -207,21 +213,29 @@ def _deleted(database: psycopg.Connection, day: date) -> float:
     return deleted
 
 
-def _retained(days: int, checkpoint: Callable[[], None]) -> float:
-    """Keep so many days; return the seconds from when all bases are there to the commit."""
-    began, drop = 0.0, store.drop_days
+def _retained(days: int, checkpoint: Callable[[], None]) -> tuple[float, float]:
+    """Keep so many days; return the seconds from when all bases are there to the commit that drops
+    the others, and to the end."""
+    times: list[float] = []
+    drop, forget = store.drop_days, store.forget_old_states
 
-    def timed(*arguments: Any, **named: Any) -> store.Dropped:
-        nonlocal began
+    def dropping(*arguments: Any, **named: Any) -> store.Dropped:
         checkpoint()
-        began = time.perf_counter()
+        times.append(time.perf_counter())
         return drop(*arguments, **named)
 
-    with patch.object(store, "drop_days", timed):
+    def forgetting() -> None:
+        times.append(time.perf_counter())
+        forget()
+
+    with (
+        patch.object(store, "drop_days", dropping),
+        patch.object(store, "forget_old_states", forgetting),
+    ):
         found = retention.retain(days=days, replay_days=2 * DAYS)
-    took = time.perf_counter() - began
+    began, committed = times
     assert found.dropped.partitions == len(_LOG), found
-    return took
+    return committed - began, time.perf_counter() - began
 
 
 def _copy_whole(database: psycopg.Connection, table: str) -> None:
