@@ -144,6 +144,20 @@ class Quarantine(models.Model):
                 name="kept_aside_once",
             )
         ]
+        indexes = [
+            # What each page and scrape counts, however much is kept aside or was put back.
+            models.Index(
+                "application",
+                name="not_understood",
+                condition=models.Q(requeued_at=None, dismissed_at=None, too_old=False),
+            ),
+            models.Index(
+                "received_at",
+                "application",
+                name="too_old_lately",
+                condition=models.Q(requeued_at=None, dismissed_at=None, too_old=True),
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.application} {self.entry}: {self.reason}"

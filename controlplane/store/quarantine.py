@@ -139,12 +139,18 @@ def count_kept_aside(*, old_since: datetime) -> dict[str, Waiting]:
     """Return how much waits, by application; of what is too old, what has come since a time."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT application, count(*) FILTER (WHERE NOT too_old),"
-            " count(*) FILTER (WHERE too_old AND received_at >= %s)"
-            f" FROM quarantine WHERE {_WAITS} GROUP BY application",
+            "SELECT application, sum(not_understood), sum(too_old) FROM ("
+            "SELECT application, count(*) AS not_understood, 0 AS too_old"
+            f" FROM quarantine WHERE {_COUNTS} GROUP BY application"
+            " UNION ALL SELECT application, 0, count(*)"
+            f" FROM quarantine WHERE {_WAITS} AND too_old AND received_at >= %s"
+            " GROUP BY application) AS counted GROUP BY application",
             [old_since],
         )
-        return {application: Waiting(*counts) for application, *counts in cursor.fetchall()}
+        return {
+            application: Waiting(int(not_understood), int(too_old))
+            for application, not_understood, too_old in cursor.fetchall()
+        }
 
 
 def _meant(application: str, which: Which) -> list[Any]:

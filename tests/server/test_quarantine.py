@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,6 +12,8 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 from redis import Redis
 
@@ -328,3 +330,25 @@ def test_an_agent_is_not_believed_about_people(redis: Redis) -> None:
     (act,) = queries.audit(queries.AuditFilter()).rows
     assert act.event is not None and act.event.event.instance is not None
     assert queries.application(APPLICATION).state.status is ApplicationStatus.OPEN
+
+
+def test_what_is_over_is_not_read_to_count_what_waits() -> None:
+    now = datetime.now(UTC)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO quarantine"
+            " (application, entry, reason, raw, digest, received_at, requeued_at, too_old)"
+            " SELECT 'flights', number::text, 'garbled', '', '',"
+            " now() - interval '40 days', CASE WHEN number % 2 = 0 THEN now() END, number > 9"
+            " FROM generate_series(1, 5000) AS number"
+        )
+        cursor.execute("ANALYZE quarantine")
+    with CaptureQueriesContext(connection) as asked:
+        counted = store.count_kept_aside(old_since=now - timedelta(days=1))
+    assert counted == {"flights": store.Waiting(not_understood=5, too_old=0)}
+    (query,) = asked.captured_queries
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {query['sql']}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "not_understood" in plan and "too_old_lately" in plan
+    assert "Seq Scan on quarantine" not in plan
