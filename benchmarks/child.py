@@ -24,7 +24,7 @@ from psycopg.conninfo import conninfo_to_dict  # noqa: E402
 from benchmarks.events import EVENTS_PER_BATCH, batches  # noqa: E402
 from controlplane import ingest, store  # noqa: E402
 from controlplane.domain import wire  # noqa: E402
-from controlplane.store.appending import Layout, copy, lay_out  # noqa: E402
+from controlplane.store.appending import Layout, copied, lay_out  # noqa: E402
 
 ROWS_PER_COMMIT = ingest.EVENTS_PER_READ
 Work = Callable[[], None]
@@ -121,7 +121,9 @@ def ceiling(application: str, count: int) -> Work:
     def work() -> None:
         for layout in layouts:
             with transaction.atomic(durable=True):
-                copy(layout)
+                store.lock(application)
+                with copied(layout):
+                    pass
 
     return work
 

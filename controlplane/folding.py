@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 from django.conf import settings
 from django.db import transaction
 
-from controlplane import projections, store
+from controlplane import prepared, projections, store
 from controlplane.domain import ids
 from controlplane.domain.errors import BrokenState
 from controlplane.domain.failed import Stored
@@ -70,10 +70,16 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
     application = seen.application
     now = datetime.now(UTC)
     with transaction.atomic(durable=True):
-        stream = store.lock(application)
+        with prepared.together():
+            locked = store.ask_lock(application)
+            known = store.ask_seen(application, {each.batch for each in entries if each.batch})
+            before = projections.ask(
+                application, (told for each in entries for told in each.events)
+            )
+        stream = locked()
         if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
             raise Moved
-        unknown = _not_seen(application, entries)
+        unknown = _not_seen(entries, known())
         horizon = _horizon(unknown, now=now)
         fresh = [_in_time(entry, horizon) for entry in unknown]
         batches = [
@@ -81,11 +87,17 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
             for entry in fresh
             if entry.batch is not None
         ]
-        store.remember(stream, batches, received_at=now)
         cursor = max(stream.cursor, entries[-1].id, key=order)
-        stream, stored = store.append(stream, batches, received_at=now, cursor=cursor)
+        layout = store.lay_out(stream, batches, received_at=now)
+        stored, state = layout.stored, before()
+        with store.copied(layout):
+            state.fold(stored)
+        with prepared.together():
+            store.remember(stream, batches, received_at=now)
+            if stored:
+                stream = store.lengthen(stream, layout, cursor=cursor)
+                projections.show(state, stored)
         if stored:
-            projections.project(application, stored)
             stream, followed = _followed(stream, stored, now=now)
             stored += followed
         aside = [each for entry in fresh for each in entry.aside]
@@ -112,10 +124,8 @@ def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) 
     return Folded(stream, followed)
 
 
-def _not_seen(application: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries whose batch is new; of one that was sent twice, the first."""
-    batches = {entry.batch for entry in entries if entry.batch is not None}
-    known = store.seen(application, batches)
+def _not_seen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
+    """Return the entries whose batch is not `known`; of one that was sent twice, the first."""
     fresh = []
     for entry in entries:
         if entry.batch is not None:

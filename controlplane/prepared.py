@@ -1,6 +1,9 @@
-"""Cursors for what each fold asks: PostgreSQL plans such a statement once for a connection."""
+"""Statements as each fold sends them: planned once for a connection, and not one by one."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 from django.db import connection
@@ -16,3 +19,17 @@ def cursor() -> CursorWrapper:
     connection.ensure_connection()
     assert connection.connection is not None
     return CursorWrapper(psycopg.Cursor(connection.connection), connection)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Send the statements of the block without waiting for their answers: while PostgreSQL works at
+    one, we make the next.
+
+    They are carried out in their order, each as if it came alone; COPY cannot be among them. Their
+    rows are there behind the block. What PostgreSQL refuses is raised by the end of the block, if
+    not by a statement before; none of those behind it are carried out.
+    """
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield

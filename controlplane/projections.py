@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from uuid import UUID
 
-from controlplane import buckets, past, rows
-from controlplane.domain.failed import Stored
+from controlplane import buckets, past, prepared, rows
+from controlplane.domain.failed import Stored, Told, said
 from controlplane.domain.names import TaskId
 from controlplane.domain.states import ENDED, TaskStatus
 from controlplane.domain.stream import StreamState, Subjects, empty, subjects
-from controlplane.rows import Wanted, load_together
+from controlplane.rows import Wanted, ask_together
 from controlplane.writing import upsert
 
 
-def project(application: str, stored: list[Stored]) -> StreamState:
-    """Fold `stored` into the views and return what was touched; the stream is locked."""
-    state = _load(application, subjects(application, stored))
-    state.fold(stored)
+def project(application: str, stored: Sequence[Stored]) -> None:
+    """Fold `stored` into the views; the stream is locked."""
+    state = ask(application, map(said, stored))().fold(stored)
+    with prepared.together():
+        show(state, stored)
+
+
+def ask(application: str, told: Iterable[Told]) -> Callable[[], StreamState]:
+    """Ask for the states that what is told may read or change; return what gives them, behind
+    `prepared.together`."""
+    of_application = Wanted(rows.APPLICATIONS, "name = %s", [application])
+    wanted = subjects(application, told)
+    found = ask_together([of_application, *_states(application, wanted)])
+
+    def states() -> StreamState:
+        state = empty(application)
+        for each in found():
+            past.hold(state, each)
+        return state
+
+    return states
+
+
+def show(state: StreamState, stored: Sequence[Stored]) -> None:
+    """Write what the fold of `stored` has touched into the views: within `prepared.together`,
+    PostgreSQL works at the tasks while the rest is made."""
     touched = state.touched
-    counted = buckets.Buckets(application)
+    upsert([rows.TASKS.saved(state.tasks[key] for key in touched.tasks)])
+    counted = buckets.Buckets(state.application.name)
     counted.count(stored)
     counted.take(state)
     upsert(
         [
             rows.APPLICATIONS.saved([state.application]),
-            rows.TASKS.saved(state.tasks[key] for key in touched.tasks),
             rows.THREADS.saved(state.threads[key] for key in touched.threads),
             rows.INSTANCES.saved(state.instances[key] for key in touched.instances),
             rows.COMMANDS.saved(state.commands[key] for key in touched.commands),
@@ -33,7 +55,6 @@ def project(application: str, stored: list[Stored]) -> StreamState:
             *buckets.added(counted),
         ]
     )
-    return state
 
 
 def standing(
@@ -71,25 +92,13 @@ def standing(
             tasks={task.digest: task for task in tasks},
             threads={(task.pipeline, task.checkpoint) for task in tasks},
         )
-        _hold(state, [*_states(application, wished)])
+        for each in ask_together([*_states(application, wished)])():
+            past.hold(state, each)
     if pipelines:
         of_pipelines = "application = %s AND pipeline = ANY(%s::text[])"
         for thread in rows.THREADS.load(of_pipelines, [application, list(pipelines)]):
             state.threads[(thread.pipeline, thread.checkpoint)] = thread
     return state
-
-
-def _load(application: str, wanted: Subjects) -> StreamState:
-    """Return the states that are known of `wanted`, in one read."""
-    state = empty(application)
-    of_application = Wanted(rows.APPLICATIONS, "name = %s", [application])
-    _hold(state, [of_application, *_states(application, wanted)])
-    return state
-
-
-def _hold(state: StreamState, wanted: Sequence[Wanted]) -> None:
-    for each in load_together(wanted):
-        past.hold(state, each)
 
 
 def _states(application: str, wanted: Subjects) -> Iterator[Wanted]:

@@ -94,19 +94,23 @@ class Wanted(NamedTuple):
     parameters: list[Any]
 
 
-def load_together(wanted: Sequence[Wanted]) -> Iterator[AnyState]:
-    """Yield the states of several views, read by one statement that is `prepared`; raise
-    BrokenState."""
+def ask_together(wanted: Sequence[Wanted]) -> Callable[[], Iterator[AnyState]]:
+    """Ask for the states of several views by one statement; return what yields them, behind
+    `prepared.together`, or raises BrokenState."""
     parts = [
         f"SELECT {number}, state FROM {each.view.table} WHERE {each.where}"
         for number, each in enumerate(wanted)
     ]
-    with prepared.cursor() as cursor:
-        cursor.execute(
-            " UNION ALL ".join(parts), [value for each in wanted for value in each.parameters]
-        )
+    cursor = prepared.cursor()
+    cursor.execute(
+        " UNION ALL ".join(parts), [value for each in wanted for value in each.parameters]
+    )
+
+    def states() -> Iterator[AnyState]:
         for number, text in cursor.fetchall():
             yield wanted[number].view.read(text)
+
+    return states
 
 
 def live_rows(model: type[fields.Model], application: str) -> list[Row]:

@@ -164,6 +164,11 @@ def moment(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
+def said(stored: Stored) -> Told:
+    """Return what was said, without its place in the log."""
+    return stored.failed if isinstance(stored, StoredFailures) else stored.event
+
+
 def size(told: Iterable[Told]) -> int:
     """Return how many events these are."""
     return sum(each.size if isinstance(each, FailedRecords) else 1 for each in told)

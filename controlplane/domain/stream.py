@@ -37,7 +37,14 @@ from controlplane.domain.evolve import (
     evolve_thread,
     issued,
 )
-from controlplane.domain.failed import Stored, StoredFailures, each_stored, last
+from controlplane.domain.failed import (
+    FailedRecords,
+    Stored,
+    StoredFailures,
+    Told,
+    each_stored,
+    last,
+)
 from controlplane.domain.names import TaskId, task_digest
 from controlplane.domain.spending import spend
 from controlplane.domain.states import (
@@ -80,19 +87,17 @@ class Subjects:
     reported: set[Line] = field(default_factory=set)
 
 
-def subjects(application: str, events: Iterable[Stored]) -> Subjects:
+def subjects(application: str, told: Iterable[Told]) -> Subjects:
     """Return which states `fold` will look at, so that they can be read in one go."""
     found = Subjects()
     #: Tasks of failed records, by their run.
     failed: dict[Line, set[str | None]] = {}
-    for each in events:
-        if isinstance(each, StoredFailures):
-            columns = each.failed
-            line = (columns.run.pipeline, columns.run.checkpoint)
-            failed.setdefault(line, set()).update(columns.tasks)
-            found.groups.update(columns.fingerprints)
+    for event in told:
+        if isinstance(event, FailedRecords):
+            line = (event.run.pipeline, event.run.checkpoint)
+            failed.setdefault(line, set()).update(event.tasks)
+            found.groups.update(event.fingerprints)
             continue
-        event = each.event
         data, run = event.data, event.run
         if run is not None and isinstance(data, _TASK):
             digest = task_digest(application, run.pipeline, run.checkpoint, data.task)

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from uuid import UUID
 
 import msgspec
+import psycopg
 from django.db import connection
 from msgspec.structs import replace
+from psycopg import generators
+from psycopg.copy import LibpqWriter
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn
 
 from controlplane import prepared
 from controlplane.domain import wire
 from controlplane.domain.failed import Stored, Told, each_of, last, size
 from controlplane.store import rows
 from controlplane.store.batches import placed
-from controlplane.store.streams import Stream, copy_in
+from controlplane.store.streams import Stream
 
-_BATCH = {
-    "stream": "int4",
-    "sequence": "int8",
-    "day": "date",
-    "count": "int4",
-    "id": "uuid",
-    "received_at": "timestamptz",
-    "heads": "bytea",
-    "bodies": "bytea",
-}
 CHANNEL = "arrester"
+#: In one message: PostgreSQL goes on to the second when it has the rows of the first.
+_COPY = "; ".join(
+    f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+    for table, columns in (("batch", rows.BATCH_COLUMNS), ("event", rows.COLUMNS))
+).encode()
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,25 +65,32 @@ def append(
 
     With events the stream's cursor moves to `cursor`, too.
     """
-    received_at = stream.moment(received_at)
     layout = lay_out(stream, batches, received_at=received_at)
-    stored = layout.stored
-    if not stored:
+    if not layout.stored:
         return stream, []
-    copy(layout)
+    with copied(layout):
+        pass
+    return lengthen(stream, layout, cursor=cursor), layout.stored
+
+
+def lengthen(stream: Stream, layout: Layout, *, cursor: str | None = None) -> Stream:
+    """Note how long the log is with what was `copied`, and how far its stream is read."""
     stream = replace(
         stream,
-        sequence=last(stored[-1]),
-        received_at=received_at,
+        sequence=last(layout.stored[-1]),
+        received_at=layout.received_at,
         cursor=stream.cursor if cursor is None else cursor,
     )
     with prepared.cursor() as statement:
         statement.execute(
             "UPDATE stream SET sequence = %s, received_at = %s, cursor = %s"
             " WHERE application = %s RETURNING pg_notify(%s, %s)",
-            [stream.sequence, received_at, stream.cursor, stream.application, *_notice(stream)],
+            [
+                *(stream.sequence, stream.received_at, stream.cursor, stream.application),
+                *_notice(stream),
+            ],
         )
-    return stream, stored
+    return stream
 
 
 def notify(stream: Stream) -> None:
@@ -100,18 +108,20 @@ class Layout:
     """Events as they follow the end of the log, and what they become in the tables."""
 
     stored: list[Stored]
-    #: Rows of `event`, as COPY has them in binary.
-    events: bytes
-    batches: list[tuple[object, ...]]
+    received_at: datetime
+    #: Rows of `batch` and of `event`, as COPY has them in binary, in pieces.
+    batches: list[bytes]
+    events: list[bytes]
 
 
 def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
-    """Return what `copy` puts into the tables."""
+    """Return what is `copied` into the tables."""
+    received_at = stream.moment(received_at)
     name, day = stream.application, received_at.astimezone(UTC).date()
     stored: list[Stored] = []
     end = stream.sequence
     found: list[bytes] = []
-    kept: list[tuple[object, ...]] = []
+    kept = [rows.BEGIN]
     for batch in batches:
         if not batch.events:
             continue
@@ -128,22 +138,59 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
         end = last(some[-1])
         packed = batch.packed or wire.pack(list(each_of(batch.events)))
         count = end - first + 1
-        kept.append((stream.id, first, day, count, batch.id, received_at, *packed))
+        kept.append(rows.of_batch(stream.id, day, received_at, first, count, batch.id, packed))
         found += rows.packed(stream.id, day, some)
         stored += some
-    return Layout(stored=stored, events=rows.BEGIN + b"".join(found) + rows.END, batches=kept)
+    return Layout(
+        stored=stored,
+        received_at=received_at,
+        batches=[*kept, rows.END],
+        events=[rows.BEGIN + b"".join(found) + rows.END],
+    )
 
 
-def copy(layout: Layout) -> None:
-    """Copy rows into their tables."""
-    statement = f"COPY event ({', '.join(rows.COLUMNS)}) FROM STDIN (FORMAT BINARY)"
-    with (
-        connection.cursor() as cursor,
-        connection.wrap_database_errors,
-        cursor.copy(statement) as into,
-    ):
-        into.write(layout.events)
-    copy_in("batch", _BATCH, layout.batches)
+@contextmanager
+def copied(layout: Layout) -> Iterator[None]:
+    """Have rows copied into their tables while the block runs, in which PostgreSQL can be asked
+    nothing."""
+    if not layout.stored:
+        yield
+        return
+    with connection.wrap_database_errors:
+        server = connection.connection.pgconn
+        if server.transaction_status != TransactionStatus.INTRANS:
+            raise psycopg.InterfaceError("events are appended under their stream's lock")
+        server.send_query(_COPY)
+        _hand_over(server, layout.batches)
+        _expect(server, ExecStatus.COMMAND_OK)
+        _hand_over(server, layout.events)
+    try:
+        yield
+    finally:
+        with connection.wrap_database_errors:
+            _expect(server, ExecStatus.COMMAND_OK)
+            server.get_result()  # there is no other: it ends the command
+
+
+def _hand_over(server: PGconn, rows: Iterable[bytes]) -> None:
+    _expect(server, ExecStatus.COPY_IN)
+    writer = LibpqWriter(psycopg.Cursor(connection.connection))
+    for piece in rows:
+        writer.write(piece)
+    server.put_copy_end()
+    server.flush()
+
+
+def _expect(server: PGconn, status: ExecStatus) -> None:
+    """Wait for PostgreSQL's answer; raise what it refuses."""
+    wait = connection.connection.wait
+    wait(generators.send(server))
+    result = wait(generators.fetch(server))
+    if result is None:
+        raise psycopg.OperationalError("the connection is lost")
+    if result.status != status:
+        wait(generators.fetch_many(server))  # what ends the command
+        raise psycopg.errors.error_from_result(result)
 
 
 def ensure_partitions(first: date, *, days: int) -> int:

@@ -1,4 +1,5 @@
-"""The rows that events are searched by, as COPY takes them in binary: numbers of a fixed width.
+"""Rows as COPY takes them in binary: of batches, and those that their events are searched by, which
+are numbers of a fixed width.
 
 What an event says is in its batch. Laid out by `struct`, most rows in one step: handed to psycopg
 value by value, they would cost as much as PostgreSQL takes to store them.
@@ -26,6 +27,7 @@ from controlplane.domain.events import (
 )
 from controlplane.domain.failed import Stored, StoredFailures
 from controlplane.domain.names import is_long, task_digest
+from controlplane.domain.wire import Packed
 from controlplane.store import marks
 
 #: In the order of what `packed` gives.
@@ -45,6 +47,16 @@ COLUMNS = (
     "command",
     "actor",
 )
+BATCH_COLUMNS = (
+    "stream",
+    "day",
+    "sequence",
+    "count",
+    "id",
+    "received_at",
+    "heads",
+    "bodies",
+)
 BEGIN, END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _TASK_EVENTS = get_args(TaskEvent)
 _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
@@ -57,7 +69,17 @@ _MICROSECOND = timedelta(microseconds=1)
 #: Each value behind its length; -1 is NULL.
 _BATCH, _ALWAYS = Struct(">h ii ii"), Struct(">iq iq ii ii")
 _CAUSE = Struct(">iq ii ii ii i i")
+_WHOLE = Struct(">h ii ii iq ii i16s iq")
 _LONG, _INT, _NULL = Struct(">iq"), Struct(">ii"), b"\xff\xff\xff\xff"
+
+
+def of_batch(
+    stream: int, day: date, received_at: datetime, first: int, count: int, id: UUID, parts: Packed
+) -> bytes:
+    """Return the row of a batch that stands in the log from the position `first` on."""
+    days, moment = (day - _FIRST_DAY).days, (received_at - _EPOCH) // _MICROSECOND
+    fixed = (len(BATCH_COLUMNS), 4, stream, 4, days, 8, first, 4, count, 16, id.bytes, 8, moment)
+    return _WHOLE.pack(*fixed) + _bytes(parts.heads) + _bytes(parts.bodies)
 
 
 def packed(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[bytes]:
@@ -66,7 +88,7 @@ def packed(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[bytes]:
     place = 0
     for each in stored:
         if isinstance(each, StoredFailures):
-            yield from _failures(batch, place, each)
+            yield b"".join(_failures(batch, place, each))
             place += each.failed.size
         else:
             yield from _one(batch, place, each)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime
 from uuid import UUID
@@ -54,12 +54,17 @@ def open_stream(application: str) -> None:
 
 def look(application: str) -> Stream:
     """Return the stream as it is now, without a lock; raise NotFound."""
-    return _one(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")
+    return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")()
 
 
 def lock(application: str) -> Stream:
     """Return the stream, locked until the transaction ends; raise NotFound."""
-    return _one(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s FOR UPDATE")
+    return ask_lock(application)()
+
+
+def ask_lock(application: str) -> Callable[[], Stream]:
+    """Lock the stream; return what gives it, behind `prepared.together`, or raises NotFound."""
+    return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s FOR UPDATE")
 
 
 def known() -> list[Stream]:
@@ -83,12 +88,18 @@ def begin_again(stream: Stream) -> Stream:
 
 def seen(application: str, batches: Collection[UUID]) -> set[UUID]:
     """Return which of `batches` are in the log already; ask under the stream's lock."""
-    with prepared.cursor() as cursor:
-        cursor.execute(
-            "SELECT batch FROM batch_seen WHERE application = %s AND batch = ANY(%s::uuid[])",
-            [application, list(batches)],
-        )
-        return {batch for (batch,) in cursor.fetchall()}
+    return ask_seen(application, batches)()
+
+
+def ask_seen(application: str, batches: Collection[UUID]) -> Callable[[], set[UUID]]:
+    """Ask which of `batches` are in the log already; return what says it, behind
+    `prepared.together`."""
+    cursor = prepared.cursor()
+    cursor.execute(
+        "SELECT batch FROM batch_seen WHERE application = %s AND batch = ANY(%s::uuid[])",
+        [application, list(batches)],
+    )
+    return lambda: {batch for (batch,) in cursor.fetchall()}
 
 
 def ids_kept_since() -> date | None:
@@ -205,13 +216,17 @@ def _unlock(lock_class: int, key: int) -> None:
         connection.close()
 
 
-def _one(application: str, statement: str) -> Stream:
-    with prepared.cursor() as cursor:
-        cursor.execute(statement, [application])
+def _ask(application: str, statement: str) -> Callable[[], Stream]:
+    cursor = prepared.cursor()
+    cursor.execute(statement, [application])
+
+    def answer() -> Stream:
         row = cursor.fetchone()
-    if row is None:
-        raise NotFound(f"there is no application {application!r}")
-    return _stream(row)
+        if row is None:
+            raise NotFound(f"there is no application {application!r}")
+        return _stream(row)
+
+    return answer
 
 
 def _stream(row: tuple[int, str, str, int, int, datetime | None]) -> Stream:

@@ -128,7 +128,7 @@ def test_failures_that_are_added_up_are_counted_as_one_by_one(events: list[Event
 @given(histories.histories, st.integers(0, 30))
 def test_the_subjects_are_all_that_the_fold_looks_at(events: list[Event], cut: int) -> None:
     before, rest = fold(*events[:cut]), events[cut:]
-    needed = subjects(APPLICATION, histories.stored(rest))
+    needed = subjects(APPLICATION, rest)
     few = StreamState(
         application=before.application,
         tasks={key: each for key, each in before.tasks.items() if key in needed.tasks},

@@ -23,6 +23,7 @@ from controlplane.domain.failed import (
     each_of,
     each_stored,
     in_columns,
+    said,
     size,
 )
 from controlplane.domain.joined import lasts
@@ -98,7 +99,7 @@ def test_columns_of_as_many_causes_as_events_are_folded_as_these() -> None:
 @given(histories.floods)
 def test_columns_concern_what_their_events_concern(events: list[Event]) -> None:
     told = histories.told(events)
-    assert subjects(APPLICATION, told) == subjects(APPLICATION, each_stored(told))
+    assert subjects(APPLICATION, map(said, told)) == subjects(APPLICATION, events)
 
 
 @given(histories.floods)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 from django.db import connection, connections
+from psycopg.copy import LibpqWriter
 from redis import Redis
 from redis.connection import AbstractConnection
 
@@ -46,7 +47,7 @@ def six_days(monkeypatch: pytest.MonkeyPatch) -> rebuilding.Derived:
 def kills(work: Callable[[], object]) -> Iterator[int]:
     """Do `work` in processes of which each is killed one step later, until one is not.
 
-    A step is a statement, a commit, or an answer of Redis.
+    A step is a statement, a piece of what is copied, a commit, or an answer of Redis.
     """
     number = 0
     while True:
@@ -76,7 +77,11 @@ def _die_behind(number: int, work: Callable[[], object]) -> None:
         return found
 
     try:
-        for kind, name in ((psycopg.Connection, "commit"), (AbstractConnection, "read_response")):
+        for kind, name in (
+            (psycopg.Connection, "commit"),
+            (LibpqWriter, "write"),
+            (AbstractConnection, "read_response"),
+        ):
             do = getattr(kind, name)
             setattr(kind, name, lambda *given, do=do, **options: step(do, *given, **options))
         with connection.execute_wrapper(step):
