@@ -97,7 +97,6 @@ class Week:
     until: datetime
     _random: Random = field(init=False)
     _runs: dict[str, Run] = field(init=False)
-    _run: Run = field(init=False)
     _instance: UUID = field(init=False)
     _failed: int = 0
     #: Tasks that stand PAUSED, by where each stands; and how many records each holds.
@@ -114,7 +113,6 @@ class Week:
             )
             for name in PIPELINES
         }
-        self._run = self._runs[PIPELINE]
         self._instance = UUID(int=self._random.getrandbits(128), version=4)
 
     def pieces(self) -> Iterator[tuple[datetime, list[Batch]]]:
@@ -200,7 +198,7 @@ class Week:
             kind=CommandKind.RESUME_TASK,
             actor="ana",
             pipeline=PIPELINE,
-            checkpoint=self._run.checkpoint,
+            checkpoint=self._runs[PIPELINE].checkpoint,
             task=task,
             instances=(self._instance,),
             expires_at=moment + timedelta(minutes=15),
@@ -238,6 +236,6 @@ class Week:
             occurred_at=moment,
             data=data,
             instance=self._instance,
-            run=run or self._run,
+            run=run or self._runs[PIPELINE],
             caused_by=caused_by,
         )

@@ -74,7 +74,12 @@ ENDED = (InstanceStatus.NOT_RUNNING, InstanceStatus.ERROR)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all states: `sequence` is the position in the stream that it is true for."""
+    """Base of all states: `sequence` is the position in the stream that it is true for.
+
+    A field of a state that a server does not know is passed over. One of what it holds of events
+    (`Failure`, `Run`) is not: that row is a BrokenState to servers of before, whose folds of the
+    application wait for one that knows it.
+    """
 
     sequence: int = 0
 

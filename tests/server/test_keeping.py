@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from random import Random
@@ -28,11 +27,10 @@ TRANSACTIONS, REBUILDS = 25, 4
 
 
 @pytest.fixture(autouse=True)
-def few_events_per_snapshot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few_events_per_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let states be kept every few events."""
     monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 5)
     monkeypatch.setattr(rebuilding, "NEAR", 2)
-    yield
 
 
 def some(random: Random) -> list[Event]:
