@@ -7,8 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-#: So far apart are the numbers of rows of two partitions.
-_PARTITION = 1 << 33
+from agents.room import PLACE_BITS
 
 
 def gathered(frame: DataFrame) -> DataFrame:
@@ -36,7 +35,7 @@ def at_most(frame: DataFrame, rows: int) -> DataFrame:
     By their numbers: the counter of a limit has another name in the code of each plan, which is
     compiled anew for that, by Janino and then by the JVM.
     """
-    return frame.where((F.monotonically_increasing_id() % _PARTITION) < rows)
+    return frame.where((F.monotonically_increasing_id() % (1 << PLACE_BITS)) < rows)
 
 
 def rows_in(frame: DataFrame) -> int:

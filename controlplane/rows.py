@@ -55,23 +55,23 @@ class View(Generic[S]):
 
     def load(self, where: str, parameters: list[Any]) -> list[S]:
         """Return the states of the rows that `where` selects; raise BrokenState."""
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT state FROM {self.table} WHERE {where}", parameters)
-            rows = cursor.fetchall()
-        return [self.read(text) for (text,) in rows]
+        return [self.read(text) for text in self._texts(where, parameters)]
 
     def readable(self, where: str, parameters: list[Any]) -> list[S]:
         """Return the states of such rows as far as they can be read, and log the others: what
         shows all applications shows the rest of them beside a broken row."""
         found = []
+        for text in self._texts(where, parameters):
+            try:
+                found.append(self.read(text))
+            except BrokenState as exc:
+                log.error("it is not shown: %s", exc)
+        return found
+
+    def _texts(self, where: str, parameters: list[Any]) -> list[str]:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT state FROM {self.table} WHERE {where}", parameters)
-            for (text,) in cursor.fetchall():
-                try:
-                    found.append(self.read(text))
-                except BrokenState as exc:
-                    log.error("it is not shown: %s", exc)
-        return found
+            return [text for (text,) in cursor.fetchall()]
 
     def read(self, text: str) -> S:
         """Return the state that a row's text says; raise BrokenState."""
