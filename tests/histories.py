@@ -134,11 +134,11 @@ def stored(events: list[Event], *, after: int = 0) -> list[StoredEvent]:
     ]
 
 
-def told(events: list[Event]) -> list[Stored]:
+def told(events: list[Event], *, after: int = 0) -> list[Stored]:
     """Return `events` as the log numbers them, in columns where they come so."""
     found: list[Stored] = []
     for each in in_columns(replace(event, body=None) for event in events):
-        sequence = last(found[-1]) + 1 if found else 1
+        sequence = last(found[-1]) + 1 if found else after + 1
         if isinstance(each, FailedRecords):
             place = stored([each.event(0)], after=sequence - 1)[0]
             found.append(

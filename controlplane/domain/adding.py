@@ -25,6 +25,8 @@ from controlplane.domain.states import GroupState, TaskState
 #: Events of a task that add to its counters, and do nothing else with it.
 CountedEvent = RetriesCounted | RecordsDeadLettered | DeadLettersFailed
 COUNTED = (RetriesCounted, RecordsDeadLettered, DeadLettersFailed)
+#: So many classes are kept that one condition came in besides the first.
+MOST_CLASSES = 20
 
 
 class OfTask(msgspec.Struct, kw_only=True, gc=False):
@@ -150,6 +152,7 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
     example_sequence: int
     first_seen: datetime | None
     last_seen: datetime | None
+    other_classes: tuple[str, ...] | None
     count: int = 0
     estimated: int = 0
 
@@ -164,6 +167,7 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
             example_sequence=state.example_sequence,
             first_seen=state.first_seen,
             last_seen=state.last_seen,
+            other_classes=state.other_classes,
         )
 
     def add(
@@ -177,7 +181,7 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
         times: int = 1,
     ) -> None:
         """Add one event, or as many as `times` says: the last of them, and when the latest and
-        the `earliest` occurred."""
+        the `earliest` occurred. What classes the others came in is told by `came_in`."""
         count = event.count * times
         first = earliest or occurred_at
         self.sequence, self.pipeline = sequence, pipeline
@@ -190,6 +194,21 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
             self.message, self.example_sequence = event.failure.message, sequence
         elif event.estimated:
             self.estimated += count
+        if event.failure.condition is not None:
+            self.came_in(event.failure.exception_class)
+
+    def came_in(self, exception_class: str) -> None:
+        """Note the class of a failure that has a condition."""
+        state, known = self.state, self.other_classes
+        if (
+            state.condition is None
+            or known is None
+            or exception_class == state.exception_class
+            or exception_class in known
+        ):
+            return
+        full = len(known) == MOST_CLASSES
+        self.other_classes = None if full else tuple(sorted((*known, exception_class)))
 
     def state_after(self) -> GroupState:
         """Return the state that it began at, with all that was added."""
@@ -203,4 +222,5 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
             last_seen=self.last_seen,
             message=self.message,
             example_sequence=self.example_sequence,
+            other_classes=self.other_classes,
         )

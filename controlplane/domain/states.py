@@ -246,8 +246,12 @@ class GroupState(State, frozen=True, kw_only=True):
     application: str
     fingerprint: str
     stage: str
+    #: Of the first failure.
     exception_class: str
     condition: str | None = None
+    #: The classes beside it that failures with this condition came in, by name; none where there is
+    #: no condition. None: they are more than are kept, or it failed before they were.
+    other_classes: tuple[str, ...] | None = None
     #: Of the newest example.
     message: str
     frame: str | None = None

@@ -290,6 +290,7 @@ class StreamState:
             stage=failure.stage,
             exception_class=failure.exception_class,
             condition=failure.condition,
+            other_classes=(),
             message=failure.message,
             frame=failure.frame,
         )

@@ -174,6 +174,8 @@ class Sums:
                 pipeline=run.pipeline,
                 times=times,
             )
+        for mark, exception_class in some.classes_of_conditions():
+            self._groups[mark].came_in(exception_class)
         self._failed += some.adds * len(some.tasks)
 
     def _settle_task(self, digest: str) -> None:
@@ -212,6 +214,20 @@ class Alike(Joined):
         self.latest_of_task = {key: ordered[at] for key, at in latest_of_task.items()}
         self.latest_of_mark = {mark: ordered[at] for mark, at in latest_of_mark.items()}
         self.earliest_of_mark = {mark: ordered[~at] for mark, at in firsts.items()}
+
+    def classes_of_conditions(self) -> set[tuple[str, str]]:
+        """Return fingerprints and classes of what has a condition, which may come in several."""
+        found: set[tuple[str, str]] = set()
+        for failed in (each.failed for each in self._some):
+            classes = {
+                number: kind.exception_class
+                for number, kind in enumerate(failed.kinds)
+                if kind.condition is not None
+            }
+            if classes:
+                causes = zip(failed.fingerprints, failed.kind, strict=True)
+                found.update((mark, classes[kind]) for mark, kind in causes if kind in classes)
+        return found
 
     def _lasts(
         self, tasks: list[str | None], marks: list[str]

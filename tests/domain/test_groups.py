@@ -11,6 +11,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from controlplane.domain import groups
+from controlplane.domain.adding import MOST_CLASSES
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import (
     ErrorGroupMuted,
@@ -58,6 +59,16 @@ def more(count: int, *, minute: int = 0) -> Event:
     return histories.event(data, minute=minute)
 
 
+def came_in(*classes: str, condition: str | None = "CAST_INVALID_INPUT") -> list[Event]:
+    """Return a failure in each of some classes, by their fingerprint of one cause."""
+    failures = [replace(FAILURE, condition=condition, exception_class=each) for each in classes]
+    said = (
+        RecordFailed(task="JFK", position=number, failure=each, response=Response.CONTINUE)
+        for number, each in enumerate(failures)
+    )
+    return [histories.event(data) for data in said]
+
+
 RESOLVED = by(ErrorGroupResolved(fingerprint=MARK, actor="ana", reason="fixed"))
 
 
@@ -65,6 +76,31 @@ def test_a_resolved_group_says_who_and_why() -> None:
     state = group(histories.failed(1), RESOLVED)
     assert (state.status, state.actor, state.reason) == (GroupStatus.RESOLVED, "ana", "fixed")
     assert state.status_sequence == 2
+
+
+def test_a_condition_knows_the_classes_that_it_came_in_however_it_is_folded() -> None:
+    many = [f"C{number:02}" for number in range(MOST_CLASSES + 2)]
+    for classes, expected in (
+        (["B"] * 9, ()),
+        (["B", "D", "A", "D", "B", "C"], ("A", "C", "D")),
+        # As many as are kept, and one more.
+        (many[:-1], tuple(many[1:-1])),
+        (many, None),
+        ([*many, "B"], None),
+    ):
+        events = came_in(*classes)
+        state = group(*events)
+        assert (state.exception_class, state.other_classes) == (classes[0], expected)
+        for begin in (0, len(events) // 2):
+            whole = empty(APPLICATION).fold(histories.stored(events[:begin]))
+            assert whole.fold(histories.told(events[begin:], after=begin)).groups[MARK] == state
+        for at in range(len(events)):
+            resolved = group(*events[:at], RESOLVED, *events[at:])
+            assert resolved.other_classes == expected
+
+
+def test_what_has_no_condition_has_no_other_classes() -> None:
+    assert group(*came_in("A", "B", condition=None)).other_classes == ()
 
 
 def test_a_failure_reopens_what_was_resolved() -> None:
