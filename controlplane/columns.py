@@ -7,6 +7,9 @@ MOST = 2**63 - 1
 #: Stages, exception classes and keys are cut here: an index row must stay small.
 TEXT_LIMIT = 300
 
+#: In the place of texts that are not known: it may be any.
+ANY = "*"
+
 
 def fit(text: str, limit: int = TEXT_LIMIT) -> str:
     """Return `text` fit for a text column: no NUL, which PostgreSQL refuses, and not too long."""

@@ -14,7 +14,7 @@ from django.db import models as fields
 from psycopg.pq import Format
 
 from controlplane import models, prepared
-from controlplane.columns import fit, fit_or_none, saturated
+from controlplane.columns import ANY, fit, fit_or_none, saturated
 from controlplane.domain.errors import BrokenState, NotFound
 from controlplane.domain.states import (
     AnyState,
@@ -230,12 +230,20 @@ def _group(state: GroupState) -> Row:
         "fingerprint": state.fingerprint,
         "stage": fit(state.stage),
         "exception_class": fit(state.exception_class),
+        "other_classes": _other_classes(state),
         "pipeline": state.pipeline,
         "status": state.status.value,
         "count": saturated(state.count),
         "first_seen": state.first_seen,
         "last_seen": state.last_seen,
     }
+
+
+def _other_classes(state: GroupState) -> list[str] | None:
+    """Return what an index has of them: most groups have no others, and are not in it."""
+    if state.other_classes is None:
+        return None if state.condition is None else [ANY]
+    return [fit(each) for each in state.other_classes] or None
 
 
 APPLICATIONS = View(

@@ -16,7 +16,7 @@ from django.db import models as fields
 from controlplane import prepared
 
 ROWS_PER_STATEMENT = 5000
-Value = str | int | bool | UUID | datetime | None
+Value = str | int | bool | UUID | datetime | list[str] | None
 Row = dict[str, Value]
 
 

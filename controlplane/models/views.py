@@ -5,6 +5,8 @@ Written by `projections`, and by nobody else.
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 
@@ -142,6 +144,8 @@ class ErrorGroup(View):
     fingerprint = models.TextField()
     stage = models.TextField()
     exception_class = models.TextField()
+    #: NULL where there are none; `columns.ANY` where they are not known.
+    other_classes = ArrayField(models.TextField(), null=True)
     pipeline = models.TextField(null=True)
     status = models.TextField(default="UNRESOLVED")
     count = models.BigIntegerField()
@@ -161,6 +165,14 @@ class ErrorGroup(View):
             models.Index("application", name="group_muted", condition=models.Q(status="MUTED")),
             models.Index("seen_about", name="group_newest"),
             models.Index("stage", "application", name="group_stage"),
+            models.Index("exception_class", "application", name="group_class"),
+            GinIndex(
+                "other_classes",
+                name="group_other_classes",
+                condition=models.Q(other_classes__isnull=False),
+                # Written seldom: what waits would be looked through by each page.
+                fastupdate=False,
+            ),
             models.Index(
                 "status",
                 "application",

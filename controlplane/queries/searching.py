@@ -13,7 +13,7 @@ from django.db.models import Max, Q
 from msgspec.structs import replace
 
 from controlplane import models, rows, store
-from controlplane.columns import MOST, fit, fit_or_none
+from controlplane.columns import ANY, MOST, fit, fit_or_none
 from controlplane.queries.filters import FailureFilter, task_id
 
 #: So many short index scans are quicker than a long one.
@@ -116,15 +116,18 @@ def _groups(names: list[str], filter: FailureFilter) -> list[_Group] | None:
     known = models.ErrorGroup.objects.filter(application__in=names)
     if filter.stage:
         known = known.filter(stage=fit(filter.stage))
-    if filter.exception_class:
-        # One of Spark's error conditions may come in exceptions of several classes.
-        has_condition = ~Q(state__contains='"condition":null')
-        known = known.filter(Q(exception_class=fit(filter.exception_class)) | has_condition)
     if filter.fingerprint:
         # One for each application, and nothing else says which it is: all of them.
         known = known.filter(fingerprint=filter.fingerprint)
     some = known.values_list("application", "fingerprint", "count")
-    found = [_Group(*each) for each in (some if filter.fingerprint else some[: FEW + 1])]
+    most = None if filter.fingerprint else FEW + 1
+    if filter.exception_class:
+        name = fit(filter.exception_class)
+        # One of Spark's error conditions may come in exceptions of several classes. Each has its
+        # index, and ends where there are enough.
+        first, other = Q(exception_class=name), Q(other_classes__overlap=[name, ANY])
+        some = some.filter(first)[:most].union(some.filter(other)[:most])
+    found = [_Group(*each) for each in some[:most]]
     return found if filter.fingerprint or len(found) <= FEW else None
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
@@ -17,12 +18,20 @@ from msgspec.structs import replace
 from psycopg import sql
 from redis import Redis
 
-from controlplane import actions, embedded, ingest, rebuilding, store
-from controlplane.domain.events import FAILED, StoredEvent
+from controlplane import actions, embedded, ingest, models, rebuilding, store
+from controlplane.columns import ANY
+from controlplane.domain.events import (
+    FAILED,
+    Event,
+    Failure,
+    RecordFailed,
+    Response,
+    StoredEvent,
+)
 from controlplane.queries import FailureFilter, failures
 from controlplane.store import rows
 from tests import histories, services
-from tests.histories import APPLICATION, JFK
+from tests.histories import APPLICATION, FAILURE, JFK
 from tests.server import streams
 
 #: What there was beside the log.
@@ -36,6 +45,21 @@ OLD = (
     *("batch", "instance", "pipeline", "checkpoint", "epoch", "caused_by", "task", "stage"),
     *("exception_class", "fingerprint", "count", "command", "actor", "data"),
 )
+
+
+OTHERS = '"other_classes":[],'
+#: Of one of Spark's conditions, which may come in exceptions of several classes.
+CAST = replace(
+    FAILURE,
+    condition="CAST_INVALID_INPUT",
+    exception_class="NumberFormat",
+    fingerprint="1-cast",
+)
+
+
+def told(failure: Failure) -> Event:
+    data = RecordFailed(task="EWR", position=10, failure=failure, response=Response.CONTINUE)
+    return histories.event(data)
 
 
 def old_row(stored: StoredEvent) -> tuple[object, ...]:
@@ -64,7 +88,7 @@ def migrate(urls: embedded.Urls, *words: str) -> None:
 
 
 def views(urls: embedded.Urls) -> dict[str, list[tuple[object, ...]]]:
-    """Return the rows of the views, without the columns that are made of others, which are new."""
+    """Return the rows of the views, without the columns that are new."""
     with psycopg.connect(urls.migrate_database) as owner:
         return {
             table: owner.execute(
@@ -80,7 +104,7 @@ def _columns(owner: psycopg.Connection, table: str) -> sql.Composed:
         " WHERE table_name = %s AND is_generated = 'NEVER' ORDER BY ordinal_position",
         [table],
     )
-    return sql.SQL(", ").join(sql.Identifier(name) for (name,) in found)
+    return sql.SQL(", ").join(sql.Identifier(name) for (name,) in found if name != "other_classes")
 
 
 def insert(owner: psycopg.Connection, table: str, some: Sequence[Sequence[object]]) -> None:
@@ -94,7 +118,7 @@ def insert(owner: psycopg.Connection, table: str, some: Sequence[Sequence[object
 def old_log(redis: Redis, fresh_database: embedded.Urls) -> list[StoredEvent]:
     """Leave a database as it was before, with a bit of everything; return what it tells of."""
     streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
-    streams.send(redis, [replace(histories.failed(9, key="EWR"), body=None)])
+    streams.send(redis, [replace(histories.failed(9, key="EWR"), body=None), told(CAST)])
     streams.send(redis, [histories.failed(1)], application="trains")
     for name in (APPLICATION, "trains"):
         ingest.drain(name)
@@ -114,6 +138,8 @@ def old_log(redis: Redis, fresh_database: embedded.Urls) -> list[StoredEvent]:
         for table, there in shown.items():
             # Its number is new.
             insert(owner, table, [row[:-1] for row in there] if table == "stream" else there)
+        # What states did not say then.
+        owner.execute("UPDATE error_group SET state = replace(state, %s, '')", [OTHERS])
         columns = sql.SQL(", ").join(map(sql.Identifier, OLD))
         for each in whole:
             owner.execute(
@@ -153,6 +179,10 @@ def old_packed(some: Sequence[StoredEvent], *, apart: bool) -> bytes:
     return zlib.compress(heads) + zlib.compress(bodies)
 
 
+def other_classes() -> dict[str, list[str] | None]:
+    return dict(models.ErrorGroup.objects.values_list("fingerprint", "other_classes"))
+
+
 def test_a_log_of_before_is_carried_over(
     old_log: list[StoredEvent], fresh_database: embedded.Urls
 ) -> None:
@@ -161,16 +191,28 @@ def test_a_log_of_before_is_carried_over(
     assert [
         store.read_one(name, each.sequence) for name in names for each in streams.log(name)
     ] == old_log
+    # In which classes a condition came, nobody has kept: it may be any, whatever follows.
+    assert other_classes() == {FAILURE.fingerprint: None, CAST.fingerprint: [ANY]}
+    date_time = replace(CAST, exception_class="DateTime")
+    streams.append([told(date_time)], received_at=datetime.now(UTC))
+    assert other_classes() == {FAILURE.fingerprint: None, CAST.fingerprint: [ANY]}
     for name in names:
-        # What was held when is a view that there was not: a rebuild makes it.
-        assert all(line.startswith("held_change") for line in rebuilding.differences(name))
+        # What was held when is a view that there was not, as groups did not say their classes: a
+        # rebuild makes it.
+        new = ("held_change", "error_group")
+        assert all(line.startswith(new) for line in rebuilding.differences(name))
         rebuilding.rebuild(name)
         streams.assert_exact(name)
+    assert other_classes() == {FAILURE.fingerprint: None, CAST.fingerprint: ["DateTime"]}
     # What was found by a column is found by its number.
-    found = failures(FailureFilter(exception_class=histories.FAILURE.exception_class)).rows
-    assert {(each.application, each.sequence) for each in found} == {
+    found = [
+        (each.application, each.sequence)
+        for failure in (FAILURE, CAST)
+        for each in failures(FailureFilter(exception_class=failure.exception_class)).rows
+    ]
+    assert sorted(found) == [
         (each.application, each.sequence) for each in old_log if each.event.type == "RecordFailed"
-    }
+    ]
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('event_whole'), to_regclass('event_body_whole')")
         assert cursor.fetchone() == (None, None)

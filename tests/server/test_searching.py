@@ -13,9 +13,10 @@ import pytest
 from django.db import connection, transaction
 from msgspec.structs import asdict, replace
 
-from controlplane import embedded, models, queries, store
+from controlplane import embedded, models, queries, rows, store
+from controlplane.domain import adding
 from controlplane.domain.events import Event, Failure, RecordFailed, Response, Run, StoredEvent
-from controlplane.domain.states import task_id
+from controlplane.domain.states import GroupState, task_id
 from controlplane.queries import FailureFilter, searching
 from controlplane.store import failures, marks
 from tests import histories
@@ -31,7 +32,7 @@ MOST_READ = 1.3 * store.CANDIDATES
 LONG = 20_000
 _READ = """
 SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables
-WHERE relname ~ '^event_'
+WHERE relname ~ %s
 """
 
 
@@ -101,6 +102,10 @@ def random_filter(chance: random.Random, every: list[StoredEvent]) -> FailureFil
     )
 
 
+def groups() -> list[GroupState]:
+    return [each for name in NAMES for each in rows.GROUPS.load("application = %s", [name])]
+
+
 def task_of(stored: StoredEvent) -> str:
     assert stored.event.run is not None
     key = getattr(stored.event.data, "task", None)
@@ -150,13 +155,17 @@ def all_pages(wanted: FailureFilter, *, limit: int) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("few", "candidates", "many", "some_of_each"), [(2, 9, 5, 16), (50, 1000, 2, 1), (50, 9, 2, 2)]
+    ("few", "candidates", "many", "some_of_each", "classes"),
+    [(2, 9, 5, 16, 20), (50, 1000, 2, 1, 0), (50, 9, 2, 2, 1)],
 )
 def test_any_filter_finds_what_a_look_at_all_of_them_would(
-    few: int, candidates: int, many: int, some_of_each: int
+    few: int, candidates: int, many: int, some_of_each: int, classes: int
 ) -> None:
     chance = random.Random(few)
-    every = random_logs(chance)
+    with patch.object(adding, "MOST_CLASSES", classes):
+        every = random_logs(chance)
+    assert (None in {each.other_classes for each in groups()}) == (classes == 0)
+    assert any(each.other_classes for each in groups()) == (classes > 0)
     with (
         patch.object(searching, "FEW", few),
         patch.object(store, "CANDIDATES", candidates),
@@ -175,7 +184,8 @@ def test_any_filter_finds_what_a_look_at_all_of_them_would(
 
 
 def long_log(urls: embedded.Urls) -> None:
-    """A log of one frequent cause, and of one more for each of 60 tasks, all with a condition."""
+    """A log of one frequent cause, and of one more for each of 60 tasks, all with a condition and
+    the first of them in two classes."""
     rare = [
         replace(
             FAILURE,
@@ -188,6 +198,7 @@ def long_log(urls: embedded.Urls) -> None:
     last = replace(FAILURE, stage="produce", exception_class="KeyError", fingerprint="1-b")
     seldom = replace(RUN, pipeline="seldom")
     said = [told(each, key=f"T{number}") for number, each in enumerate(rare)]
+    said.append(told(replace(rare[0], exception_class="DateTime"), key="T0"))
     events = [histories.failed(1), *said, told(last), told(FAILURE, run=seldom)]
     streams.append(events, received_at=datetime.now(UTC))
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
@@ -214,9 +225,9 @@ def long_log(urls: embedded.Urls) -> None:
     models.Task.objects.filter(digest=JFK.digest).update(failed=LONG)
 
 
-def rows_read() -> int:
+def rows_read(table: str = "event_") -> int:
     with connection.cursor() as cursor:
-        cursor.execute(_READ)
+        cursor.execute(_READ, [f"^{table}"])
         return int(cursor.fetchone()[0])
 
 
@@ -228,8 +239,9 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
         FailureFilter(pipeline="never"): True,
         FailureFilter(pipeline="seldom"): True,
         FailureFilter(pipeline="seldom", exception_class="KeyError"): True,
-        FailureFilter(exception_class="never"): False,
-        FailureFilter(exception_class="KeyError"): False,
+        FailureFilter(exception_class="never"): True,
+        FailureFilter(exception_class="KeyError"): True,
+        FailureFilter(exception_class="DateTime"): True,
         FailureFilter(exception_class="KeyError", stage="produce"): True,
         FailureFilter(stage="never"): True,
         FailureFilter(pipeline="delays", stage="produce"): True,
@@ -237,7 +249,7 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
         FailureFilter(task=JFK.digest, stage="never"): True,
         FailureFilter(task=JFK.digest, pipeline="seldom"): True,
         FailureFilter(task=JFK.digest, fingerprint="1-b"): True,
-        FailureFilter(task=JFK.digest, exception_class="never"): False,
+        FailureFilter(task=JFK.digest, exception_class="never"): True,
         FailureFilter(task=JFK.digest, since=tomorrow): True,
         FailureFilter(
             fingerprint=FAILURE.fingerprint, pipeline="delays", exception_class="KeyError"
@@ -252,6 +264,36 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
             assert read <= MOST_READ, (wanted, read)
             assert (page.next is None) == at_once, wanted
             assert (page.searched_until is None) == at_once
+            if "never" in (wanted.stage, wanted.exception_class, wanted.pipeline):
+                assert read == 0, wanted
+
+
+def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
+    fresh_database: embedded.Urls,
+) -> None:
+    long_log(fresh_database)
+    with psycopg.connect(fresh_database.migrate_database, autocommit=True) as database:
+        database.execute(
+            "INSERT INTO error_group (application, fingerprint, stage, exception_class, status,"
+            " count, last_seen, state, sequence, other_classes)"
+            " SELECT application, fingerprint || other, stage, exception_class, status, count,"
+            " last_seen, state, sequence, CASE WHEN other %% 3 = 0 THEN ARRAY['Arithmetic'] END"
+            " FROM error_group, generate_series(1, 50) AS other WHERE state LIKE %s",
+            ['%"condition":"CAST%'],
+        )
+        database.execute("ANALYZE error_group")
+    for name, causes in (("never", 0), ("DateTime", 1), ("KeyError", 1)):
+        for application in (None, APPLICATION):
+            wanted = FailureFilter(application=application, exception_class=name)
+            with transaction.atomic():
+                before = rows_read("error_group")
+                assert len(queries.failures(wanted).rows) == causes
+                assert rows_read("error_group") - before == causes
+    # Of a group of before the classes are not known: it may have come in any.
+    models.ErrorGroup.objects.filter(fingerprint=f"1-{1:016x}").update(other_classes=["*"])
+    assert searching._groups([APPLICATION], FailureFilter(exception_class="never")) == [
+        (APPLICATION, f"1-{1:016x}", 1)
+    ]
 
 
 def test_a_page_of_many_logs_reads_a_few_rows_of_each() -> None:
