@@ -161,8 +161,13 @@ class ErrorGroup(serializers.Serializer[Any]):
     fingerprint = serializers.CharField()
     pipeline = serializers.CharField(allow_null=True)
     stage = serializers.CharField()
-    exception_class = serializers.CharField()
+    exception_class = serializers.CharField(help_text="Of the first failure.")
     condition = serializers.CharField(allow_null=True)
+    other_classes = serializers.ListField(
+        child=serializers.CharField(),
+        allow_null=True,
+        help_text="Others that failures with this condition came in; null: not known.",
+    )
     message = serializers.CharField(help_text="Of the newest example.")
     frame = serializers.CharField(allow_null=True)
     count = serializers.IntegerField()

@@ -15,6 +15,7 @@ from asgiref.sync import async_to_sync
 from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 from django.urls import reverse
+from msgspec.structs import replace
 
 from controlplane import actions, queries
 from controlplane.domain.events import TaskPaused
@@ -235,6 +236,23 @@ def test_each_tab_of_an_error(flights: Story, viewer: Client) -> None:
     assert "allowed: trace, record" in text(viewer, url, status=400, tab="nothing")
     for copy in ("## ImplausibleDelay", "&quot;fingerprint&quot;", "curl -H"):
         assert copy in text(viewer, url)
+
+
+def test_an_error_says_in_which_other_classes_its_condition_came(
+    flights: Story, viewer: Client
+) -> None:
+    url = reverse("error", args=PAGE)
+    failed = replace(TYPO, condition="CAST_INVALID_INPUT")
+    flights.pauses("JFK", cause=failed)
+    assert "lso as" not in text(viewer, url) + text(viewer, url, tab="why")
+    others = ("org.spark.<Number>Format", "org.spark.DateTimeException")
+    for name in reversed(others):
+        flights.pauses("JFK", cause=replace(failed, exception_class=name))
+    assert "Also as &lt;Number&gt;Format, DateTimeException<" in text(viewer, url)
+    assert "Also as &lt;Number" in text(viewer, f"{url}?as_of=@{group().sequence}")
+    assert f"&lt;Number&gt;Format, {others[1]}<" in text(viewer, url, tab="why")
+    rest = viewer.get(f"/api/errors/flights/{TYPO.fingerprint}").json()
+    assert (rest["exception_class"], rest["other_classes"]) == (TYPO.exception_class, [*others])
 
 
 def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
