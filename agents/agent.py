@@ -94,7 +94,8 @@ class Agent:
         within the task; for a Kafka source they default to the partition, with its topic where
         there may be several, and the offset. Fields that `redact` names, besides the
         configuration's, do not leave the driver; where `show` is given, only those that it names
-        do.
+        do. `on_error` answers for records whose task or position raises, or whose position is
+        NULL or not unique (stage `source`).
         """
         from agents.builder import define
 

@@ -100,8 +100,11 @@ class _Reader:
                 continue
             try:
                 found[stage] = check_handler(name, loaded(given[name]))
-            except Exception:  # its module, or its class, may raise anything
-                self.faults.append(InvalidValue(name, given[name], HANDLER_RULE))
+            except InvalidValue as fault:
+                self.faults.append(fault)
+            except Exception as exc:  # its module, or its class, may raise anything
+                allowed = f"{HANDLER_RULE} ({type(exc).__name__}: {exc})"
+                self.faults.append(InvalidValue(name, given[name], allowed))
         return found
 
     def check_converter(self, path: object) -> None:
@@ -111,10 +114,11 @@ class _Reader:
             return
         try:
             converter = loaded(path)
-            good = callable(getattr(converter, "convert", converter))
-        except Exception:  # its module, or its class, may raise anything
-            good = False
-        if not good:
+        except Exception as exc:  # its module, or its class, may raise anything
+            allowed = f"{CONVERTER_RULE} ({type(exc).__name__}: {exc})"
+            self.faults.append(InvalidValue(name, path, allowed))
+            return
+        if not callable(getattr(converter, "convert", converter)):
             self.faults.append(InvalidValue(name, path, CONVERTER_RULE))
 
     def application(self, name: str) -> str:

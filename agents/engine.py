@@ -234,6 +234,7 @@ class Engine:
 
     def _tell_superseded(self, death: ThreadDeath) -> None:
         """Say it without the journal, which is the newer run's now."""
+        _log.warning("%s: %s", self.pipeline.name, death.reason)
         at = now()
         data = ThreadDied(reason=death.reason, superseded=True)
         self._outbox.put(uuid7(at), [self.teller.event(data, at)])

@@ -192,7 +192,10 @@ def _reasoned(problem: Problem, reason: Problem | None) -> Problem:
 def _position_problem(row: Row) -> Problem:
     task = "the global task" if row[TASK] is None else f"task {row[TASK]!r}"
     if row[POSITION] is None:
-        message = f"the position is NULL in {task}; a record needs one to be paused and resumed at"
+        message = (
+            f"the position is NULL in {task}; a record needs one to be paused and resumed at."
+            " on_error= of the pipeline answers for records without one"
+        )
         return Problem(exception_class="PositionMissing", message=message)
     message = f"position {row[POSITION]} is there more than once in {task} within a micro-batch"
     return Problem(exception_class="PositionNotUnique", message=message)

@@ -85,6 +85,8 @@ class Transport:
         stream_bytes: int = STREAM_BYTES,
     ) -> None:
         self._application = application
+        # Without what may be a password: it stands in messages.
+        self._place = url.rpartition("@")[2].partition("?")[0]
         self._heartbeat_key = keys.heartbeat(application, instance)
         self._report_key = keys.report(application, instance)
         self._limits = (stream_limit, stream_bytes, MEMORY_PERCENT)
@@ -180,7 +182,7 @@ class Transport:
             return question()
         # A closed or foreign server may also answer what cannot be taken apart.
         except (redis.RedisError, OSError, ValueError, TypeError) as exc:
-            raise TransportDown(f"Redis: {exc}") from exc
+            raise TransportDown(f"Redis at {self._place}: {exc}") from exc
 
 
 def _uuid(text: bytes) -> UUID | None:

@@ -34,6 +34,7 @@ from controlplane.domain.events import (
     TaskPaused,
     TaskRestarted,
     TaskResumed,
+    ThreadDied,
     ThreadReplaced,
 )
 from controlplane.domain.states import TaskStatus
@@ -68,6 +69,8 @@ def sentence(data: EventData) -> str:
             about = "about " if data.estimated else ""
             shares = f"{about}{data.failed:,} of {data.records:,} records"
             return f"{shares} → {data.response}: {cause(data.failure)}"
+        case ThreadDied():
+            return data.reason
         case ThreadReplaced():
             return f"in {data.wait_ms / 1000:g} s: {data.reason}"
         case RecordsDeadLettered():

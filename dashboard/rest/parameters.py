@@ -8,9 +8,10 @@ from rest_framework import serializers
 
 from controlplane.domain.states import GroupStatus, TaskStatus
 from controlplane.queries import NEWEST, SORTS
-from dashboard.rest.serializers import choices
+from dashboard.rest.serializers import Choice, choices
 
 LIMIT, MOST = 50, 500
+_FEW = f"a whole number from 1 to {MOST}"
 
 
 class AsOfQuery(serializers.Serializer[Any]):
@@ -26,7 +27,13 @@ class PageQuery(serializers.Serializer[Any]):
     """Which page of a list."""
 
     cursor = serializers.CharField(required=False, help_text="`next` of the page before.")
-    limit = serializers.IntegerField(required=False, default=LIMIT, min_value=1, max_value=MOST)
+    limit = serializers.IntegerField(
+        required=False,
+        default=LIMIT,
+        min_value=1,
+        max_value=MOST,
+        error_messages=dict.fromkeys(("invalid", "min_value", "max_value"), _FEW),
+    )
 
 
 class ApplicationQuery(PageQuery):
@@ -53,7 +60,7 @@ class CommandQuery(ApplicationQuery):
 class GroupQuery(ApplicationQuery, AsOfQuery):
     """Filters of the list of error groups."""
 
-    state = serializers.ChoiceField(choices(GroupStatus), required=False)
+    state = Choice(choices(GroupStatus), required=False)
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(
         required=False, help_text="With or without its package."
@@ -65,7 +72,7 @@ class GroupQuery(ApplicationQuery, AsOfQuery):
     )
     since = serializers.DateTimeField(required=False, help_text="Seen at that time or later,")
     until = serializers.DateTimeField(required=False, help_text="and before this.")
-    sort = serializers.ChoiceField(
+    sort = Choice(
         [f"{way}{column}" for column in SORTS for way in ("-", "")], required=False, default=NEWEST
     )
 
@@ -74,7 +81,7 @@ class TaskQuery(ApplicationQuery, AsOfQuery):
     """Filters of the list of tasks."""
 
     pipeline = serializers.CharField(required=False)
-    state = serializers.ChoiceField(choices(TaskStatus), required=False)
+    state = Choice(choices(TaskStatus), required=False)
 
 
 class FailureQuery(ApplicationQuery):
@@ -86,7 +93,9 @@ class FailureQuery(ApplicationQuery):
     pipeline = serializers.CharField(required=False)
     task = _task_id()
     stage = serializers.CharField(required=False)
-    exception_class = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False, help_text="The whole name, with its package."
+    )
     fingerprint = serializers.CharField(required=False)
     since = serializers.DateTimeField(required=False)
     until = serializers.DateTimeField(required=False)

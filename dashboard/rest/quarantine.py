@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from controlplane import actions, queries
 from dashboard.rest import parameters
 from dashboard.rest.base import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
+from dashboard.rest.serializers import Choice
 
 
 class KeptAside(fields.Serializer[Any]):
@@ -39,7 +40,7 @@ class NewQuarantineAct(fields.Serializer[Any]):
     """What to do with it; a DISMISS needs a reason."""
 
     id = fields.UUIDField(required=False, help_text="Said again, it is the same act.")
-    act = fields.ChoiceField(["REQUEUE", "DISMISS"])
+    act = Choice(["REQUEUE", "DISMISS"])
     reason = fields.CharField(required=False, max_length=1000)
 
 

@@ -14,7 +14,7 @@ from controlplane.domain.groups import PERIODS, GroupAct
 from controlplane.domain.states import InstanceStatus
 from dashboard import acts
 from dashboard.rest.parameters import PageQuery
-from dashboard.rest.serializers import Command, ErrorGroup, choices
+from dashboard.rest.serializers import Choice, Command, ErrorGroup, choices
 
 _ID = "Said again, it is the same act. Or an Idempotency-Key."
 
@@ -80,7 +80,7 @@ class AuditQuery(PageQuery):
     """Filters of the audit; times are of occurrence, `until` is exclusive."""
 
     actor = serializers.CharField(required=False)
-    kind = serializers.ChoiceField(list(queries.ACT_KINDS), required=False)
+    kind = Choice(list(queries.ACT_KINDS), required=False)
     application = serializers.CharField(required=False)
     since = serializers.DateTimeField(required=False)
     until = serializers.DateTimeField(required=False)
@@ -125,11 +125,11 @@ class NewGroupAct(serializers.Serializer[Any]):
     """What to do with an error group; MUTE needs `until`, or `failures` per period, or both."""
 
     id = serializers.UUIDField(required=False, help_text=_ID)
-    act = serializers.ChoiceField(choices(GroupAct))
+    act = Choice(choices(GroupAct))
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
     until = serializers.DateTimeField(required=False)
     failures = serializers.IntegerField(required=False, min_value=1)
-    period_seconds = serializers.ChoiceField(
+    period_seconds = Choice(
         list(PERIODS.items()), required=False, help_text="Aligned to the epoch."
     )
 

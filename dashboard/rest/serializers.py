@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from rest_framework import serializers
@@ -19,6 +20,14 @@ from controlplane.domain.states import (
 def choices(enum: Any) -> list[str]:
     """Return the values of an enumeration."""
     return [member.value for member in enum]
+
+
+class Choice(serializers.ChoiceField):
+    """One of some values; any other is answered with these."""
+
+    def __init__(self, allowed: Sequence[Any], **kwargs: Any) -> None:
+        super().__init__(allowed, **kwargs)
+        self.error_messages["invalid_choice"] = f"one of {', '.join(map(str, self.choices))}"
 
 
 class FailureField(serializers.Serializer[Any]):
@@ -230,7 +239,7 @@ class NewCommand(serializers.Serializer[Any]):
     id = serializers.UUIDField(
         required=False, help_text="Said again, it is the same command. Or an Idempotency-Key."
     )
-    kind = serializers.ChoiceField(choices(CommandKind))
+    kind = Choice(choices(CommandKind))
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
     position = serializers.IntegerField(
@@ -244,7 +253,7 @@ class NewCommand(serializers.Serializer[Any]):
         required=False,
         help_text="Of SET_POLICY: source, deserialize, process:<name> or produce.",
     )
-    answer = serializers.ChoiceField(
+    answer = Choice(
         get_args(StageAnswer),
         required=False,
         allow_null=True,

@@ -84,6 +84,12 @@ def test_a_dotted_path_is_loaded_when_the_configuration_is_read(path: str) -> No
     assert "convert(row)" in str(caught.value)
 
 
+def test_why_a_dotted_path_cannot_be_loaded_is_said() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        read({"processing.exception.handler": "no.such.module"})
+    assert "(ModuleNotFoundError: No module named 'no')" in str(caught.value)
+
+
 @pytest.mark.parametrize("path", ["json.dumps", f"{__name__}.Converter"])
 def test_a_converter_is_a_function_or_an_object(path: str) -> None:
     letters: dict[str, object] = {"errors.dlq.enable": True, "errors.dlq.topic.name": "letters"}

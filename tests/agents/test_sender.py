@@ -384,6 +384,14 @@ def test_a_foreign_key_in_our_place_is_an_absent_redis(spool: Spool, redis_serve
         transport.append(spool.id, spool.unsent(most=1, most_bytes=GIB), last=None)
 
 
+def test_which_redis_is_away_is_said_without_its_password() -> None:
+    url = "redis://me:hunter2@127.0.0.1:1/0?socket_timeout=1"
+    transport = Transport(url, application="flights", instance=INSTANCE)
+    with pytest.raises(TransportDown, match=r"^Redis at 127\.0\.0\.1:1/0: ") as caught:
+        transport.is_latched()
+    assert "hunter2" not in str(caught.value)
+
+
 def test_the_check_alone_appends_nothing(spool: Spool, redis_server: Server) -> None:
     with connected(redis_server) as transport:
         assert transport.append(spool.id, [], last=None).verdict is Verdict.DONE

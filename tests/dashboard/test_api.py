@@ -151,6 +151,21 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
     assert problem["allowed"]
 
 
+@pytest.mark.parametrize(
+    ("path", "filters", "allowed"),
+    [
+        ("tasks", {"state": "SLEEPY"}, "one of RUNNING, PAUSED, DEAD"),
+        ("errors", {"state": "open"}, "one of UNRESOLVED, RESOLVED, MUTED"),
+        ("failures", {"limit": 501}, "a whole number from 1 to 500"),
+        ("failures", {"limit": "few"}, "a whole number from 1 to 500"),
+    ],
+)
+def test_what_is_allowed_is_said_in_full(
+    path: str, filters: dict[str, object], allowed: str, viewer: Client
+) -> None:
+    assert read(viewer, path, status=400, **filters)["allowed"] == allowed
+
+
 def test_a_command_is_accepted_and_can_be_followed(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     status, issued = command(operator, kind="SKIP_RECORD", task=task, reason="a typo")

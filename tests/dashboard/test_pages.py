@@ -286,11 +286,25 @@ def test_the_task_page_says_why_it_is_paused(flights: Story, operator: Client) -
     assert "departed 1301 minutes late" in page
     assert "process:validate" in page
     assert "checks.py:23 in ensure_plausible" in page
-    assert "151,974" in page and "1,843" in page
+    assert "151,974" in page and "the other 1,842 held records follow" in page
     assert "N384HA" in page and "redacted on the driver" in page
     assert '<span class="frame-own">  File &quot;/srv/flights/checks.py&quot;, line 41' in page
     assert '<span class="frame-other">  File &quot;/opt/spark/python/lib/pyspark.zip' in page
     assert "Applies within about a second: spark-driver-0, pid 4242, was heard" in page
+
+
+def test_a_resumed_task_says_where_it_last_stood(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK")
+    flights.resumes("JFK", flights.command(task))
+    page = text(operator, reverse("task", args=[task.digest]))
+    assert 'position <span class="mono">151,974</span>' in page
+
+
+def test_the_timeline_says_why_a_run_has_ended(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    flights.stops(reason="a newer run owns the checkpoint")
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=timeline")
+    assert "a newer run owns the checkpoint" in page
 
 
 def test_a_cut_record_says_so(flights: Story, operator: Client) -> None:

@@ -34,7 +34,9 @@ def claimed_by_another(bench: Bench, thread: PipelineThread) -> Run:
     return run
 
 
-def test_an_older_run_ends_superseded_before_it_writes(bench: Bench) -> None:
+def test_an_older_run_ends_superseded_before_it_writes(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     bench.add(("a", 0, "x"))
     thread = bench.start(bench.checking(lambda row: row))
     bench.wait_for_input()
@@ -49,6 +51,7 @@ def test_an_older_run_ends_superseded_before_it_writes(bench: Bench) -> None:
     assert bench.positions("a") == [0]
     [died] = bench.outbox.of(ThreadDied)
     assert died.superseded
+    assert f"lines: a newer run than 1 owns {bench.checkpoint}" in caplog.text
     journal = sorted((Path(bench.checkpoint) / "arrester/journal").iterdir())
     assert len(journal) == 2
 
