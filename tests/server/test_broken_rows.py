@@ -84,7 +84,7 @@ def test_the_others_are_put_back_by_command(redis: Redis, monkeypatch: pytest.Mo
     break_rows("application")
     out, error = StringIO(), StringIO()
 
-    with pytest.raises(CommandError, match="1 applications could not be done"):
+    with pytest.raises(CommandError, match="1 of 2 applications could not be done"):
         call_command("requeue", stdout=out, stderr=error)
 
     assert out.getvalue() == f"{OTHER}: 1 put back, 0 still not understood\n"

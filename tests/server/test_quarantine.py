@@ -217,6 +217,8 @@ def test_what_nobody_wants_is_dismissed(redis: Redis) -> None:
         call_command("requeue", "--dismiss")
     call_command("requeue", "--dismiss", "--batch", str(batch), stdout=out)
     assert queries.lag(APPLICATION).quarantined == 1
+    with pytest.raises(CommandError, match=f"--batch: {batch}: nothing of it waits"):
+        call_command("requeue", "--batch", str(batch), stdout=StringIO())
     call_command("requeue", APPLICATION, "--dismiss", stdout=out)
     assert out.getvalue() == "flights: 1 dismissed\n" * 2
     assert queries.lag(APPLICATION).quarantined == 0

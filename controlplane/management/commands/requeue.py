@@ -45,14 +45,17 @@ class Command(BaseCommand):
         if dismiss and not (applications or batch):
             raise CommandError("--dismiss: name the applications, or batches")
         which = store.Which(batches=tuple(batch), old=old)
-        failed = 0
-        for application in applications or [stream.application for stream in store.known()]:
+        failed = found = 0
+        meant = applications or [stream.application for stream in store.known()]
+        for application in meant:
             try:
                 if dismiss:
                     gone = actions.dismiss(application, actor=actor, reason=reason, which=which)
+                    found += gone
                     said = f"{gone} dismissed"
                 else:
                     done = actions.requeue(application, actor=actor, which=which)
+                    found += done.put_back + done.waiting
                     said = f"{done.put_back} put back, {done.waiting} still not understood"
             except ArresterError as exc:
                 failed += 1
@@ -60,4 +63,7 @@ class Command(BaseCommand):
             else:
                 self.stdout.write(f"{application}: {said}")
         if failed:
-            raise CommandError(f"{failed} applications could not be done; the others were")
+            raise CommandError(f"{failed} of {len(meant)} applications could not be done")
+        if batch and not found:
+            named = ", ".join(str(each) for each in batch)
+            raise CommandError(f"--batch: {named}: nothing of it waits in quarantine")
