@@ -16,7 +16,7 @@ UPDATE error_group SET other_classes = ARRAY['*'] WHERE state NOT LIKE '%"condit
 
 
 class Migration(migrations.Migration):
-    dependencies = [("controlplane", "0023_counted_aside")]
+    dependencies = [("controlplane", "0024_log_days")]
 
     operations = [
         migrations.AddField(

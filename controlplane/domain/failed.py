@@ -181,6 +181,14 @@ def last(stored: Stored) -> int:
     return stored.sequence
 
 
+def occurred(stored: Stored) -> tuple[datetime, datetime]:
+    """Return when the first and the last of these events occurred."""
+    if isinstance(stored, StoredFailures):
+        moments = stored.failed.moments
+        return moment(min(moments)), moment(max(moments))
+    return stored.event.occurred_at, stored.event.occurred_at
+
+
 def each_of(told: Iterable[Told]) -> Iterator[Event]:
     """Yield the events, each for itself."""
     for each in told:

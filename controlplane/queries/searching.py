@@ -4,7 +4,7 @@ page reads a few short ranges, and a value that nothing has reads none."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -27,6 +27,13 @@ class _Group(NamedTuple):
     application: str
     fingerprint: str
     #: How many of its records failed: it has no more events.
+    failed: int
+
+
+class _Task(NamedTuple):
+    application: str
+    digest: UUID
+    #: How many of its records failed.
     failed: int
 
 
@@ -57,39 +64,41 @@ def _of_task(found: store.Failures, filter: FailureFilter, digest: str) -> store
         if groups == [] or last is None:
             return None
         found = replace(found, task=task, pipeline=None, until_position=last)
-        found = replace(found, groups=_keys(groups))
-        if groups is not None and sum(group.failed for group in groups) <= store.CANDIDATES:
-            return replace(found, whole=True)
-        return replace(found, tasks=[(name, task)])
+        found = replace(found, groups=_keys(groups), tasks=[(name, task)])
+        if groups is None:
+            return found
+        return replace(found, rare=True, both=_few_of_either(state.failed, groups))
     return None
 
 
 def _of_all(found: store.Failures, filter: FailureFilter) -> store.Failures | None:
-    names, last_day = _logs(filter)
+    one = filter.application
+    names = [each.application for each in store.known()] if one is None else [one]
     if filter.pipeline is not None:
         names = _having(names, filter.pipeline)
     groups = _groups(names, filter)
     if not names or groups == []:
         return None
-    found = replace(found, applications=names, groups=_keys(groups), last_day=last_day)
-    if filter.pipeline is not None and (tasks := _rare(names, filter.pipeline)) is not None:
-        return replace(found, tasks=tasks, whole=True)
-    return found
+    found = replace(found, applications=names, groups=_keys(groups))
+    if filter.pipeline is None or (tasks := _tasks(names, filter.pipeline)) is None:
+        return found
+    named = [(task.application, task.digest) for task in tasks]
+    failed = sum(task.failed for task in tasks)
+    if groups is not None and len(names) == 1 and _few_of_either(failed, groups):
+        return replace(found, tasks=named, rare=True, both=True)
+    if failed <= store.CANDIDATES:
+        return replace(found, tasks=named, whole=True)
+    return replace(found, rare=True)
+
+
+def _few_of_either(failed: int, groups: Sequence[_Group]) -> bool:
+    """Whether tasks of which so many records failed, or groups, have so few rows that those of
+    both can be told from two indexes."""
+    return min(failed, sum(group.failed for group in groups)) <= store.BOTH
 
 
 def _keys(groups: Sequence[_Group] | None) -> list[tuple[str, str]] | None:
     return None if groups is None else [(each.application, each.fingerprint) for each in groups]
-
-
-def _logs(filter: FailureFilter) -> tuple[list[str], date | None]:
-    """Return the applications that are meant, and the day of their newest event where it is known:
-    the partitions behind it are left out, which is worth most where many logs are looked into."""
-    if filter.application is not None:
-        return [filter.application], None
-    logs = store.known()
-    came = [each.received_at for each in logs if each.received_at is not None]
-    last_day = max(came).astimezone(UTC).date() if came else None
-    return [each.application for each in logs], last_day
 
 
 def _last_of(application: str, filter: FailureFilter) -> int | None:
@@ -142,12 +151,11 @@ def _having(names: Sequence[str], pipeline: str) -> list[str]:
         return [name for (name,) in cursor.fetchall()]
 
 
-def _rare(names: Sequence[str], pipeline: str) -> list[tuple[str, UUID]] | None:
-    """Return the tasks of a pipeline where it has few, of which little failed."""
+def _tasks(names: Sequence[str], pipeline: str) -> list[_Task] | None:
+    """Return the tasks of a pipeline where it has few: little of what fails is theirs, mostly."""
     if len(names) > FEW:
         return None
     known = models.Task.objects.filter(application__in=names, pipeline=pipeline)
-    some = list(known.values_list("application", "digest", "failed")[: FEW + 1])
-    if len(some) > FEW or sum(failed for _, _, failed in some) > store.CANDIDATES:
-        return None
-    return [(application, digest) for application, digest, _ in some]
+    some = known.values_list("application", "digest", "failed")[: FEW + 1]
+    found = [_Task(*each) for each in some]
+    return found if len(found) <= FEW else None

@@ -1,5 +1,5 @@
 """The only code that touches the tables of the log: batch, event, batch_seen, stream,
-ids_kept, quarantine, snapshot, base and base_state.
+log_day, ids_kept, quarantine, snapshot, base and base_state.
 
 The log only grows, and only under the lock of its stream: whoever appends counts the sequence on,
 so nothing ever appears behind a reader.
@@ -20,7 +20,8 @@ from controlplane.store.appending import (
     remember,
 )
 from controlplane.store.bodies import erase_body, vacuum
-from controlplane.store.failures import CANDIDATES, Failures, read_failures
+from controlplane.store.failure_pages import read_failures
+from controlplane.store.failures import BOTH, CANDIDATES, Failures
 from controlplane.store.kept import (
     Base,
     Kept,
@@ -102,6 +103,7 @@ from controlplane.store.streams import (
 
 __all__ = [
     "BEGINNING",
+    "BOTH",
     "CANDIDATES",
     "NOT_UNDERSTOOD",
     "Acts",

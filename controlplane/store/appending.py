@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGconn
 
 from controlplane import prepared
 from controlplane.domain import wire
-from controlplane.domain.failed import Stored, Told, each_of, last, size
+from controlplane.domain.failed import Stored, Told, each_of, last, occurred, size
 from controlplane.store import rows
 from controlplane.store.batches import placed
 from controlplane.store.streams import Stream
@@ -30,6 +30,13 @@ _COPY = "; ".join(
     f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
     for table, columns in (("batch", rows.BATCH_COLUMNS), ("event", rows.COLUMNS))
 ).encode()
+#: What a page can have of a day is known without looking into it.
+_ADD_TO_DAY = (
+    "INSERT INTO log_day AS known (application, day, first, oldest, newest)"
+    " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (application, day) DO UPDATE"
+    " SET oldest = least(known.oldest, excluded.oldest),"
+    " newest = greatest(known.newest, excluded.newest)"
+)
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +90,11 @@ def lengthen(stream: Stream, layout: Layout, *, cursor: str | None = None) -> St
     )
     with prepared.cursor() as statement:
         statement.execute(
-            "UPDATE stream SET sequence = %s, received_at = %s, cursor = %s"
+            f"WITH day AS ({_ADD_TO_DAY}) UPDATE stream"
+            " SET sequence = %s, received_at = %s, cursor = %s"
             " WHERE application = %s RETURNING pg_notify(%s, %s)",
             [
+                *(stream.application, layout.day, layout.stored[0].sequence, *layout.occurred),
                 *(stream.sequence, stream.received_at, stream.cursor, stream.application),
                 *_notice(stream),
             ],
@@ -109,9 +118,17 @@ class Layout:
 
     stored: list[Stored]
     received_at: datetime
+    #: Of receipt, in UTC: the partition.
+    day: date
     #: Rows of `batch` and of `event`, as COPY has them in binary, in pieces.
     batches: list[bytes]
     events: list[bytes]
+
+    @property
+    def occurred(self) -> tuple[datetime, datetime]:
+        """When the first and the last of the events occurred."""
+        begins, ends = zip(*map(occurred, self.stored), strict=True)
+        return min(begins), max(ends)
 
 
 def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
@@ -144,6 +161,7 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
     return Layout(
         stored=stored,
         received_at=received_at,
+        day=day,
         batches=[*kept, rows.END],
         events=[rows.BEGIN + b"".join(found) + rows.END],
     )
@@ -213,4 +231,5 @@ def drop_days(before: date, *, batches_before: date) -> Dropped:
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM arrester_drop_days(%s, %s)", [before, batches_before])
         partitions, size = cursor.fetchone()
+        cursor.execute("DELETE FROM log_day WHERE day < %s", [before])
     return Dropped(partitions=partitions, bytes=size)

@@ -118,9 +118,9 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
         " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
         " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
         "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
-        " AND batch.sequence = wanted.sequence AND batch.day BETWEEN %s AND %s LIMIT 1) AS batch"
+        " AND batch.sequence = wanted.sequence AND batch.day = ANY(%s::date[]) LIMIT 1) AS batch"
     )
-    parameters = [list(streams), list(days), list(sequences), min(days), max(days)]
+    parameters = [list(streams), list(days), list(sequences), sorted(set(days))]
     for stream, day, *row in _in_binary(statement, parameters):
         yield (stream, day), _row(row)
 

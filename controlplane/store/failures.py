@@ -1,7 +1,7 @@
-"""Reading failures: of applications, groups or tasks, newest first, and never more than so many.
+"""Finding failures: of applications, groups or tasks, newest first, and never more than so many.
 
 What no index has is asked of the rows that an index gives in order, as many as `CANDIDATES` says:
-a page ends where they end, and says so.
+a page ends where they end, and says so. `failure_pages` puts together what several days have.
 """
 
 from __future__ import annotations
@@ -16,17 +16,23 @@ from django.db import connection
 
 from controlplane.columns import MOST, fit
 from controlplane.domain.events import StoredEvent
-from controlplane.store import batches, marks
+from controlplane.store import marks
 from controlplane.store.batches import PLACE, Place
 from controlplane.store.log import Newest, Parameter
 
 #: So many rows are looked at for one page, all scans together, and at least a page's for each.
-CANDIDATES = 1000
+CANDIDATES = 500
+#: So many rows of an index are read to be compared with those of another.
+BOTH = 20_000
 #: From so many scans on, fewer rows of each are tried first: so many, and so many times their share
 #: of the page.
 _MANY, _SOME, _TIMES = 5, 16, 4
+#: The same where something is asked of the rows of fewer scans.
+_TWICE = 2
 _BY_TIME = "occurred_at DESC, sequence DESC"
 _AS_TOLD = "sequence DESC"
+#: In the order of its characters, as Python has it.
+_NAME = 'name COLLATE "C"'
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +46,11 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Sequence[tuple[str, UUID]] | None = None
     #: All that these groups or tasks have is looked at: no more than `CANDIDATES` records failed.
     whole: bool = False
+    #: It can only be of one of these tasks and of one of these groups of an application; one side
+    #: has no more than `BOTH` failed records. Two indexes say which rows those are.
+    both: bool = False
+    #: Little of what is looked at is meant, probably: a page is not full soon.
+    rare: bool = False
     task: UUID | None = None
     pipeline: str | None = None
     stage: str | None = None
@@ -48,10 +59,19 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     #: No failure of a task that occurred before `until` stands behind this position.
     until_position: int = MOST
-    #: None of their events came after this day.
-    last_day: date | None = None
     #: The row that the page before this one ended with: occurred_at, application, sequence.
     before: Newest | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """The applications in whose logs they can be."""
+        return {name for name, _ in self.tasks or self.groups or ()} or set(self.applications)
+
+    @property
+    def end(self) -> int:
+        """A position that all of a task stand before."""
+        before = MOST if self.before is None else self.before[2]
+        return min(self.until_position + 1, before)
 
     def has(self, stored: StoredEvent) -> bool:
         """Return whether an event is one of these, where its row's numbers say so."""
@@ -66,28 +86,44 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Searched(NamedTuple):
-    """The failures that were found, and up to where was looked; None: there are no more."""
+class Row(NamedTuple):
+    """Where a failure is, and what it is sorted by."""
 
-    events: list[StoredEvent]
+    place: Place
+    key: Newest
+
+
+class Found(NamedTuple):
+    """Failures in the order of `Failures.order`, all that there are up to `end`; None: no more."""
+
+    rows: list[Row]
     end: Newest | None
 
 
-def read_failures(wanted: Failures, *, limit: int) -> Searched:
-    """Return up to `limit` failures without bodies, those that occurred last first; of a task those
-    that were told last, which is the order that its index has."""
+def look(wanted: Failures, days: Sequence[date], *, limit: int) -> Found:
+    """Return the first failures that came on some days, no more than `limit`."""
     scans = _scans(wanted)
-    if not scans.many:
-        return Searched([], None)
+    few = None if wanted.rare else _few(wanted, scans, limit=limit)
+    if few is not None:
+        found = _read(wanted, scans, days, limit=limit, most=few)
+        if len(found.rows) == limit or found.end is None:
+            return found
+    if wanted.whole or wanted.both:
+        return _read(wanted, scans, days, limit=limit, most=None)
+    return _read(wanted, scans, days, limit=limit, most=max(limit, _deep(wanted, scans)))
+
+
+def _deep(wanted: Failures, scans: _Scans) -> int:
+    return CANDIDATES // scans.many if _meant(wanted)[0] else 0
+
+
+def _few(wanted: Failures, scans: _Scans, *, limit: int) -> int | None:
+    """Return how many rows of each scan are tried first, where more may be read."""
     if scans.many >= _MANY and _fills(wanted):
         # A page has a few of each, mostly: all that it may have of one would be many times more.
-        found = _read(wanted, scans, limit=limit, most=max(_SOME, _TIMES * limit // scans.many))
-        if len(found.events) == limit or found.end is None:
-            return found
-    if wanted.whole:
-        return _read(wanted, scans, limit=limit, most=None)
-    deep = CANDIDATES // scans.many if _meant(wanted)[0] else 0
-    return _read(wanted, scans, limit=limit, most=max(limit, deep))
+        return max(_SOME, _TIMES * limit // scans.many)
+    few = _TWICE * limit
+    return few if not wanted.whole and few < _deep(wanted, scans) else None
 
 
 def _fills(wanted: Failures) -> bool:
@@ -98,12 +134,19 @@ def _fills(wanted: Failures) -> bool:
     )
 
 
-def _read(wanted: Failures, scans: _Scans, *, limit: int, most: int | None) -> Searched:
+def _read(
+    wanted: Failures, scans: _Scans, days: Sequence[date], *, limit: int, most: int | None
+) -> Found:
     """Read at most `most` rows of each scan."""
     within, bounds = _bounds(wanted)
+    within, bounds = [*within, "day = ANY(%s::date[])"], [*bounds, list(days)]
     meant, values = _meant(wanted)
-    order = _BY_TIME if wanted.tasks is None else _AS_TOLD
-    result = _AS_TOLD if wanted.task else "occurred_at DESC, name DESC, sequence DESC"
+    if wanted.both:
+        within, bounds = [*within, *meant], [*bounds, *values]
+        meant, values = [], []
+    by_task = wanted.tasks is not None and not wanted.both
+    order = _AS_TOLD if wanted.task or by_task else _BY_TIME
+    result = _AS_TOLD if wanted.task else f"occurred_at DESC, {_NAME} DESC, sequence DESC"
     # One short index scan for each, whatever the others' size. The last row that each reads is
     # given too, meant or not: what is older than that is not known. Where all is meant, a page may
     # be full before any scan ends. A subselect with a limit, and be it none, is planned for
@@ -122,12 +165,10 @@ def _read(wanted: Failures, scans: _Scans, *, limit: int, most: int | None) -> S
         )
         rows = cursor.fetchall()
     last = next((number for number, row in enumerate(rows, 1) if row[-1]), None)
-    places = [Place(*row[:4]) for row in rows[:last] if row[-2]]
-    # Two names may have one number.
-    events = [each for each in batches.at(places) if wanted.has(each)]
+    found = [Row(Place(*row[:4]), row[4:7]) for row in rows[:last] if row[-2]]
     if last is None and len(rows) < limit:
-        return Searched(events, None)
-    return Searched(events, rows[:last][-1][4:7])
+        return Found(found, None)
+    return Found(found, rows[:last][-1][4:7])
 
 
 class _Scans(NamedTuple):
@@ -139,6 +180,8 @@ class _Scans(NamedTuple):
 
 
 def _scans(wanted: Failures) -> _Scans:
+    if wanted.both:
+        return _Scans("(SELECT %s::text AS name) AS log", [*wanted.names], 1)
     if wanted.tasks is not None:
         return _listed(wanted.tasks, "task", "uuid")
     if wanted.groups is not None:
@@ -164,25 +207,27 @@ def _listed(found: Sequence[tuple[str, Parameter]], column: str, type: str) -> _
 def _bounds(wanted: Failures) -> tuple[list[str], list[Parameter]]:
     """Return which part of an index is read, and the parameters of that."""
     conditions = ["stream = log.id AND count IS NOT NULL"]
-    if wanted.tasks is not None:
+    given: list[Parameter] = []
+    if wanted.both:
+        conditions = ["task = ANY(%s::uuid[])", "cause = ANY(%s::bigint[])", "count IS NOT NULL"]
+        given += [[task for _, task in wanted.tasks or ()], _causes(wanted)]
+    elif wanted.tasks is not None:
         conditions = ["task = log.task"]
     elif wanted.groups is not None:
         conditions = ["cause = log.cause AND count IS NOT NULL"]
-    given: list[Parameter] = []
-    if wanted.last_day is not None:
-        conditions.append("day <= %s")
-        given.append(wanted.last_day)
     if wanted.task is not None:
-        conditions.append("sequence < %s")
-        end = MOST if wanted.before is None else wanted.before[2]
-        given.append(min(wanted.until_position + 1, end))
+        # Indexes that share a condition are not both asked.
+        conditions.append("sequence + 0 < %s" if wanted.both else "sequence < %s")
+        given.append(wanted.end)
         return conditions, given
     occurred, moments = _occurred(wanted)
     conditions += occurred
     given += moments
     if wanted.before is not None:
         # The first condition is what the index begins at, the second is exact.
-        conditions.append("occurred_at <= %s AND (occurred_at, log.name, sequence) < (%s, %s, %s)")
+        conditions.append(
+            f"occurred_at <= %s AND (occurred_at, log.{_NAME}, sequence) < (%s, %s, %s)"
+        )
         given += [wanted.before[0], *wanted.before]
     return conditions, given
 
@@ -198,16 +243,20 @@ def _meant(wanted: Failures) -> tuple[list[str], list[Parameter]]:
     asked = {name: value for name, value in numbers.items() if value is not None}
     conditions = [f"{name} = %s" for name in asked]
     given: list[Parameter] = [*asked.values()]
-    if wanted.tasks is not None:
+    if wanted.tasks is not None and not wanted.both:
         conditions.append("count IS NOT NULL")
         if wanted.groups is not None:
             conditions.append("cause = ANY(%s::bigint[])")
-            given.append([marks.of_cause(*group) for group in wanted.groups])
+            given.append(_causes(wanted))
     if wanted.task is not None:
         occurred, moments = _occurred(wanted)
         conditions += occurred
         given += moments
     return conditions, given
+
+
+def _causes(wanted: Failures) -> list[int]:
+    return [marks.of_cause(*group) for group in wanted.groups or ()]
 
 
 def _occurred(wanted: Failures) -> tuple[list[str], list[Parameter]]:

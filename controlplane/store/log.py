@@ -21,7 +21,7 @@ from controlplane.domain.events import (
     StoredEvent,
 )
 from controlplane.domain.failed import Stored, each_stored, last
-from controlplane.store import batches, marks
+from controlplane.store import batches, days, marks
 from controlplane.store.batches import PLACE, Place
 from controlplane.store.bodies import body_of
 from controlplane.store.rows import task_of
@@ -157,15 +157,35 @@ def read_about(
 ) -> list[StoredEvent]:
     """Return what happened to a task and to the commands for it, newest first."""
     end = MOST if before is None else before
-    page = "AND sequence < %s ORDER BY sequence DESC LIMIT %s"
+    known = days.known([application], end=end - 1)
     # Two index scans: one condition with OR would read and sort all of the task's history.
-    own = select(f"WHERE task = %s {page}", [task, end, limit])
-    others = select(
-        f"WHERE stream = {_STREAM} AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s"
-        f" {page}",
-        [application, list(commands), task, end, limit],
-    )
-    return sorted([*own, *others], key=lambda each: each.sequence, reverse=True)[:limit]
+    found = _newest(known, "task = %s", [task], end=end, limit=limit)
+    if commands:
+        others = f"stream = {_STREAM} AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s"
+        given = [application, list(commands), task]
+        found += _newest(known, others, given, end=end, limit=limit)
+    return sorted(found, key=lambda each: each.sequence, reverse=True)[:limit]
+
+
+def _newest(
+    known: Sequence[days.Day],
+    where: str,
+    parameters: Sequence[Parameter],
+    *,
+    end: int,
+    limit: int,
+) -> list[StoredEvent]:
+    """Return the newest events of a log before a position that a condition, in SQL, selects."""
+    found: list[StoredEvent] = []
+    for some in days.parted(known):
+        found += select(
+            f"WHERE {where} AND day = ANY(%s::date[]) AND sequence < %s"
+            " ORDER BY sequence DESC LIMIT %s",
+            [*parameters, [each.day for each in some], end, limit - len(found)],
+        )
+        if len(found) == limit:
+            break
+    return found
 
 
 #: What changed a state, among the many events that only count; as the indexes have it.

@@ -30,9 +30,15 @@ CLASSES = ("ValueError", "KeyError", "NumberFormat", "DateTime")
 #: How many rows of the log a page may read, whatever it has.
 MOST_READ = 1.3 * store.CANDIDATES
 LONG = 20_000
+#: Of receipt; what came on each occurred at any time of 48 hours.
+DAYS = 12
 _READ = """
 SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables
 WHERE relname ~ %s
+"""
+_SCANS = """
+SELECT relname, seq_scan + coalesce(idx_scan, 0) FROM pg_stat_xact_user_tables
+WHERE relname ~ '^event_'
 """
 
 
@@ -59,23 +65,28 @@ def causes(chance: random.Random, count: int) -> list[Failure]:
 
 
 def random_logs(chance: random.Random) -> list[StoredEvent]:
-    """Append to three logs, some batches hours after they occurred, and return all failures."""
+    """Append to three logs over days, some batches long after or before they occurred by the
+    agents' clocks, and return all failures."""
     some = causes(chance, 12)
     weights = [1 / (1 + number) ** 2 for number in range(len(some))]
-    for _ in range(40):
+    first = datetime.now(UTC) - timedelta(days=DAYS)
+    store.ensure_partitions(first.date(), days=DAYS)
+    for number in range(40):
         run = replace(RUN, pipeline=chance.choice(("delays",) * 8 + ("gains", "arrivals")))
         events = [
             told(
                 chance.choices(some, weights)[0],
                 run=run,
                 key=chance.choice(("JFK", "JFK", "EWR", None)),
-                hours=chance.randrange(48),
+                # Most come at about the time when they occur.
+                hours=chance.choice((number, number + chance.random(), chance.randrange(48))),
             )
             for _ in range(chance.randrange(1, 12))
         ]
         held = histories.paused()[1:]
         name = chance.choice(NAMES[:1] * 4 + NAMES)
-        streams.append([*events, *held], received_at=datetime.now(UTC), application=name)
+        received_at = first + timedelta(days=DAYS) * number / 40
+        streams.append([*events, *held], received_at=received_at, application=name)
     every = [each for name in NAMES for each in store.read(name)]
     return [each for each in every if isinstance(each.event.data, RecordFailed)]
 
@@ -225,6 +236,12 @@ def long_log(urls: embedded.Urls) -> None:
     models.Task.objects.filter(digest=JFK.digest).update(failed=LONG)
 
 
+def scans() -> dict[str, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(_SCANS)
+        return dict(cursor.fetchall())
+
+
 def rows_read(table: str = "event_") -> int:
     with connection.cursor() as cursor:
         cursor.execute(_READ, [f"^{table}"])
@@ -315,3 +332,30 @@ def test_a_page_of_many_logs_reads_a_few_rows_of_each() -> None:
     page = queries.failures(FailureFilter(), limit=50)
     assert [each.application for each in page.rows] == names[3:4] * 50
     assert page.searched_until is None
+
+
+@pytest.mark.parametrize("task", [None, JFK.digest])
+def test_a_page_looks_into_the_days_that_it_needs(task: str | None) -> None:
+    first = NOON - timedelta(days=DAYS)
+    store.ensure_partitions(first.date(), days=DAYS)
+    for number in range(DAYS):
+        events = [told(FAILURE, hours=24 * (number - DAYS) - each) for each in range(9)]
+        streams.append(events, received_at=first + timedelta(days=number))
+    # An agent that was away for a week.
+    late = [told(FAILURE, hours=-24 * 8), told(FAILURE, hours=-24 * 8 + 1 / 60)]
+    streams.append(late, received_at=NOON)
+
+    def looked_into(limit: int, **wanted: Any) -> tuple[list[int], int]:
+        with transaction.atomic():
+            before = scans()
+            filter = FailureFilter(application=APPLICATION, task=task, **wanted)
+            page = queries.failures(filter, limit=limit)
+            read = sum(number > before[day] for day, number in scans().items())
+            return [each.sequence for each in page.rows], read
+
+    assert looked_into(5)[1] == 2
+    assert looked_into(5, until=NOON - timedelta(days=3))[1] <= 3
+    assert looked_into(5, since=NOON)[1] == 0
+    assert looked_into(5, until=first - timedelta(days=2))[1] == 0
+    found, days = looked_into(200)
+    assert (len(found), days) == (9 * DAYS + 2, DAYS + 1)
