@@ -63,8 +63,7 @@ _MADE = 20
 def failures() -> tuple[Failure, ...]:
     """Return the causes, the most frequent one first."""
     random = Random(1)
-    stages = random.choices([*STAGES], [*STAGES.values()], k=TRACES)
-    classes = random.choices([*CLASSES], [*CLASSES.values()], k=TRACES)
+    stages, classes = (_shared_out(each, random) for each in (STAGES, CLASSES))
     return tuple(
         Failure(
             stage=stage,
@@ -77,6 +76,14 @@ def failures() -> tuple[Failure, ...]:
         )
         for trace, (stage, name) in enumerate(zip(stages, classes, strict=True))
     )
+
+
+def _shared_out(shares: dict[str, int], random: Random) -> list[str]:
+    """Return a name for each cause, in any order: each name as often as its share says."""
+    names = [name for name, share in shares.items() for _ in range(round(share * TRACES / 100))]
+    random.shuffle(names)
+    assert len(names) == TRACES
+    return names
 
 
 @cache

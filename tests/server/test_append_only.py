@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import LiteralString
@@ -13,6 +14,7 @@ from psycopg import sql
 from redis import Redis
 
 from controlplane import embedded, ingest, store, tasks
+from controlplane.domain.events import Body, RecordsHeld
 from controlplane.domain.failed import each_stored
 from tests import histories
 from tests.histories import APPLICATION
@@ -99,3 +101,23 @@ def test_a_day_without_a_partition_is_kept_all_the_same() -> None:
     # Its partition could not be attached beside it, and that is no error.
     assert store.ensure_partitions(far.date(), days=2) == 4
     assert "20400101" not in days("event")
+
+
+@pytest.mark.usefixtures("fresh_database")
+def test_what_a_batch_tells_stands_in_its_row() -> None:
+    now = datetime.now(UTC)
+    told = [
+        histories.event(
+            RecordsHeld(task=secrets.token_hex(24), held=1),
+            body=Body(stack=secrets.token_hex(200)),
+        )
+        for _ in range(120)
+    ]
+    for received_at in (now, now + timedelta(days=2), datetime(2040, 1, 1, tzinfo=UTC)):
+        streams.append(told, received_at=received_at)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT octet_length(heads) > 2100, pg_column_toast_chunk_id(heads) IS NULL,"
+            " pg_column_toast_chunk_id(bodies) IS NULL FROM batch"
+        )
+        assert cursor.fetchall() == [(True, True, False)] * 3
