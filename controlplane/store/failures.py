@@ -25,8 +25,8 @@ CANDIDATES = 500
 #: So many rows of an index are read to be compared with those of another.
 BOTH = 20_000
 #: From so many scans on, fewer rows of each are tried first: so many, and so many times their share
-#: of the page.
-_MANY, _SOME, _TIMES = 5, 16, 4
+#: of the page; and then so many times more.
+_MANY, _SOME, _TIMES = 5, 8, 4
 #: The same where something is asked of the rows of fewer scans.
 _TWICE = 2
 _BY_TIME = "occurred_at DESC, sequence DESC"
@@ -103,27 +103,26 @@ class Found(NamedTuple):
 def look(wanted: Failures, days: Sequence[date], *, limit: int) -> Found:
     """Return the first failures that came on some days, no more than `limit`."""
     scans = _scans(wanted)
-    few = None if wanted.rare else _few(wanted, scans, limit=limit)
-    if few is not None:
+    if wanted.whole or wanted.both:
+        return _read(wanted, scans, days, limit=limit, most=None)
+    most = max(limit, CANDIDATES // scans.many if _meant(wanted)[0] else 0)
+    for few in () if wanted.rare else _few(wanted, scans, limit=limit):
+        if few >= most:
+            break
         found = _read(wanted, scans, days, limit=limit, most=few)
         if len(found.rows) == limit or found.end is None:
             return found
-    if wanted.whole or wanted.both:
-        return _read(wanted, scans, days, limit=limit, most=None)
-    return _read(wanted, scans, days, limit=limit, most=max(limit, _deep(wanted, scans)))
+    return _read(wanted, scans, days, limit=limit, most=most)
 
 
-def _deep(wanted: Failures, scans: _Scans) -> int:
-    return CANDIDATES // scans.many if _meant(wanted)[0] else 0
-
-
-def _few(wanted: Failures, scans: _Scans, *, limit: int) -> int | None:
+def _few(wanted: Failures, scans: _Scans, *, limit: int) -> Sequence[int]:
     """Return how many rows of each scan are tried first, where more may be read."""
-    if scans.many >= _MANY and _fills(wanted):
-        # A page has a few of each, mostly: all that it may have of one would be many times more.
-        return max(_SOME, _TIMES * limit // scans.many)
-    few = _TWICE * limit
-    return few if not wanted.whole and few < _deep(wanted, scans) else None
+    if scans.many < _MANY or not _fills(wanted):
+        # What is asked of the rows is frequent, mostly; a cause has it, or not.
+        return [limit if wanted.groups is not None else _TWICE * limit]
+    # A page has a few of each, mostly: all that it may have of one would be many times more.
+    few = max(_SOME, _TIMES * limit // scans.many)
+    return [few, _TIMES * few]
 
 
 def _fills(wanted: Failures) -> bool:
@@ -237,7 +236,8 @@ def _meant(wanted: Failures) -> tuple[list[str], list[Parameter]]:
     numbers = {
         "task": wanted.task if wanted.tasks is None else None,
         "pipeline": _mark(wanted.pipeline),
-        "stage": _mark(wanted.stage),
+        # A cause has one.
+        "stage": _mark(wanted.stage) if wanted.groups is None else None,
         "exception_class": _mark(wanted.exception_class),
     }
     asked = {name: value for name, value in numbers.items() if value is not None}
