@@ -43,6 +43,13 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 NOW = datetime.now(UTC)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def today() -> None:
+    """The day may be another one than when the tests were collected."""
+    global NOW
+    NOW = datetime.now(UTC)
+
+
 @pytest.fixture
 def forty_days() -> rebuilding.Derived:
     """Put something into the log on each of forty days; return the rows of the views."""
