@@ -75,13 +75,15 @@ def tiles(seen: Overview) -> list[Tile]:
 
 
 def items(seen: Overview, *, now: datetime) -> list[Item]:
-    """Return DEAD tasks, PAUSED ones by age, lost instances, silent commands, quarantine, twins."""
+    """Return DEAD tasks, PAUSED ones by age, what is held where nobody runs, lost instances, silent
+    commands, quarantine, twins."""
     stops = [_stop(each) for each in seen.stops]
+    nobody = [_nobody(each) for each in seen.applications if each.held and not each.instances]
     lost = [_lost(each) for each in seen.applications if each.lost]
     silent = _silent([each for each in seen.open_commands if now - each.issued_at > ANSWER_WITHIN])
     aside = [_quarantined(each) for each in seen.lags if each.quarantined]
     twins = [_twin(each) for each in seen.twins]
-    return [*stops, *lost, *silent, *aside, *twins]
+    return [*stops, *nobody, *lost, *silent, *aside, *twins]
 
 
 def _stop(stop: Stop) -> Item:
@@ -112,6 +114,20 @@ def _twin(thread: ThreadState) -> Item:
         text="runs at two live checkpoints: probably one of them by mistake",
         since=thread.since,
         application=thread.application,
+    )
+
+
+def _nobody(application: Brief) -> Item:
+    name, held = application.name, application.held
+    records = "1 record is" if held == 1 else f"{held:,} records are"
+    return Item(
+        key=f"nobody-{name}",
+        status="NOBODY",
+        name=name,
+        url=f"{reverse('held')}?{urlencode({'application': name})}",
+        text=f"{records} held, and no instance is alive: they wait until one starts",
+        since=None,
+        application=name,
     )
 
 

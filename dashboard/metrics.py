@@ -67,9 +67,15 @@ class Everything(Collector):
         )
         yield _gauge(
             "arrester_instances",
-            "Instances that were ever heard of, by status.",
+            "Instances that were ever heard of, by status; a killed one keeps its last status.",
             ["application", "status"],
             ((key, number) for key, number in found.instances.items()),
+        )
+        yield _gauge(
+            "arrester_instances_alive",
+            "Instances that live, lost ones without an heir among them; 0: nobody runs it.",
+            ["application"],
+            (([name], number) for name, number in found.alive.items()),
         )
         yield _gauge(
             "arrester_instances_lost",

@@ -21,7 +21,7 @@ LEAST = timedelta(hours=1)
 
 
 class Part(NamedTuple):
-    """A stretch in one state; `sequence` is of the event that began it, 0 where none is known."""
+    """A stretch in one state, by the event that began it."""
 
     status: TaskStatus
     begin: datetime
@@ -39,15 +39,21 @@ class Strip(NamedTuple):
     end: datetime
 
 
-def strip(turns: Sequence[StoredEvent], *, now: datetime) -> Strip | None:
-    """Return the strip of what changed a task's state, newest first; None where nothing did."""
+def strip(
+    turns: Sequence[StoredEvent], *, now: datetime, ended: datetime | None = None
+) -> Strip | None:
+    """Return the strip of what changed a task's state, newest first; None where nothing did.
+
+    It is empty before the first of them, and where the task would run but its run has `ended`.
+    """
     found = _changes(turns)
     if not found:
         return None
     start = min(found[0][0], now - LEAST)
     whole = (now - start) / timedelta(seconds=1)
-    moments = [(start, TaskStatus.RUNNING, 0), *found]
-    ends = [*(begin for begin, _, _ in found), now]
+    runs = found[-1][1] is TaskStatus.RUNNING
+    end = max(found[-1][0], min(ended, now)) if ended is not None and runs else now
+    ends = [*(begin for begin, _, _ in found[1:]), end]
     return Strip(
         parts=[
             Part(
@@ -59,7 +65,7 @@ def strip(turns: Sequence[StoredEvent], *, now: datetime) -> Strip | None:
                 # What lasted a moment only is to be seen, too.
                 width=round(max(0.4, 100 * (end - begin).total_seconds() / whole), 2),
             )
-            for (begin, status, sequence), end in zip(moments, ends, strict=True)
+            for (begin, status, sequence), end in zip(found, ends, strict=True)
             if end > begin
         ],
         start=start,

@@ -129,6 +129,13 @@ def _answered(answer: StageAnswer | None) -> str:
     return answer or "as in the code"
 
 
+def still(instances: int, lost: int) -> str:
+    """Return why nothing of an application is known to run; empty where an instance is heard."""
+    if not instances:
+        return "nobody runs it"
+    return "not heard" if lost == instances else ""
+
+
 def cause(failure: Failure) -> str:
     """Return a failure in a line: its class without the package, and the message's first line."""
     first = failure.message.strip().partition("\n")[0]

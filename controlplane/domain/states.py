@@ -156,6 +156,11 @@ class ThreadState(State, frozen=True, kw_only=True):
     described_at: datetime | None = None
     spent: MostSpent = MostSpent()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it has ended and nothing failed: stopped, shut down, or come to its end."""
+        return self.status is ThreadStatus.DEAD and self.failure is None
+
 
 class InstanceState(State, frozen=True, kw_only=True):
     """A driver process. `lost` overlays the status: not heard, and so not known."""

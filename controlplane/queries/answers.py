@@ -328,7 +328,8 @@ class Brief(Answer, frozen=True, kw_only=True):
     paused: int
     dead: int
     held: int
-    #: Instances that live and have not been heard.
+    #: Instances that live, and how many of them are LOST; see `queries.instances`.
+    instances: int
     lost: int
 
 

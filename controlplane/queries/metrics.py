@@ -32,7 +32,8 @@ class Metrics(Answer, frozen=True, kw_only=True):
     tasks: Counted
     instances: Counted
     commands: Counted
-    #: By application: instances that live and have not been heard.
+    #: By application: instances that live, and those of them that have not been heard.
+    alive: Mapping[str, int]
     lost: Mapping[str, int]
     #: The applications for which retention is refused.
     refused: frozenset[str]
@@ -53,6 +54,7 @@ def metrics() -> Metrics:
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
         refused=frozenset(each.application for each in operations.refusals()),
+        alive={name: instances[name]["alive"] for name in names},
         lost={name: instances[name]["lost"] for name in names},
     )
 

@@ -99,6 +99,7 @@ def overview() -> Overview:
                 paused=tasks[name][TaskStatus.PAUSED],
                 dead=tasks[name][TaskStatus.DEAD],
                 held=tasks[name]["held"],
+                instances=instances[name]["alive"],
                 lost=instances[name]["lost"],
             )
             for name in names
@@ -201,7 +202,7 @@ def _count(found: QuerySet[Any]) -> Counter[str]:
 
 def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     """Return how many instances live, and how many of them are LOST."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT application, count(*), count(*) FILTER (WHERE lost) FROM instance"

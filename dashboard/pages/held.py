@@ -24,8 +24,10 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
         shows=application or "",
     )
     records, tasks = queries.held_in_all(application)
+    found = queries.held(application, cursor=request.GET.get("after"))
     context = filters.form(request.GET, ("application",)) | {
-        "tasks": queries.held(application, cursor=request.GET.get("after")),
+        "tasks": found,
+        "instances": queries.instance_counts([*{task.id.application for task in found.rows}]),
         "records": records,
         "levels": rates.levels(
             rates.span(request.GET, now=now, default=rates.LAST_DAY),

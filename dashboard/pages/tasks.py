@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -9,8 +11,8 @@ from django.utils import timezone
 from controlplane import queries
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.ids import uuid7
-from controlplane.domain.states import TaskStatus, ThreadStatus
-from dashboard import buttons, listening, policies, record
+from controlplane.domain.states import InstanceState, TaskStatus, ThreadState, ThreadStatus
+from dashboard import buttons, listening, policies, record, words
 from dashboard.history import as_json
 from dashboard.pages import then
 from dashboard.people import Person, for_people
@@ -21,6 +23,8 @@ from dashboard.strip import strip
 RECENT, STRIP = 12, 200
 #: The forms of a history: what changed a state, everything, and everything as it is stored.
 VIEWS = {"compact": "Compact", "full": "Full", "json": "JSON"}
+
+NOT_RUNNING = "not running"
 
 
 @for_people
@@ -56,11 +60,13 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         url=f"{own}?{query.urlencode()}" if query else own,
         shows=asked["application"],
     )
+    found = queries.tasks(wanted, cursor=query.get("after"))
     context = {
         "asked": asked,
         "names": sorted(queries.positions()),
         "statuses": [status.value for status in TaskStatus],
-        "tasks": queries.tasks(wanted, cursor=query.get("after")),
+        "tasks": found,
+        "instances": queries.instance_counts([*{task.id.application for task in found.rows}]),
     }
     return page(request, who, place, context, notice=notice)
 
@@ -94,10 +100,9 @@ def show(
     context = record.shown(detail.failure) | {
         "detail": detail,
         "task": detail.state,
-        "runs": detail.thread is not None and detail.thread.status is ThreadStatus.RUNNING,
     }
     context |= then.shown(when, application=name, url=reverse("task", args=[digest]))
-    given = _then(digest, when) if when else _now(who, detail, digest)
+    given = _then(detail, digest, when) if when else _now(who, detail, digest)
     return page(request, who, place, context | given, notice=notice, status=status)
 
 
@@ -107,6 +112,7 @@ def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, obje
     alive = queries.instances(name)
     now = timezone.now()
     turns = queries.task_turns(digest, limit=STRIP).rows
+    run = detail.thread
     return {
         "expiry_minutes": listening.expiry_minutes(),
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
@@ -115,13 +121,31 @@ def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, obje
         "meters": policies.meters(detail.state, detail.thread, now=now),
         "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
         "recent": turns[:RECENT],
-        "strip": strip(turns, now=now),
+        "strip": strip(turns, now=now, ended=run.since if run and not _runs(run) else None),
+        "still": _still(detail.thread, alive),
     }
 
 
-def _then(digest: str, when: queries.AsOf) -> dict[str, object]:
+def _still(thread: ThreadState | None, alive: Sequence[InstanceState]) -> str:
+    """Return why what is shown is only how the task stood last; empty while its run is heard."""
+    if not alive:
+        return words.still(0, 0)
+    if not _runs(thread):
+        return NOT_RUNNING
+    heard = [each.id for each in alive if not each.lost]
+    return "" if thread is not None and thread.instance in heard else "not heard"
+
+
+def _runs(thread: ThreadState | None) -> bool:
+    return thread is not None and thread.status is ThreadStatus.RUNNING
+
+
+def _then(detail: queries.TaskDetail, digest: str, when: queries.AsOf) -> dict[str, object]:
     """Return what is shown beside the task as it was: the history until then."""
-    return {"recent": queries.past.task_history(digest, when, limit=RECENT).rows}
+    return {
+        "recent": queries.past.task_history(digest, when, limit=RECENT).rows,
+        "still": "" if _runs(detail.thread) else NOT_RUNNING,
+    }
 
 
 @for_people

@@ -55,7 +55,7 @@ class Application(serializers.Serializer[Any]):
     paused = serializers.IntegerField()
     dead = serializers.IntegerField()
     held = serializers.IntegerField()
-    instances = serializers.IntegerField(help_text="That have not ended.")
+    instances = serializers.IntegerField(help_text="That live; 0: nobody runs the application.")
     lost = serializers.IntegerField(help_text="Of these, how many have not been heard.")
     groups = serializers.IntegerField()
     open_commands = serializers.IntegerField()

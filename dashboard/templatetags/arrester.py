@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from django import template
 from django.template import Context
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.names import TaskId
-from controlplane.domain.states import GroupState, task_id
+from controlplane.domain.states import GroupState, ThreadState, task_id
+from controlplane.queries import Summary
 from dashboard import record, steps, words
 from dashboard.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
 
@@ -90,6 +91,8 @@ LOOKS = {
     "RESOLVED": Look("is-running", "check"),
     "MUTED": Look("is-quiet", "mute"),
     "QUARANTINED": Look("is-lost", "warning"),
+    "STOPPED": Look("is-quiet", "stop"),
+    "NOBODY": Look("is-lost", "stop", "NOBODY RUNS IT"),
     "TWO_CHECKPOINTS": Look("is-lost", "warning", "TWO CHECKPOINTS"),
     "CONTINUE": Look("is-open", "arrow"),
     "PAUSE": Look("is-paused", "pause"),
@@ -122,11 +125,27 @@ def icon(name: str, size: int = 14) -> SafeString:
 
 
 @register.simple_tag
-def state(status: str) -> SafeString:
-    """Show a state as colour, icon and word."""
+def state(status: str, still: str = "") -> SafeString:
+    """Show a state as colour, icon and word; without a colour where all is well, but `still`."""
     look = LOOKS[str(status)]
     word = look.word or str(status)
-    return format_html('<span class="state {}">{}{}</span>', look.colour, icon(look.icon), word)
+    shown = "is-quiet" if still and look.colour == "is-running" else look.colour
+    return format_html('<span class="state {}">{}{}</span>', shown, icon(look.icon), word)
+
+
+@register.simple_tag
+def run_state(thread: ThreadState, still: str = "") -> SafeString:
+    """Show the state of a run; one that ended with no failure is quiet."""
+    shown: SafeString = state("STOPPED" if thread.stopped else thread.status, still)
+    return shown
+
+
+@register.filter
+def still(counts: Summary | Mapping[str, int]) -> str:
+    """Return why nothing of an application is known to run: see `words.still`."""
+    if isinstance(counts, Mapping):
+        return words.still(counts["alive"], counts["lost"])
+    return words.still(counts.instances, counts.lost)
 
 
 @register.simple_tag
@@ -147,9 +166,10 @@ def spark(drawn: Spark | None, words: str = "failed in 24 h") -> SafeString:
 
 
 @register.simple_tag
-def state_parts(running: int, paused: int, dead: int) -> SafeString:
+def state_parts(running: int, paused: int, dead: int, still: str = "") -> SafeString:
     """Draw how many of some tasks are in each state, as parts of one bar."""
-    counts = (("fill-dead", dead), ("fill-paused", paused), ("fill-running", running))
+    run = "fill-quiet" if still else "fill-running"
+    counts = (("fill-dead", dead), ("fill-paused", paused), (run, running))
     total = running + paused + dead
     rects, x = [], 0.0
     for name, number in counts:
@@ -162,7 +182,7 @@ def state_parts(running: int, paused: int, dead: int) -> SafeString:
         round(max(x, 100.0), 2),
         format_html_join("", '<rect class="{}" x="{}" width="{}" height="6"/>', rects)
         if total
-        else mark_safe('<rect class="fill-running" width="100" height="6"/>'),
+        else format_html('<rect class="{}" width="100" height="6"/>', run),
     )
 
 

@@ -60,14 +60,20 @@ def test_metrics_say_what_the_pages_say(flights: Story, viewer: Client) -> None:
 def test_metrics_leave_out_what_pages_do(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     flights.falls_silent()
-    assert scrape(viewer)["arrester_instances_lost"][("flights",)] == 1
+    found = scrape(viewer)
+    assert found["arrester_instances_lost"][("flights",)] == 1
+    assert found["arrester_instances_alive"][("flights",)] == 1
     heir = Story(epoch=2)
     heir.starts(host="spark-driver-1")
     found = scrape(viewer)
     assert found["arrester_instances_lost"][("flights",)] == 0
+    assert found["arrester_instances_alive"][("flights",)] == 1
+    # The killed one keeps its last status for ever.
+    assert found["arrester_instances"][("flights", "RUNNING")] == 2
     assert found["arrester_tasks"][("flights", "PAUSED")] == 1
     # It ends, and the pipeline begins anew at another checkpoint.
     heir.stops()
+    assert scrape(viewer)["arrester_instances_alive"][("flights",)] == 0
     Story(checkpoint=str(uuid4())).starts(host="spark-driver-2")
     found, shown = scrape(viewer), queries.application("flights")
     assert found["arrester_tasks"][("flights", "PAUSED")] == shown.paused == 0

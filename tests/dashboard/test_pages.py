@@ -19,7 +19,16 @@ from redis import Redis
 
 from controlplane import actions, ingest, models, queries
 from controlplane.domain.errors import CommandRefused
-from controlplane.domain.events import RecordFailed, Response, TaskPaused
+from controlplane.domain.events import (
+    RecordFailed,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    TaskPaused,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.ids import uuid7
 from dashboard import attention
@@ -323,7 +332,60 @@ def test_nobody_listening_is_said_before_the_click(flights: Story, operator: Cli
     flights.stops()
     page = text(operator, reverse("task", args=[task]))
     assert "No instance is listening: the command waits 15 min" in page
-    assert "<b>not running</b>" in page and 'class="not-running"' in page
+    assert "<b>nobody runs it</b>" in page and 'class="not-running"' in page
+
+
+def test_an_application_that_nobody_runs_does_not_look_well(
+    flights: Story, operator: Client
+) -> None:
+    own, tab = reverse("application", args=["flights"]), "?tab=policy"
+    task = flights.pauses("JFK", held=12).digest
+    # A restart tries it again, and ends before its held records have run.
+    flights.epoch = 2
+    flights.tell(ThreadStarted(), TaskResumed(task="JFK", how=ResumeHow.RESTART))
+    pages = [own, own + tab, *(reverse(name) for name in ("applications", "tasks", "held"))]
+    pages.append(reverse("task", args=[task]))
+    assert all("nobody runs" not in text(operator, url).lower() for url in [*pages, "/"])
+    flights.stops(reason="stopped")
+    for url in pages:
+        found = text(operator, url)
+        assert "nobody runs" in found.lower(), url
+        # On a task's page its history follows: there it did run.
+        shown = found[found.index('id="live"') :].partition('id="actions"')[0]
+        # Neither OPEN nor RUNNING is green, and nobody is told of a failure where none was.
+        assert 'class="state is-running"' not in shown and "word-running" not in shown, url
+        assert 'class="state is-dead"' not in shown, url
+    assert "STOPPED" in text(operator, own) and "Not running: stopped" in text(operator, own)
+    overview = text(operator, "/")
+    assert "12 records are held, and no instance is alive" in overview
+    assert reverse("held") + "?application=flights" in overview
+    # As of when it ran it looks as it did.
+    assert "STOPPED" not in text(operator, f"{own}?as_of=@5")
+    flights.tell(RecordsHeld(task="JFK", held=0))
+    assert "Nothing needs attention" in text(operator, "/")
+
+
+def test_a_run_that_failed_is_dead_and_no_other(flights: Story, operator: Client) -> None:
+    own = reverse("application", args=["flights"])
+    flights.tell(ThreadDied(reason="it raised", failure=TYPO))
+    assert 'class="state is-dead"' in text(operator, own)
+    flights.epoch = 2
+    flights.tell(ThreadStarted(), ThreadDied(reason="the query has come to its end"))
+    page = text(operator, own)
+    assert 'class="state is-dead"' not in page and "STOPPED" in page
+    # The instance lives, and may run others.
+    assert "nobody runs" not in page.lower()
+
+
+def test_what_runs_where_nobody_is_heard_is_not_green(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 3)
+    task = flights.task("EWR").digest
+    flights.falls_silent()
+    for url in (reverse("application", args=["flights"]), reverse("task", args=[task])):
+        page = text(operator, url)
+        shown = page[page.index("<h1") :].partition("</section>")[0]
+        assert "not heard" in shown and 'class="state is-running"' not in shown, url
+        assert "nobody runs" not in shown.lower()
 
 
 def test_the_application_page_has_a_cell_per_task(flights: Story, operator: Client) -> None:
@@ -528,7 +590,11 @@ def test_a_task_s_states_over_time_are_a_strip_and_a_table(
     command = actions.resume_task(task.digest, actor="ana").id
     flights.resumes("JFK", command)
     page = text(operator, reverse("task", args=[task.digest]))
-    assert page.count("<title>PAUSED from") == 1 and page.count("<title>RUNNING from") == 2
+    # Nothing is known of the time before, and nothing ran after it was stopped.
+    assert page.count("<title>PAUSED from") == 1 and page.count("<title>RUNNING from") == 1
+    assert page.count("<td>now</td>") == 1
+    flights.stops()
+    assert "<td>now</td>" not in text(operator, reverse("task", args=[task.digest]))
     assert "Task resumed" in page and "Command issued" in page
 
 

@@ -146,9 +146,12 @@ CHANGES = st.sampled_from(
 )
 
 
-@given(st.lists(st.tuples(CHANGES, st.integers(-600, 600), st.integers(1, 3)), max_size=20))
+@given(
+    st.lists(st.tuples(CHANGES, st.integers(-600, 600), st.integers(1, 3)), max_size=20),
+    st.none() | st.integers(-60, 180),
+)
 def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
-    changes: list[tuple[EventData, int, int]],
+    changes: list[tuple[EventData, int, int]], stopped: int | None
 ) -> None:
     turns = [
         StoredEvent(
@@ -165,11 +168,19 @@ def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
         )
         for number, (data, seconds, epoch) in enumerate(changes, start=1)
     ]
-    drawn = strip(turns[::-1], now=NOON + timedelta(hours=2))
+    ended = None if stopped is None else NOON + timedelta(minutes=stopped)
+    drawn = strip(turns[::-1], now=NOON + timedelta(hours=2), ended=ended)
     if drawn is None:
         assert all(isinstance(data, RecordsHeld) for data, _, _ in changes)
         return
-    assert drawn.parts[0].begin == drawn.start and drawn.parts[-1].end == drawn.end
+    # Before the first of them nothing is known; a run that has ended runs no task.
+    told = {each.sequence for each in turns}
+    assert {each.sequence for each in drawn.parts} <= told
+    assert all(drawn.start <= each.begin < each.end <= drawn.end for each in drawn.parts)
+    if ended is None:
+        assert drawn.parts[-1].end == drawn.end
+    elif drawn.parts and drawn.parts[-1].status is TaskStatus.RUNNING:
+        assert drawn.parts[-1].end == min(ended, drawn.end)
     for before, after in pairwise(drawn.parts):
         assert before.end == after.begin
     assert all(each.x >= 0 and each.x + each.width <= 100.5 for each in drawn.parts)
