@@ -76,7 +76,7 @@ class Policies:
             return f"{wish.stage} is answered as in the code, from the next micro-batch on"
         word = f"{wish.stage} is answered {wish.answer} from the next micro-batch on"
         if wish.answer == "PAUSE" and self.pipeline.task is None:
-            return f"{word}; PAUSE of the global task is FAIL"
+            return f"{word}; PAUSE of a task without a key is FAIL"
         return word
 
     def _append(self, kind: Kind, at: datetime, wish: PolicyWish, told: list[EventData]) -> None:

@@ -190,7 +190,7 @@ def _reasoned(problem: Problem, reason: Problem | None) -> Problem:
 
 
 def _position_problem(row: Row) -> Problem:
-    task = "the global task" if row[TASK] is None else f"task {row[TASK]!r}"
+    task = "the task without a key" if row[TASK] is None else f"task {row[TASK]!r}"
     if row[POSITION] is None:
         message = (
             f"the position is NULL in {task}; a record needs one to be paused and resumed at."

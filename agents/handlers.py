@@ -71,7 +71,7 @@ class ErrorContext:
     pipeline: str
     #: `source`, `deserialize` or `process:<name>`.
     stage: str
-    #: None for the global task.
+    #: None for the task without a key.
     task: str | None
     #: None only where the record has no usable position (stage `source`).
     position: int | None

@@ -248,7 +248,7 @@ def _task_refusal(wish: Wish, id: TaskId, state: StreamState) -> str | None:
 def pause_refusal(task: TaskState) -> str | None:
     """Return why a task may not be paused by hand, or None; agents ask it too."""
     if task.id.key is None:
-        return f"{task.id.printed} is a global task, which cannot be paused; shut it down"
+        return f"{task.id.printed} cannot be paused: only a task with a key can; shut it down"
     if task.status is not TaskStatus.RUNNING:
         return f"only a RUNNING task can be paused; {task.id.printed} is {task.status}"
     return None

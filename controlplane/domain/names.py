@@ -40,7 +40,8 @@ def is_long(key: str) -> bool:
 class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """The identity of a task: one partition, or one key, of a pipeline at one checkpoint.
 
-    `key` is None for the global task of a pipeline that has no task column.
+    `key` is None for the task without a key: the global task of a pipeline that has no task column,
+    and that of the records whose task column is NULL.
     """
 
     application: str
@@ -51,7 +52,7 @@ class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
     @property
     def printed(self) -> str:
         """The name for people, `delays_JFK`; not unique, never parsed."""
-        return self.pipeline if self.key is None else f"{self.pipeline}_{self.key}"
+        return f"{self.pipeline} (no key)" if self.key is None else f"{self.pipeline}_{self.key}"
 
     @property
     def digest(self) -> str:

@@ -256,7 +256,7 @@ def position(value: int | None) -> str:
 def key(id: TaskId) -> str:
     """Return the task's key as people read it."""
     if id.key is None:
-        return "(whole pipeline)"
+        return "(no key)"
     return id.key or "(empty)"
 
 

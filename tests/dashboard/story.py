@@ -190,7 +190,7 @@ class Story:
         for seconds in range(0, 60, 10):
             actions.watch(now=now + timedelta(seconds=seconds))
 
-    def skips(self, key: str, count: int, *, ago: timedelta = timedelta(0)) -> None:
+    def skips(self, key: str | None, count: int, *, ago: timedelta = timedelta(0)) -> None:
         """So many records of a task cannot be parsed and become dead letters."""
         example = RecordFailed(
             task=key, position=900_000, failure=NA, response=Response.CONTINUE, key="UA1545"

@@ -477,9 +477,16 @@ def test_a_small_cell_tells_its_limit_too(flights: Story, operator: Client) -> N
     assert page.count("near-limit") == 1
 
 
-def test_an_empty_key_is_not_the_whole_pipeline(flights: Story, operator: Client) -> None:
+def test_an_empty_key_is_not_no_key(flights: Story, operator: Client) -> None:
     whole, empty = flights.pauses(None), flights.pauses("")
-    assert "delays, position" in text(operator, reverse("task", args=[whole.digest]))
+    flights.skips(None, 2)
+    for url in (
+        reverse("application", args=["flights"]),
+        reverse("tasks"),
+        reverse("dead-letters"),
+    ):
+        assert "(no key)" in text(operator, url), url
+    assert "delays (no key), position" in text(operator, reverse("task", args=[whole.digest]))
     assert "delays_, position" in text(operator, reverse("task", args=[empty.digest]))
 
 

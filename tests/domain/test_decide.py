@@ -116,7 +116,7 @@ def test_a_running_task_can_be_paused_by_hand() -> None:
     paused = Given(*PAUSED).refuses(CommandKind.PAUSE_TASK, task=JFK)
     assert paused == "only a RUNNING task can be paused; delays_JFK is PAUSED"
     whole = TaskId(application=APPLICATION, pipeline="delays", checkpoint="cp-1", key=None)
-    assert "global task" in Given().refuses(CommandKind.PAUSE_TASK, task=whole)
+    assert "only a task with a key" in Given().refuses(CommandKind.PAUSE_TASK, task=whole)
 
 
 def test_a_task_that_died_alone_is_restarted_and_no_other() -> None:

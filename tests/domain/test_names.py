@@ -54,7 +54,7 @@ def test_the_global_task_is_not_the_one_with_an_empty_key() -> None:
     nothing = TaskId(application="a", pipeline="p", checkpoint="c")
     empty = TaskId(application="a", pipeline="p", checkpoint="c", key="")
     assert nothing.digest != empty.digest
-    assert (nothing.printed, empty.printed, JFK.printed) == ("p", "p_", "delays_JFK")
+    assert (nothing.printed, empty.printed, JFK.printed) == ("p (no key)", "p_", "delays_JFK")
 
 
 def test_a_digest_is_the_same_for_ever() -> None:

@@ -174,7 +174,7 @@ def test_pause_of_the_global_task_is_fail_and_the_answer_says_so(bench: Bench) -
     thread = bench.start(stepping(bench, task=None))
     said = thread.set_policy(CHECK, "PAUSE", reason="to see")
     assert said.applied
-    assert said.reason.endswith("; PAUSE of the global task is FAIL")
+    assert said.reason.endswith("; PAUSE of a task without a key is FAIL")
     bench.add(("a", 0, "bad"))
     wait_until(lambda: bool(bench.deaths))
     [state] = thread.tasks()

@@ -191,7 +191,7 @@ def test_a_replay_skips_what_was_skipped_whether_it_stands_in_the_entry_or_in_a_
 def test_positions_that_are_null_or_not_unique_are_failures_of_their_records(
     bench: Bench,
 ) -> None:
-    bench.add(("a", 0, "x"), ("a", None, "x"), ("a", 1, "y"), ("a", 1, "bad"), ("b", 1, "x"))
+    bench.add(("a", 0, "x"), (None, None, "x"), ("a", 1, "y"), ("a", 1, "bad"), ("b", 1, "x"))
     pipeline = (
         bench.define(on_error=LogAndContinue())
         .process("check", local_raising_on_bad())
@@ -204,7 +204,10 @@ def test_positions_that_are_null_or_not_unique_are_failures_of_their_records(
     assert sorted(bench.written()) == [("a", 0), ("b", 1)]
     failed = {each.failure.exception_class: each for each in bench.outbox.of(RecordFailed)}
     assert set(failed) == {"PositionMissing", "PositionNotUnique"}
-    assert failed["PositionMissing"].failure.stage == "source"
+    missing = failed["PositionMissing"].failure
+    assert missing.stage == "source"
+    # The pipeline has a task column: there is no global task, but one whose key is NULL.
+    assert "the position is NULL in the task without a key" in missing.message
     assert sum(each.count for each in bench.outbox.of(RecordFailed)) == 3
     assert len({each["id"] for each in bench.dead_letters()}) == 3
 

@@ -119,7 +119,7 @@ def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
     bench.wait_for_input()
     refused = thread.resume(None, how=None)
     assert not refused.applied
-    assert "global task" in refused.reason
+    assert "only a task with a key" in refused.reason
     bench.stop()
 
     bench.checkpoint = str(bench.folder / "other")
