@@ -102,3 +102,17 @@ def test_an_account_is_made_and_its_password_shown_once(
         page.reload()
         expect(page.get_by_role("cell", name="eve", exact=True)).to_be_visible()
         expect(page.get_by_text("Password of eve")).to_be_hidden()
+
+
+def test_where_room_is_short_the_header_cuts_the_name_and_not_the_lag(
+    page: Page, story: Story
+) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(reverse("tasks"))
+    page.locator("#position").evaluate("each => { each.textContent = 'long-name '.repeat(40) }")
+    ends = "each => Math.round(each.getBoundingClientRect().right)"
+    assert page.locator("#position").evaluate("each => each.scrollWidth > each.clientWidth")
+    lag = page.locator("#feed .lag")
+    expect(lag).to_contain_text("behind")
+    assert lag.evaluate(ends) <= page.locator("#feed").evaluate(ends)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
