@@ -86,6 +86,7 @@ from controlplane.queries.moments import AsOf, as_of, position
 from controlplane.queries.operations import health, lag, lags, quarantine, quarantined, storage
 from controlplane.queries.policies import policies, runs, task_gauges
 from controlplane.queries.running import running
+from controlplane.queries.searching import check_class, check_group
 from controlplane.queries.standing import (
     check_known,
     command,
@@ -116,7 +117,8 @@ __all__ = [
     "GroupFilter", "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page",
     "Pipeline", "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage",
     "Summary", "Tally", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
-    "application_page", "applications", "as_of", "audit", "check_known", "command", "commands",
+    "application_page", "applications", "as_of", "audit", "check_class", "check_group",
+    "check_known", "command", "commands",
     "dead_letters", "event", "examples", "failed_by_application", "failed_by_group", "failures",
     "feed",
     "group", "group_counts", "group_history", "group_occurrences", "groups",

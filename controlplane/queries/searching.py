@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from controlplane import models, rows, store
 from controlplane.columns import ANY, MOST, fit, fit_or_none
+from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.queries.filters import FailureFilter, task_id
 
 #: So many short index scans are quicker than a long one.
@@ -21,6 +22,16 @@ FEW = 50
 _AN_HOUR = timedelta(hours=1)
 #: No time that is asked for is an hour less than there can be.
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+#: Each class once, by an index: from one name to the next, and of any number of groups no more.
+_ENDING_SO = """
+WITH RECURSIVE class (name, number) AS (
+    SELECT min(exception_class), 1 FROM error_group
+    UNION ALL
+    SELECT (SELECT min(exception_class) FROM error_group WHERE exception_class > name), number + 1
+    FROM class WHERE name IS NOT NULL AND number < 2000
+)
+SELECT name FROM class WHERE right(name, %s) = %s ORDER BY name LIMIT 5
+"""
 
 
 class _Group(NamedTuple):
@@ -35,6 +46,35 @@ class _Task(NamedTuple):
     digest: UUID
     #: How many of its records failed.
     failed: int
+
+
+def check_class(name: str) -> None:
+    """Raise InvalidValue for a class without its package, with whole names that end so.
+
+    Failures are found by the whole name. It is not completed here: which other classes an error
+    condition came in is known of each group, and not as a list of all that there are.
+    """
+    if "." in name:
+        return
+    name = fit(name)
+    groups = models.ErrorGroup.objects.all()
+    # A few have no package.
+    if any(groups.filter(each).exists() for each in _of_class([name], name)):
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_ENDING_SO, [len(name) + 1, f".{name}"])
+        found = [each for (each,) in cursor.fetchall()]
+    known = f": {', '.join(found)}" if found else ""
+    raise InvalidValue("exception_class", name, f"the whole name, with its package{known}")
+
+
+def check_group(fingerprint: str, application: str | None = None) -> None:
+    """Raise NotFound for an error group that no application has, or that this one has not."""
+    logs = [each.application for each in store.known()] if application is None else [application]
+    groups = models.ErrorGroup.objects.filter(application__in=logs, fingerprint=fingerprint)
+    if not groups.exists():
+        where = "" if application is None else f"{application} "
+        raise NotFound(f"there is no error group {where}{fingerprint!r}")
 
 
 def wanted(filter: FailureFilter, *, before: store.Newest | None) -> store.Failures | None:
@@ -134,10 +174,15 @@ def _groups(names: list[str], filter: FailureFilter) -> list[_Group] | None:
         name = fit(filter.exception_class)
         # One of Spark's error conditions may come in exceptions of several classes. Each has its
         # index, and ends where there are enough.
-        first, other = Q(exception_class=name), Q(other_classes__overlap=[name, ANY])
+        first, other = _of_class([name, ANY], name)
         some = some.filter(first)[:most].union(some.filter(other)[:most])
     found = [_Group(*each) for each in some[:most]]
     return found if filter.fingerprint or len(found) <= FEW else None
+
+
+def _of_class(others: list[str], name: str) -> tuple[Q, Q]:
+    """Return the two ways in which a group can have a class; each has its index."""
+    return Q(exception_class=name), Q(other_classes__overlap=others)
 
 
 def _having(names: Sequence[str], pipeline: str) -> list[str]:

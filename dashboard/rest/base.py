@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID, uuid5
 
+from django.http import QueryDict
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, inline_serializer
 from rest_framework import serializers as fields
@@ -24,7 +25,7 @@ from dashboard.people import NOT_AN_OPERATOR, person
 from dashboard.rest import serializers
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
-PROBLEMS = {400: serializers.Problem, 403: serializers.Problem, 404: serializers.Problem}
+PROBLEMS = dict.fromkeys((400, 401, 403, 404), serializers.Problem)
 #: Of what can be asked for as it was.
 PAST = PROBLEMS | {410: serializers.Problem}
 
@@ -82,12 +83,27 @@ def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
     for name in given:
         if name not in filled.fields:
             raise InvalidValue(name, given[name], f"one of {', '.join(filled.fields)}")
+        if isinstance(given, QueryDict) and len(given.getlist(name)) > 1:
+            raise InvalidValue(name, ", ".join(given.getlist(name)), "one value, said once")
     try:
         filled.is_valid(raise_exception=True)
     except ValidationError:
         name, allowed = _first_wrong(filled.errors)
         raise InvalidValue(name, given.get(name.partition("[")[0]), allowed) from None
-    return dict(filled.validated_data)
+    wanted = dict(filled.validated_data)
+    since, until = wanted.get("since"), wanted.get("until")
+    if since is not None and until is not None and since > until:
+        raise InvalidValue("since", given["since"], f"a time before until, {given['until']}")
+    return wanted
+
+
+def listed(form: type[fields.Serializer[Any]], request: Request) -> dict[str, Any]:
+    """Return what a list is asked for; raise NotFound for an application never heard of: that
+    nothing of a misspelt one failed would read as if all were well."""
+    wanted = asked(form, request.query_params)
+    if "application" in wanted:
+        queries.check_known(wanted["application"])
+    return wanted
 
 
 def _first_wrong(errors: Any, name: str = "") -> tuple[str, str]:

@@ -20,6 +20,7 @@ from dashboard.rest.base import (
     View,
     asked,
     command_id,
+    listed,
     page_of,
     paged,
 )
@@ -35,7 +36,7 @@ class Commands(View):
     )
     def get(self, request: Request) -> Response:
         """List commands, newest first."""
-        wanted = asked(parameters.CommandQuery, request.query_params)
+        wanted = listed(parameters.CommandQuery, request)
         return paged(
             queries.commands(wanted.pop("application", None), **wanted), serializers.Command
         )

@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from django.db import DataError, OperationalError
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
@@ -55,6 +57,14 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, OperationalError):
         return Response({"detail": AWAY}, status=503, headers={"Retry-After": "5"})
     return exception_handler(error, context)
+
+
+@csrf_exempt
+def unknown(request: HttpRequest, path: str) -> JsonResponse:
+    """Answer for whatever is no endpoint, as for what one does not find."""
+    return JsonResponse(
+        {"detail": f"there is no {request.path}; /api/docs/ has what there is"}, status=404
+    )
 
 
 def _said(error: ArresterError) -> dict[str, Any]:

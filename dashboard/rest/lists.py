@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from controlplane import queries
 from dashboard.rest import parameters, serializer_acts, serializers
-from dashboard.rest.base import PROBLEMS, View, asked, page_of, paged
+from dashboard.rest.base import PROBLEMS, View, listed, page_of, paged
 
 
 class Audit(View):
@@ -20,7 +20,7 @@ class Audit(View):
     )
     def get(self, request: Request) -> Response:
         """List what people did, newest first."""
-        wanted = asked(serializer_acts.AuditQuery, request.query_params)
+        wanted = listed(serializer_acts.AuditQuery, request)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.audit(queries.AuditFilter(**wanted), cursor=cursor, limit=limit)
         return paged(page, serializer_acts.Act)
@@ -35,7 +35,7 @@ class DeadLetters(View):
     )
     def get(self, request: Request) -> Response:
         """List dead letters, newest first: how many, where they are, who skipped them."""
-        wanted = asked(serializer_acts.DeadLetterQuery, request.query_params)
+        wanted = listed(serializer_acts.DeadLetterQuery, request)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.dead_letters(queries.DeadLetterFilter(**wanted), cursor=cursor, limit=limit)
         return paged(page, serializer_acts.DeadLetters)
@@ -50,7 +50,7 @@ class Held(View):
     )
     def get(self, request: Request) -> Response:
         """List the tasks that hold records, most records first."""
-        wanted = asked(parameters.ApplicationQuery, request.query_params)
+        wanted = listed(parameters.ApplicationQuery, request)
         page = queries.held(wanted.pop("application", None), **wanted)
         return paged(page, serializers.Task)
 
@@ -64,6 +64,6 @@ class EveryInstance(View):
     )
     def get(self, request: Request) -> Response:
         """List instances with what their heartbeats say: clock, spool, counted-only failures."""
-        wanted = asked(serializer_acts.RunningQuery, request.query_params)
+        wanted = listed(serializer_acts.RunningQuery, request)
         page = queries.running(wanted.pop("application", None), **wanted)
         return paged(page, serializer_acts.Running)

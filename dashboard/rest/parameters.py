@@ -8,10 +8,12 @@ from rest_framework import serializers
 
 from controlplane.domain.states import GroupStatus, TaskStatus
 from controlplane.queries import NEWEST, SORTS
-from dashboard.rest.serializers import Choice, choices
+from dashboard.rest.serializers import Choice, Moment, choices
 
 LIMIT, MOST = 50, 500
-_FEW = f"a whole number from 1 to {MOST}"
+A_LIMIT: dict[str, Any] = dict.fromkeys(
+    ("invalid", "min_value", "max_value"), f"a whole number from 1 to {MOST}"
+)
 
 
 class AsOfQuery(serializers.Serializer[Any]):
@@ -32,7 +34,7 @@ class PageQuery(serializers.Serializer[Any]):
         default=LIMIT,
         min_value=1,
         max_value=MOST,
-        error_messages=dict.fromkeys(("invalid", "min_value", "max_value"), _FEW),
+        error_messages=A_LIMIT,
     )
 
 
@@ -70,8 +72,8 @@ class GroupQuery(ApplicationQuery, AsOfQuery):
         help_text="In the class, or in the message of the group's newest example: other records of"
         " the group may have failed with other values.",
     )
-    since = serializers.DateTimeField(required=False, help_text="Seen at that time or later,")
-    until = serializers.DateTimeField(required=False, help_text="and before this.")
+    since = Moment(required=False, help_text="Seen at that time or later,")
+    until = Moment(required=False, help_text="and before this.")
     sort = Choice(
         [f"{way}{column}" for column in SORTS for way in ("-", "")], required=False, default=NEWEST
     )
@@ -94,8 +96,9 @@ class FailureQuery(ApplicationQuery):
     task = _task_id()
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(
-        required=False, help_text="The whole name, with its package."
+        required=False,
+        help_text="The whole name, with its package; without it, 400 names the whole.",
     )
     fingerprint = serializers.CharField(required=False)
-    since = serializers.DateTimeField(required=False)
-    until = serializers.DateTimeField(required=False)
+    since = Moment(required=False)
+    until = Moment(required=False)

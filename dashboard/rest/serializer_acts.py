@@ -14,7 +14,7 @@ from controlplane.domain.groups import PERIODS, GroupAct
 from controlplane.domain.states import InstanceStatus
 from dashboard import acts
 from dashboard.rest.parameters import PageQuery
-from dashboard.rest.serializers import Choice, Command, ErrorGroup, choices
+from dashboard.rest.serializers import Choice, Command, ErrorGroup, Moment, choices
 
 _ID = "Said again, it is the same act. Or an Idempotency-Key."
 
@@ -82,8 +82,8 @@ class AuditQuery(PageQuery):
     actor = serializers.CharField(required=False)
     kind = Choice(list(queries.ACT_KINDS), required=False)
     application = serializers.CharField(required=False)
-    since = serializers.DateTimeField(required=False)
-    until = serializers.DateTimeField(required=False)
+    since = Moment(required=False)
+    until = Moment(required=False)
 
 
 class DeadLetterQuery(PageQuery):
@@ -92,8 +92,8 @@ class DeadLetterQuery(PageQuery):
     application = serializers.CharField(required=False)
     pipeline = serializers.CharField(required=False)
     task = serializers.RegexField(r"^[0-9a-f]{32}$", required=False, help_text="Its id.")
-    since = serializers.DateTimeField(required=False)
-    until = serializers.DateTimeField(required=False)
+    since = Moment(required=False)
+    until = Moment(required=False)
 
 
 class DeadLetters(serializers.Serializer[Any]):
@@ -127,7 +127,7 @@ class NewGroupAct(serializers.Serializer[Any]):
     id = serializers.UUIDField(required=False, help_text=_ID)
     act = Choice(choices(GroupAct))
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
-    until = serializers.DateTimeField(required=False)
+    until = Moment(required=False)
     failures = serializers.IntegerField(required=False, min_value=1)
     period_seconds = Choice(
         list(PERIODS.items()), required=False, help_text="Aligned to the epoch."

@@ -13,7 +13,7 @@ from controlplane.domain.policy import Scope
 from controlplane.domain.spending import moment
 from controlplane.domain.states import InstanceStatus, MostSpent, ThreadStatus
 from controlplane.domain.tolerance import Window
-from dashboard.rest.parameters import AsOfQuery
+from dashboard.rest.parameters import A_LIMIT, MOST, AsOfQuery
 from dashboard.rest.serializers import FailureField, choices
 
 
@@ -175,6 +175,7 @@ class FeedQuery(serializers.Serializer[Any]):
         required=False,
         default=100,
         min_value=1,
-        max_value=500,
+        max_value=MOST,
+        error_messages=A_LIMIT,
         help_text="About so many, shared among the logs.",
     )

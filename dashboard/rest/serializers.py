@@ -16,6 +16,9 @@ from controlplane.domain.states import (
     task_id,
 )
 
+#: How a time is written.
+A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
+
 
 def choices(enum: Any) -> list[str]:
     """Return the values of an enumeration."""
@@ -28,6 +31,16 @@ class Choice(serializers.ChoiceField):
     def __init__(self, allowed: Sequence[Any], **kwargs: Any) -> None:
         super().__init__(allowed, **kwargs)
         self.error_messages["invalid_choice"] = f"one of {', '.join(map(str, self.choices))}"
+
+
+class Moment(serializers.DateTimeField):
+    """A time; what is none is answered with how one is written."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.error_messages |= dict.fromkeys(
+            self.default_error_messages, "a time in ISO 8601: " + A_TIME
+        )
 
 
 class FailureField(serializers.Serializer[Any]):

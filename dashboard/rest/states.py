@@ -17,6 +17,7 @@ from dashboard.rest.base import (
     PROBLEMS,
     View,
     asked,
+    listed,
     page_of,
     paged,
     when_asked,
@@ -64,7 +65,7 @@ class Tasks(View):
 
         One that never failed is RUNNING and has no row.
         """
-        wanted = asked(parameters.TaskQuery, request.query_params)
+        wanted = listed(parameters.TaskQuery, request)
         when, cursor, limit = when_asked(wanted), wanted.pop("cursor", None), wanted.pop("limit")
         filter = queries.TaskFilter(**wanted)
         page = (
@@ -100,7 +101,11 @@ class Failures(View):
         a bounded part of the history: where little of it is meant, it may be short, or empty, and
         have a `next` all the same.
         """
-        wanted = asked(parameters.FailureQuery, request.query_params)
+        wanted = listed(parameters.FailureQuery, request)
+        if "exception_class" in wanted:
+            queries.check_class(wanted["exception_class"])
+        if "fingerprint" in wanted:
+            queries.check_group(wanted["fingerprint"], wanted.get("application"))
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.failures(queries.FailureFilter(**wanted), cursor=cursor, limit=limit)
         return Response(serializers.FailurePage(page).data)
@@ -116,7 +121,7 @@ class ErrorGroups(View):
     )
     def get(self, request: Request) -> Response:
         """List error groups, those that failed last first."""
-        wanted = asked(parameters.GroupQuery, request.query_params)
+        wanted = listed(parameters.GroupQuery, request)
         names: list[str] = [name for name in ("sort", "cursor", "limit") if name in wanted]
         rest = {name: wanted.pop(name) for name in names}
         if when := when_asked(wanted):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from dashboard.rest import commands, groups, lists, parts, quarantine, states
+from dashboard.rest import commands, errors, groups, lists, parts, quarantine, states
 
 urlpatterns = [
     path("applications", states.Applications.as_view(), name="api-applications"),
@@ -60,4 +60,5 @@ urlpatterns = [
     path("feed", parts.Feed.as_view(), name="api-feed"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
+    path("<path:path>", errors.unknown, name="api-unknown"),
 ]

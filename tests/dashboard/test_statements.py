@@ -21,7 +21,8 @@ from tests.dashboard.story import TYPO, Story, failure
 NO_PAGES = {
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
     "api-act-on-quarantine", "api-cancel-command", "api-docs", "api-notes", "api-resume-many",
-    "cancel-command", "change-account", "create-account", "dismiss-aside", "export", "healthz",
+    "api-unknown", "cancel-command", "change-account", "create-account", "dismiss-aside", "export",
+    "healthz",
     "live", "login", "logout", "metrics", "mute-group", "note-on-command", "note-on-group",
     "note-on-task", "pause", "put-back", "readyz", "restart", "resume", "resume-at",
     "resume-many", "schema", "set-policy", "shut-down", "skip", "start", "test-error",
