@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from msgspec.structs import replace
 
 from controlplane import models, store
 from controlplane.columns import fit
 from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
+from controlplane.domain.events import (
+    CommandIssued,
+    RecordFailed,
+    RecordsDeadLettered,
+    StoredEvent,
+)
+from controlplane.domain.states import CommandStatus
 from controlplane.queries import cursors
 from controlplane.queries.answers import Account, Act, Change, Page
 from controlplane.queries.filters import AuditFilter, DeadLetterFilter, task_id
@@ -46,7 +53,24 @@ def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) ->
     found = [*_in_logs(wanted, before, limit + 1), *_of_accounts(wanted, before, limit + 1)]
     # Stable: at the same moment events come first, as in the cursor's order.
     found.sort(key=lambda act: act.at, reverse=True)
-    return cursors.page(found[: limit + 1], limit=limit, key=_key)
+    page = cursors.page(found[: limit + 1], limit=limit, key=_key)
+    return replace(page, rows=_with_statuses(page.rows))
+
+
+def _with_statuses(acts: Sequence[Act]) -> tuple[Act, ...]:
+    """Return the acts, commands with how they stand now: one that was refused was issued too."""
+    issued = [_issued(act) for act in acts]
+    found = models.Command.objects.filter(id__in=[id for id in issued if id is not None])
+    statuses: dict[UUID | None, str] = dict(found.values_list("id", "status"))
+    return tuple(
+        replace(act, status=CommandStatus(statuses[id])) if id in statuses else act
+        for act, id in zip(acts, issued, strict=True)
+    )
+
+
+def _issued(act: Act) -> UUID | None:
+    data = None if act.event is None else act.event.event.data
+    return data.command if isinstance(data, CommandIssued) else None
 
 
 def _key(act: Act) -> tuple[datetime, str, int]:

@@ -13,6 +13,7 @@ from controlplane.domain.names import TaskId
 from controlplane.domain.states import (
     ApplicationState,
     CommandState,
+    CommandStatus,
     GroupState,
     InstanceState,
     TaskState,
@@ -174,6 +175,8 @@ class Act(Answer, frozen=True, kw_only=True):
     actor: str
     event: StoredEvent | None = None
     change: Change | None = None
+    #: Of a command that was issued: how it stands now.
+    status: CommandStatus | None = None
 
 
 class Account(Answer, frozen=True, kw_only=True):

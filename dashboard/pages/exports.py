@@ -105,6 +105,7 @@ def _act_row(act: queries.Act) -> Row:
         "what": what,
         "position": position,
         "instance": instance and str(instance),
+        "status": act.status and act.status.value,
     }
 
 
@@ -170,7 +171,7 @@ EXPORTS = {
     "audit": Export(
         _audit,
         _act_row,
-        "at actor kind application about what position instance",
+        "at actor kind application about what position instance status",
     ),
     "dead-letters": Export(
         _dead_letters,

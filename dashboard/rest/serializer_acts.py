@@ -11,7 +11,7 @@ from controlplane import queries
 from controlplane.actions import MOST_GROUPS
 from controlplane.domain.events import StoredEvent
 from controlplane.domain.groups import PERIODS, GroupAct
-from controlplane.domain.states import InstanceStatus
+from controlplane.domain.states import CommandStatus, InstanceStatus
 from dashboard import acts
 from dashboard.rest.parameters import PageQuery
 from dashboard.rest.serializers import Choice, Command, ErrorGroup, Moment, choices
@@ -29,6 +29,12 @@ class Act(serializers.Serializer[Any]):
     about = serializers.SerializerMethodField()
     what = serializers.SerializerMethodField()
     position = serializers.SerializerMethodField()
+    status = serializers.ChoiceField(
+        choices(CommandStatus),
+        source="status.value",
+        allow_null=True,
+        help_text="In the audit, of a command that was issued: how it stands now.",
+    )
     instance = serializers.SerializerMethodField(
         help_text="The driver on which it was done by hand, as that says; null: done here."
     )

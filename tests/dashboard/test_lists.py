@@ -19,6 +19,7 @@ from rest_framework.authtoken.models import Token
 
 from controlplane import actions, broker, ingest, models, queries
 from controlplane.domain import keys, wire
+from controlplane.domain.errors import CommandRefused
 from controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
 from controlplane.domain.groups import GroupAct, GroupWish
 from controlplane.domain.states import CommandStatus
@@ -149,6 +150,24 @@ def test_the_audit_has_each_act_of_a_person_once(
             break
         cursor = some.next
     assert tuple(seen) == acts
+
+
+def test_the_audit_says_how_each_command_stands(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 3)
+    running, paused = flights.task("EWR"), flights.pauses("JFK")
+    with pytest.raises(CommandRefused):
+        actions.resume_task(running.digest, actor="ana")
+    command = actions.resume_task(paused.digest, actor="ana").id
+    actions.note_on_task(paused, actor="ana", text="the vendor was told")
+
+    def statuses() -> list[str | None]:
+        return [each["status"] for each in operator.get("/api/audit").json()["results"]]
+
+    assert statuses() == [None, "ISSUED", "REFUSED"]
+    flights.resumes("JFK", command)
+    assert statuses() == [None, "APPLIED", "REFUSED"]
+    page = text(operator, reverse("audit"))
+    assert page.index("APPLIED") < page.index("REFUSED")
 
 
 def test_what_a_person_did_at_a_driver_is_told_as_its_word(
