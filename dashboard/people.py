@@ -156,7 +156,8 @@ def said(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
         answer = render(request, "dashboard/refused.html", {"text": text}, status=status)
         answer["HX-Reswap"] = "none"
         return answer
-    return render(request, "dashboard/said.html", {"text": text, "status": status}, status=status)
+    context = {"text": text, "status": status, "as_of": request.GET.get("as_of")}
+    return render(request, "dashboard/said.html", context, status=status)
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:

@@ -85,6 +85,21 @@ def test_a_wrong_value_stops_the_start_with_one_line(command: list[str]) -> None
     assert done.stderr == expected
 
 
+def test_a_command_without_its_server_says_so_in_a_line_or_two() -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "rebuild"],
+        cwd=REPOSITORY,
+        env=os.environ | {"DATABASE_URL": "postgresql://nobody:x@127.0.0.1:1/nothing"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith("PostgreSQL does not answer as it should: ") and "port 1" in first
+    assert second == "Is it running, is its URL right?"
+
+
 @pytest.mark.parametrize(
     ("url", "broker"),
     [

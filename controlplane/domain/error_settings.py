@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TypeVar
 
 import msgspec
@@ -132,12 +133,15 @@ class _Reader:
     faults: list[InvalidValue] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        known = f"one of the keys {', '.join(sorted(keys.KEYS | keys.SPELLINGS))}"
+        known = sorted(keys.KEYS | keys.SPELLINGS)
+        allowed = f"one of the keys {', '.join(known)}"
         prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
         for name in self.given:
             if name in keys.KEYS or name in keys.SPELLINGS or name.startswith(prefixes):
                 continue
-            self.faults.append(InvalidValue("errors", name, known))
+            meant = "".join(get_close_matches(name, known, n=1))
+            hint = f"did you mean {meant}? " if meant else ""
+            self.faults.append(InvalidValue("errors", name, f"{hint}{allowed}"))
 
     def key(self, key: Key[T]) -> T:
         """Return the key's value under today's name, Connect's, or its old one."""

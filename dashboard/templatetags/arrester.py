@@ -275,6 +275,12 @@ def ago(context: Context, moment: datetime | None) -> str | SafeString:
     return _time(moment, "ago", relative(moment, now=context["now"]))
 
 
+@register.simple_tag(takes_context=True)
+def since(context: Context, moment: datetime) -> SafeString:
+    """Show from when on something is so, and how long ago that was."""
+    return format_html("since {} ({})", clock(moment), ago(context, moment))
+
+
 @register.simple_tag
 def until(moment: datetime) -> SafeString:
     """Show how long something still lasts; the page's script counts down."""

@@ -36,7 +36,9 @@ def test_a_task_as_of_an_event_is_its_past(flights: Story, operator: Client) -> 
     assert f"{url}?as_of=@{paused}" in now
     assert "Why paused" in then and "Back to now" in then and "N384HA" in then
     assert 'id="actions"' not in then and "data-live=" not in then
-    assert text(operator, f"{url}?as_of=tomorrow-ish", status=400)
+    wrong = text(operator, f"{url}?as_of=tomorrow-ish", status=400)
+    assert 'name="as_of" value="tomorrow-ish"' in wrong and f'action="{url}"' in wrong
+    assert "is not allowed" in wrong and f'href="{url}">Back to now' in wrong
     assert text(operator, f"{url}?as_of=@999999", status=400)
 
 

@@ -132,6 +132,13 @@ def test_a_value_outside_its_domain_is_named_with_key_value_and_domain(
     assert fault.startswith(f"{name}: {value!r} is not allowed; allowed: ")
 
 
+def test_a_misspelt_key_is_answered_with_the_one_that_was_meant() -> None:
+    (fault,) = faults({"errors.tolerence.limit": 3})
+    assert "allowed: did you mean errors.tolerance.limit? one of the keys " in fault
+    (fault,) = faults({"retention.days": 3})
+    assert "did you mean" not in fault
+
+
 def test_every_fault_is_in_one_message() -> None:
     given: dict[str, object] = {
         "errors.retries.limit": -2,
