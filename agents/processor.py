@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -39,9 +40,11 @@ from agents.telling import Teller
 from agents.trials import Trials
 from agents.ways import CAREFUL_BATCHES, Ways
 from agents.worker.columns import ENTRY, ROW
+from agents.writing import NotTried
 from controlplane.domain.policy import StageKind
 
 Clock = Callable[[], datetime]
+_log = logging.getLogger("arrester.thread")
 
 
 class Processor:
@@ -172,6 +175,15 @@ class Processor:
             return self._ways.wrote_in_one_pass(source, number, check=self._check)
 
     def _with_care(self, source: DataFrame, batch: int, *, is_large: bool = False) -> None:
+        try:
+            self._carefully(source, batch, is_large=is_large)
+        except NotTried as exc:
+            # Nothing is written, and what was decided stands, as after a crash at this point.
+            message = "%s, number %s: %s in its sink, behind a record that has failed; doing the"
+            _log.info(f"{message} rest again with care", self._pipeline.name, batch, exc)
+            self._carefully(source, batch, is_large=is_large)
+
+    def _carefully(self, source: DataFrame, batch: int, *, is_large: bool) -> None:
         before = self._ledger.asides_of_batch(batch)
         replayed = self._ways.is_decided(batch)
         with self._given_up_on_stop():
@@ -183,6 +195,7 @@ class Processor:
                 policy=self._policy,
                 is_large=is_large,
                 fails=self._ways.fails,
+                untried=self._ways.may_be_untried(batch),
             )
         try:
             with self._given_up_on_stop():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -42,6 +43,17 @@ class Way:
     fails: bool = False
 
 
+class Survived(NamedTuple):
+    """Rows with the fates of the records that a step failed of, and what it makes of the rest."""
+
+    marked: DataFrame
+    made: DataFrame
+    #: How many records were found.
+    blamed: int
+    #: The rest was not run yet: more records may fail.
+    untried: bool = False
+
+
 def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
     """Return `frame` after `steps`; what fails as a job, fails when it is evaluated."""
     source = way.source
@@ -69,16 +81,16 @@ def one_by_one(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept)
         run = suspect.whole
         if isinstance(segment[0], Transform):
             run = partial(transformed_on, step=segment[0])
-        _, frame, _ = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept)
+        frame = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept).made
     return frame
 
 
 def after_tail(
-    frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept
-) -> tuple[DataFrame, DataFrame, int]:
+    frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept, untried: bool
+) -> Survived:
     """Return `frame`, a local checkpoint, with failures of the last step, and what the step made.
 
-    What it made does not know its records. The last is the number of its failures.
+    What it made does not know its records. See `survived` for `untried`.
     """
     return survived(
         frame,
@@ -86,6 +98,7 @@ def after_tail(
         _suspect(number, [step], policy),
         policy=policy,
         kept=kept,
+        untried=untried,
     )
 
 
@@ -95,15 +108,26 @@ def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
 
 
 def survived(
-    base: DataFrame, run: Operation, suspect: Suspect, *, policy: Policy, kept: Kept
-) -> tuple[DataFrame, DataFrame, int]:
-    """Return `base` with the fates of guilty records, what `run` makes of it, and their number."""
+    base: DataFrame,
+    run: Operation,
+    suspect: Suspect,
+    *,
+    policy: Policy,
+    kept: Kept,
+    untried: bool = False,
+) -> Survived:
+    """Return `base` with the fates of guilty records, and what `run` makes of it.
+
+    `untried`: once a record was found beside which others pass, the rest need not be run here.
+    """
     blame = Blame(base, suspect, policy)
     while True:
         marked = blame.marked()
+        if untried and blame.blamed and blame.spares:
+            return Survived(marked, run(marked), blame.blamed, untried=True)
         made = partial(_evaluated, run, marked, kept)
         try:
-            return marked, attempted(base.sparkSession, made), blame.blamed
+            return Survived(marked, attempted(base.sparkSession, made), blame.blamed)
         except AttemptFailed as exc:
             blame.blame(exc.failed)
 

@@ -44,6 +44,8 @@ def unpack(cursor: str | None, shape: type[T]) -> T | None:
         return None
     try:
         packed = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+        if b"\\u0000" in packed:
+            raise ValueError("no name has a NUL")
         return msgspec.json.decode(packed, type=shape)
     except (ValueError, binascii.Error, msgspec.DecodeError) as exc:
         raise InvalidValue("cursor", cursor, "what an earlier page gave as next") from exc

@@ -1,0 +1,157 @@
+"""Behind a record that a transform fails of, the rest goes to an atomic sink without another run
+before it: what comes of it is the same, and what fails there leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from agents.handlers import Handler, LogAndContinue, LogAndPause
+from agents.pipeline import Pipeline
+from controlplane.domain.events import RecordFailed, RecordsDeadLettered, ResumeHow
+from tests.agents.engine.bench import Bench, blocks, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+
+class Spy:
+    """A sink, and of each call whether it ran the transform, and whether it returned."""
+
+    def __init__(self, folder: Path, *, fails: int = 0) -> None:
+        self.calls: list[tuple[bool, bool]] = []
+        self._write = sink_to(folder)
+        #: So many calls raise of their own.
+        self._fails = fails
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        ran = "MapInPandas" in df._jdf.queryExecution().analyzed().toString()
+        self.calls.append((ran, False))
+        if len(self.calls) <= self._fails:
+            raise OSError("no space left")
+        self._write(df, number)
+        self.calls[-1] = (ran, True)
+
+
+def numbering(flag: str = "") -> Callable[[DataFrame], DataFrame]:
+    """Return a transform that fails of bad values, until there is a file."""
+
+    def numbers(frames: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        for frame in frames:
+            if (frame["value"] == "bad").any() and not (flag and os.path.exists(flag)):
+                raise ValueError("bad")
+            yield frame
+
+    return lambda df: df.mapInPandas(numbers, df.schema)
+
+
+def pipeline_of(
+    bench: Bench, spy: Spy, *, handler: Handler | None = None, flag: str = "", atomic: bool = True
+) -> Pipeline:
+    on_error = handler or LogAndContinue()
+    builder = bench.define().transform("numbers", numbering(flag), on_error=on_error)
+    return builder.write(spy, atomic=atomic)
+
+
+def add(bench: Bench, *bad: int) -> None:
+    """Add a micro-batch of 60 records, half of them of each of two tasks."""
+    rows = [("ab"[n >= 30], n, "bad" if n in bad else "x") for n in range(60)]
+    bench.add(*rows)
+
+
+def ran(bench: Bench, pipeline: Pipeline, **settings: Any) -> None:
+    bench.start(pipeline, **settings)
+    bench.wait_for_input()
+    bench.stop()
+
+
+def failed(bench: Bench) -> set[int | None]:
+    positions = [each.position for each in bench.outbox.of(RecordFailed)]
+    assert len(positions) == len(set(positions))
+    return set(positions)
+
+
+def test_the_sink_runs_what_is_left_and_nothing_of_it_is_kept(bench: Bench) -> None:
+    before, spy = blocks(bench.spark), Spy(bench.folder / "out")
+    add(bench, 7)
+    ran(bench, pipeline_of(bench, spy))
+
+    assert spy.calls == [(True, True)]
+    assert failed(bench) == {7}
+    assert sorted(n for _, n in bench.written()) == [n for n in range(60) if n != 7]
+    assert blocks(bench.spark) <= before
+
+
+def test_a_second_guilty_record_leaves_nothing_and_is_found_behind_the_first(bench: Bench) -> None:
+    spy = Spy(bench.folder / "out")
+    add(bench, 7, 41)
+    ran(bench, pipeline_of(bench, spy))
+
+    # What was decided of the first stands; the second is found before the sink is called.
+    assert spy.calls == [(True, False), (False, True)]
+    assert failed(bench) == {7, 41}
+    assert sorted(n for _, n in bench.written()) == [n for n in range(60) if n not in (7, 41)]
+    assert sorted(each["position"] for each in bench.dead_letters()) == [7, 41]
+    assert sum(each.count for each in bench.outbox.of(RecordsDeadLettered)) == 2
+
+
+def test_what_the_sink_raises_is_its_own(bench: Bench) -> None:
+    spy = Spy(bench.folder / "out", fails=1)
+    add(bench, 7)
+    ran(bench, pipeline_of(bench, spy))
+
+    assert spy.calls == [(True, False), (False, True)]
+    assert failed(bench) == {7}
+    assert sorted(n for _, n in bench.written()) == [n for n in range(60) if n != 7]
+    assert bench.deaths == []
+
+
+def test_two_tasks_that_pause_one_after_the_other_are_each_held_at_their_record(
+    bench: Bench,
+) -> None:
+    spy, flag = Spy(bench.folder / "out"), bench.folder / "repaired"
+    add(bench, 7, 41)
+    thread = bench.start(pipeline_of(bench, spy, handler=LogAndPause(), flag=str(flag)))
+    bench.wait_for_input()
+
+    assert [done for _, done in spy.calls] == [False, True]
+    assert sorted(n for _, n in bench.written()) == [*range(7), *range(30, 41)]
+    held = {each.id.key: (each.position, each.held) for each in thread.paused_tasks()}
+    assert held == {"a": (7, 23), "b": (41, 19)}
+    flag.touch()
+    for task in "ab":
+        assert thread.resume(task, how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.written()) == 60)
+    bench.stop()
+    assert [bench.positions(task) for task in "ab"] == [[*range(30)], [*range(30, 60)]]
+
+
+@pytest.mark.parametrize("why", ["the sink may leave a half", "decisions come first"])
+def test_it_is_run_before_where_a_decision_could_not_stand(bench: Bench, why: str) -> None:
+    spy = Spy(bench.folder / "out")
+    add(bench, 7)
+    pipeline = pipeline_of(bench, spy, atomic=why != "the sink may leave a half")
+    settings = {"errors_decisions": "always"} if why == "decisions come first" else {}
+    ran(bench, pipeline, **settings)
+
+    assert spy.calls == [(False, True)]
+    assert failed(bench) == {7}
+
+
+def test_where_no_record_passes_beside_it_nothing_is_decided(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be that what they need is down: then no record is to blame."""
+    monkeypatch.setattr("agents.search.JOBS", 6)
+    spy = Spy(bench.folder / "out")
+    add(bench, *range(60))
+    bench.start(pipeline_of(bench, spy))
+    wait_until(lambda: bool(bench.deaths))
+
+    assert "more of its records fail" in bench.deaths[0].reason
+    assert (spy.calls, failed(bench), bench.dead_letters()) == ([], set(), [])
