@@ -160,9 +160,10 @@ def _with_tail(
     kept: list[DataFrame] = []
     made: DataFrame | None
     try:
-        frame, made, blamed, untried = after_tail(
+        frame, made, blamed = after_tail(
             evaluated.frame, step, number=number, policy=policy, kept=kept, untried=untried
         )
+        untried = made is None
         if blamed and ORDINAL not in evaluated.rows.columns:
             # Each row is a record of its own: all that changes are the fates of those found.
             evaluated = evaluated.with_frame(frame, failed=evaluated.failed + blamed)
@@ -177,7 +178,6 @@ def _with_tail(
         release(kept)
         evaluated.release()
         raise
-    made = None if untried else made
     blocks = (*evaluated.blocks, *kept)
     return replace(evaluated, made=made, untried=untried, blocks=blocks)
 

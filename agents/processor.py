@@ -176,14 +176,22 @@ class Processor:
 
     def _with_care(self, source: DataFrame, batch: int, *, is_large: bool = False) -> None:
         try:
-            self._carefully(source, batch, is_large=is_large)
+            clean = self._wrote_with_care(source, batch, is_large=is_large)
         except NotTried as exc:
-            # Nothing is written, and what was decided stands, as after a crash at this point.
-            message = "%s, number %s: %s in its sink, behind a record that has failed; doing the"
-            _log.info(f"{message} rest again with care", self._pipeline.name, batch, exc)
-            self._carefully(source, batch, is_large=is_large)
+            message = "%s, batch %s: %s, behind a record that has failed; doing the rest with care"
+            _log.info(message, self._pipeline.name, batch, exc)
+        else:
+            self._ways.done_with_care(clean=clean)
+            return
+        # Nothing is written, and what was decided stands, as after a crash at this point. Not in
+        # the handler: what is raised from here on has nothing to do with that.
+        self._check()
+        self._journal.check_owned()
+        self._wrote_with_care(source, batch, is_large=is_large)
+        self._ways.done_with_care(clean=False)
 
-    def _carefully(self, source: DataFrame, batch: int, *, is_large: bool) -> None:
+    def _wrote_with_care(self, source: DataFrame, batch: int, *, is_large: bool) -> bool:
+        """Evaluate, decide, commit, write; return whether nothing failed. Raises NotTried."""
         before = self._ledger.asides_of_batch(batch)
         replayed = self._ways.is_decided(batch)
         with self._given_up_on_stop():
@@ -195,7 +203,7 @@ class Processor:
                 policy=self._policy,
                 is_large=is_large,
                 fails=self._ways.fails,
-                untried=self._ways.may_be_untried(batch),
+                untried=self._may_be_untried(batch),
             )
         try:
             with self._given_up_on_stop():
@@ -216,7 +224,14 @@ class Processor:
                 clean = False
         finally:
             evaluated.release()
-        self._ways.done_with_care(clean=clean)
+        return clean
+
+    def _may_be_untried(self, batch: int) -> bool:
+        """Whether the sink may be the first to run what a tail that fails of a record leaves: what
+        is decided of that one holds, whatever else fails."""
+        last = self._fates.stages[len(self._pipeline.steps)]
+        by_itself = last.leaves_out and self._judge.outage.share is None
+        return by_itself and self._ways.may_be_untried(batch)
 
     def take_policies(self) -> None:
         """Answer failures as the journal has it from now on; nothing is at work."""

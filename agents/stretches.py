@@ -47,11 +47,10 @@ class Survived(NamedTuple):
     """Rows with the fates of the records that a step failed of, and what it makes of the rest."""
 
     marked: DataFrame
-    made: DataFrame
+    #: None: the rest was not run yet, and more records may fail.
+    made: DataFrame | None
     #: How many records were found.
     blamed: int
-    #: The rest was not run yet: more records may fail.
-    untried: bool = False
 
 
 def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
@@ -81,7 +80,7 @@ def one_by_one(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept)
         run = suspect.whole
         if isinstance(segment[0], Transform):
             run = partial(transformed_on, step=segment[0])
-        frame = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept).made
+        frame = _made(survived(keep(frame, kept), run, suspect, policy=policy, kept=kept))
     return frame
 
 
@@ -124,12 +123,17 @@ def survived(
     while True:
         marked = blame.marked()
         if untried and blame.blamed and blame.spares:
-            return Survived(marked, run(marked), blame.blamed, untried=True)
+            return Survived(marked, None, blame.blamed)
         made = partial(_evaluated, run, marked, kept)
         try:
             return Survived(marked, attempted(base.sparkSession, made), blame.blamed)
         except AttemptFailed as exc:
             blame.blame(exc.failed)
+
+
+def _made(survived: Survived) -> DataFrame:
+    assert survived.made is not None
+    return survived.made
 
 
 def _evaluated(run: Operation, frame: DataFrame, kept: Kept) -> DataFrame:
