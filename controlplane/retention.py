@@ -4,14 +4,16 @@ days before are dropped. Counts for charts live longer."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 from django.db import transaction
+from msgspec.structs import replace
 
 from controlplane import buckets, models, past, rebuilding, store
 from controlplane.domain.errors import ArresterError, BrokenState, NotVerified
+from controlplane.domain.states import GroupState
 from controlplane.domain.stream import StreamState
 
 log = logging.getLogger(__name__)
@@ -99,7 +101,8 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
     derived = rebuilding.derive(application, until=position)
     # What the views were at the position, by what was kept of them as folds went on.
     seen = past.at(application, position)
-    if _packed(seen) != _packed(derived.state):
+    unknown = {mark for mark, each in seen.groups.items() if each.other_classes is None}
+    if _packed(seen, unknown) != _packed(derived.state, unknown):
         raise NotVerified(application, position)
     old = derived.buckets.split(now - BUCKETS)
     with transaction.atomic(durable=True):
@@ -128,5 +131,12 @@ def _forget_buckets(application: str, *, before: datetime) -> None:
         buckets.forget(old)
 
 
-def _packed(state: StreamState) -> set[store.Kept]:
-    return {past.packed(each) for each in past.everything(state)}
+def _packed(state: StreamState, unknown: Collection[str]) -> set[store.Kept]:
+    """Return the states; those of some groups without their classes, which a server of before, that
+    kept what was seen of them, did not know."""
+    found = set()
+    for each in past.everything(state):
+        if isinstance(each, GroupState) and each.fingerprint in unknown:
+            each = replace(each, other_classes=None)
+        found.add(past.packed(each))
+    return found

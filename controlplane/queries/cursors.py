@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -44,11 +45,18 @@ def unpack(cursor: str | None, shape: type[T]) -> T | None:
         return None
     try:
         packed = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-        if b"\\u0000" in packed:
-            raise ValueError("no name has a NUL")
-        return msgspec.json.decode(packed, type=shape)
+        key = msgspec.json.decode(packed, type=shape)
+        if not all(map(_may_be_given, key if isinstance(key, tuple) else (key,))):
+            raise ValueError("no page gives a NUL, or a time without its zone")
+        return key
     except (ValueError, binascii.Error, msgspec.DecodeError) as exc:
         raise InvalidValue("cursor", cursor, "what an earlier page gave as next") from exc
+
+
+def _may_be_given(part: object) -> bool:
+    if isinstance(part, datetime):
+        return part.tzinfo is not None
+    return not (isinstance(part, str) and "\0" in part)
 
 
 def bounded(limit: int) -> int:

@@ -744,8 +744,8 @@ def cursor(*key: object) -> str:
         f"/errors?after={cursor('2026-01-01T00:00:00Z', chr(0), 'x')}",
         "/api/applications/a%00b",
         f"/api/errors?cursor={cursor('2026-01-01T00:00:00Z', 'x', chr(0))}",
-        # Behind the event: where no day is, nothing is asked.
-        f"/api/failures?cursor={cursor('2999-01-01T00:00:00Z', chr(0), 1)}",
+        f"/api/failures?cursor={cursor('2026-01-01T00:00:00Z', chr(0), 1)}",
+        f"/api/failures?cursor={cursor('2026-01-01T00:00:00', 'flights', 1)}",
     ],
 )
 def test_what_postgresql_cannot_hold_is_refused(url: str, flights: Story, operator: Client) -> None:

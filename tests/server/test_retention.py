@@ -34,7 +34,7 @@ from controlplane import (
 from controlplane.celery import app
 from controlplane.domain import ids
 from controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
-from controlplane.domain.states import ApplicationState, TaskState
+from controlplane.domain.states import ApplicationState, GroupState, TaskState
 from tests import histories
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
@@ -371,6 +371,17 @@ def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.
         call_command("retain", "--days", "30", stdout=StringIO())
     assert not models.Base.objects.exists()
     rebuilding.rebuild(APPLICATION)
+    assert retain().bases == {APPLICATION: 25}
+
+
+def test_a_base_is_made_of_what_a_server_of_before_kept(forty_days: rebuilding.Derived) -> None:
+    """It did not know the classes of a group."""
+    seen = past.everything(past.at(APPLICATION, 5))
+    old = [
+        replace(each, other_classes=None) if isinstance(each, GroupState) else each for each in seen
+    ]
+    assert any(isinstance(each, GroupState) for each in old)
+    as_shown(APPLICATION, 5, [past.packed(each) for each in old])
     assert retain().bases == {APPLICATION: 25}
 
 
