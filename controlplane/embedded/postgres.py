@@ -50,6 +50,13 @@ def installation() -> Path:
     return copy
 
 
+def _shared_buffers() -> int:
+    """Return how many bytes of the tables PostgreSQL keeps at hand: an eighth of the machine's
+    memory, within bounds. A page of a long history reads blocks from all over it."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(max(memory // 8, 128 << 20), 512 << 20)
+
+
 @dataclass(slots=True, kw_only=True)
 class Postgres:
     """One server; `start` may be called again after it died."""
@@ -96,7 +103,7 @@ class Postgres:
             "listen_addresses": "",
             "unix_socket_directories": str(self.home.sockets),
             "max_connections": "200",
-            "shared_buffers": "128MB",
+            "shared_buffers": f"{_shared_buffers() >> 20}MB",
             "timezone": "UTC",
             "log_timezone": "UTC",
             "logging_collector": "off",

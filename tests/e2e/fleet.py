@@ -1,6 +1,7 @@
-"""A real Spark driver beside others of its application: `fleet FOLDER NAME CHECKPOINT ANSWER`.
+"""A real Spark driver beside others of its application: `fleet FOLDER NAME ANSWER CHECKPOINT …`.
 
-It reads FOLDER/in-CHECKPOINT and prints how it ended, as one line of JSON. A record `bad` fails.
+For each checkpoint it has a pipeline, which reads FOLDER/in-CHECKPOINT. It prints how it ended, as
+one line of JSON. A record `bad` fails.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from agents import Agent, ApplicationLatched, LogAndFail, UncaughtAnswer
+from agents.pipeline import Pipeline
 
 APPLICATION = "fleet"
 
@@ -24,7 +26,7 @@ def check(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def main(folder: Path, name: str, checkpoint: str, answer: str) -> dict[str, object]:
+def main(folder: Path, name: str, answer: str, *checkpoints: str) -> dict[str, object]:
     """Run until it ends; return how it did."""
     spark = (
         SparkSession.builder.appName(name)
@@ -40,24 +42,40 @@ def main(folder: Path, name: str, checkpoint: str, answer: str) -> dict[str, obj
         asked.append(str(exception))
         return UncaughtAnswer[answer]
 
+    agent = Agent(spark, application=APPLICATION, on_uncaught=handler)
+    try:
+        with agent:
+            threads = [
+                agent.start_pipeline(guarded(agent, spark, folder, name, each), str(folder / each))
+                for each in checkpoints
+            ]
+            ending = agent.await_termination()
+    except ApplicationLatched as exc:
+        return {"name": name, "latched": str(exc), "asked": asked}
+    return {
+        "name": name,
+        "ending": ending,
+        "state": agent.state.value,
+        "running": sum(each.is_running for each in threads),
+        "asked": asked,
+    }
+
+
+def guarded(
+    agent: Agent, spark: SparkSession, folder: Path, name: str, checkpoint: str
+) -> Pipeline:
+    """Return a pipeline of the driver."""
     source = (
         spark.readStream.schema("task STRING, position BIGINT, value STRING")
         .option("maxFilesPerTrigger", 1)
         .json(str(folder / f"in-{checkpoint}"))
     )
-    agent = Agent(spark, application=APPLICATION, on_uncaught=handler)
-    pipeline = (
+    out = str(folder / f"out-{name}" / checkpoint)
+    return (
         agent.pipeline(f"lines-{checkpoint}", source, task="task", position="position")
         .process("check", check, on_error=LogAndFail())
-        .write(lambda df, number: df.write.mode("append").json(str(folder / f"out-{name}")))
+        .write(lambda df, number: df.write.mode("append").json(out))
     )
-    try:
-        with agent:
-            pipeline.start(checkpoint=str(folder / checkpoint))
-            ending = agent.await_termination()
-    except ApplicationLatched as exc:
-        return {"name": name, "latched": str(exc), "asked": asked}
-    return {"name": name, "ending": ending, "state": agent.state.value, "asked": asked}
 
 
 if __name__ == "__main__":

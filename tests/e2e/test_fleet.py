@@ -22,11 +22,12 @@ class Fleet:
         self.folder = stack.folder
         self._files = 0
 
-    def launch(self, name: str, checkpoint: str) -> None:
-        if not (self.folder / f"in-{checkpoint}").exists():
-            self.add(checkpoint, 0, "x")
+    def launch(self, name: str, *checkpoints: str) -> None:
+        for each in checkpoints:
+            if not (self.folder / f"in-{each}").exists():
+                self.add(each, 0, "x")
         command = [sys.executable, "-m", "tests.e2e.fleet", str(self.folder)]
-        self.stack.run(name, [*command, name, checkpoint, "SHUTDOWN_APPLICATION"])
+        self.stack.run(name, [*command, name, "SHUTDOWN_APPLICATION", *checkpoints])
 
     def add(self, checkpoint: str, position: int, value: str) -> None:
         place = self.folder / f"in-{checkpoint}"
@@ -36,8 +37,8 @@ class Fleet:
         draft.write_text(json.dumps({"task": "a", "position": position, "value": value}) + "\n")
         draft.rename(place / f"{self._files:03d}.json")
 
-    def written(self, name: str) -> list[int]:
-        parts = Path(self.folder / f"out-{name}").glob("part-*.json")
+    def written(self, name: str, checkpoint: str) -> list[int]:
+        parts = Path(self.folder / f"out-{name}" / checkpoint).glob("part-*.json")
         return sorted(
             json.loads(line)["position"] for part in parts for line in part.read_text().splitlines()
         )
@@ -63,10 +64,11 @@ def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
 ) -> None:
     fleet = Fleet(stack)
     fleet.launch("first", "shared")
-    eventually(lambda: fleet.written("first") == [0], what="the first driver works")
-    fleet.launch("second", "shared")
-    fleet.launch("third", "own")
-    eventually(lambda: fleet.written("third") == [0], what="the third driver works")
+    eventually(lambda: fleet.written("first", "shared") == [0], what="the first driver works")
+    fleet.launch("second", "shared", "other")
+    fleet.launch("third", "own", "beside")
+    eventually(lambda: fleet.written("third", "own") == [0], what="the third driver works")
+    eventually(lambda: fleet.written("third", "beside") == [0], what="its other pipeline works")
 
     # The older run ends by itself: nobody is asked, nobody takes its place, no state is touched.
     end = fleet.ended("first")
@@ -77,13 +79,16 @@ def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
     )
     assert newest["status"] == "RUNNING"
     fleet.add("shared", 1, "x")
-    eventually(lambda: 1 in fleet.written("second"), what="the second driver works")
+    eventually(lambda: 1 in fleet.written("second", "shared"), what="the second driver works")
+    eventually(lambda: fleet.written("second", "other") == [0], what="its other pipeline works")
     assert (fleet.shared()["epoch"], fleet.shared()["status"]) == (2, "RUNNING")
 
     fleet.add("own", 1, "bad")
     third, second = fleet.ended("third"), fleet.ended("second")
     assert (third["ending"], third["state"], len(third["asked"])) == ("FAILED", "ERROR", 1)
     assert (second["ending"], second["state"], second["asked"]) == ("SHUT_DOWN", "ERROR", [])
+    # All pipelines of all of them.
+    assert (third["running"], second["running"]) == (0, 0)
     application = stack.get("/api/applications/fleet")
     assert application["status"] == "LATCHED"
     [command] = [each for each in stack.all_of("/api/commands") if each["application"] == "fleet"]
