@@ -22,7 +22,7 @@ from benchmarks.pipelines import (
 )
 from benchmarks.table import Figure
 
-#: Pairs of what has no goal, or takes long.
+#: Pairs of what has no goal.
 _FEW = 3
 
 
@@ -147,7 +147,6 @@ ROWS = (
         name="micro-batches of 1,000 rows: parse, atomic sink",
         goal="≤ 1.10",
         measure=small_batches(PARSE, atomic=True),
-        most=_FEW,
     ),
     Cost(
         name="micro-batches of 1,000 rows: parse, other sink",
