@@ -17,6 +17,7 @@ from controlplane.domain.failed import FailedRecords, Stored, StoredFailures, To
 
 #: The columns of `Row`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
+_STREAM = "(SELECT id FROM stream WHERE application = %(application)s)"
 
 
 class Row(NamedTuple):
@@ -134,18 +135,28 @@ def _in_binary(
         return cursor.execute(statement.encode(), parameters, binary=True).fetchall()
 
 
-def read(application: str, *, after: int, until: int, limit: int) -> list[Row]:
-    """Return the batches that hold the positions behind `after` up to `until`, the first ones."""
+def read(application: str, *, after: int, until: int) -> list[Row]:
+    """Return the batches that hold the positions behind `after` up to `until`, in their order."""
     found = _in_binary(
-        f"SELECT {COLUMNS} FROM stream JOIN batch ON batch.stream = stream.id"
-        " WHERE stream.application = %(application)s AND batch.sequence <= %(until)s"
-        " AND batch.sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
-        " WHERE early.stream = (SELECT id FROM stream WHERE application = %(application)s)"
-        " AND early.sequence <= %(first)s), 0)"
-        " ORDER BY batch.sequence LIMIT %(limit)s",
-        {"application": application, "until": until, "first": after + 1, "limit": limit},
+        "SELECT %(application)s::text, sequence, id, received_at, heads FROM batch"
+        f" WHERE stream = {_STREAM} AND sequence <= %(until)s"
+        " AND sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
+        f" WHERE early.stream = {_STREAM} AND early.sequence <= %(first)s), 0)"
+        " ORDER BY sequence",
+        {"application": application, "until": until, "first": after + 1},
     )
     return [_row(row) for row in found]
+
+
+def next_begin(application: str, *, after: int) -> int | None:
+    """Return the position of the first batch that begins behind another position, if any does."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT min(sequence) FROM batch WHERE stream = {_STREAM} AND sequence > %(after)s",
+            {"application": application, "after": after},
+        )
+        (found,) = cursor.fetchone()
+    return None if found is None else int(found)
 
 
 def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:

@@ -29,8 +29,8 @@ from controlplane.store.rows import task_of
 #: What a statement is given.
 Parameter = Any
 T = TypeVar("T")
-#: So many are read at once.
-BATCHES_PER_READ = 200
+#: So many are read at once, and the rest of the batch that has the last of them.
+EVENTS_PER_READ = 30_000
 _STREAM = "(SELECT id FROM stream WHERE application = %s)"
 
 
@@ -59,16 +59,21 @@ def read(
 def read_told(application: str, *, after: int = 0, until: int = MOST) -> Iterator[Stored]:
     """Return the log in order as it was told, without bodies, some batches at a time."""
     while after < until:
-        rows = batches.read(application, after=after, until=until, limit=BATCHES_PER_READ)
-        for row in rows:
+        # A bound, not a number of rows: PostgreSQL would sort all that follows to find the first.
+        near = min(until, after + EVENTS_PER_READ)
+        for row in batches.read(application, after=after, until=near):
             told = row.told()
             if row.sequence <= after or last(told[-1]) > until:
                 told = [each for each in each_stored(told) if after < each.sequence <= until]
             if told:
                 after = last(told[-1])
                 yield from told
-        if len(rows) < BATCHES_PER_READ:
-            return
+        if after < near:
+            # The log ends here; or its beginning was dropped, and it begins later.
+            begin = batches.next_begin(application, after=after)
+            if begin is None:
+                return
+            after = begin - 1
 
 
 def follow(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:

@@ -77,8 +77,12 @@ def test_the_past_may_end_within_columns(sent: list[Event]) -> None:
         assert past.at(APPLICATION, position) == empty(APPLICATION).fold(log[:position])
 
 
-def test_any_stretch_of_the_log_can_be_read(sent: list[Event]) -> None:
+@pytest.mark.parametrize("at_once", [store.log.EVENTS_PER_READ, 7])
+def test_any_stretch_of_the_log_can_be_read(
+    sent: list[Event], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = streams.log()
+    monkeypatch.setattr(store.log, "EVENTS_PER_READ", at_once)
     assert len(log) == len(sent) + 1
     for after in range(0, len(log), 3):
         for until in range(after, len(log) + 1, 4):

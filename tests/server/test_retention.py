@@ -111,6 +111,17 @@ def test_views_rebuild_and_past_are_the_same_after_retention(
     assert retain() == retention.Retained(bases={}, dropped=store.Dropped(partitions=0, bytes=0))
 
 
+def test_what_is_left_is_read_from_before_its_beginning(
+    forty_days: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retain()
+    left = streams.log()
+    monkeypatch.setattr(store.log, "EVENTS_PER_READ", 4)
+    assert streams.log() == left
+    assert [each.sequence for each in left] == list(range(26, left[-1].sequence + 1))
+    assert list(store.read(APPLICATION, until=25)) == []
+
+
 def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuilding.Derived) -> None:
     """A worker that waited for it would fold nothing, for any application."""
     streams.append([histories.failed(1)], application="other", received_at=NOW - timedelta(days=35))
