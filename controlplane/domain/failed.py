@@ -63,13 +63,13 @@ class FailedRecords(NamedTuple):
     #: A cause is one kind, one fingerprint and one frame; in the order in which `cause` has them.
     kind: list[int]
     fingerprints: list[str]
+    #: `Later` in what is read of the log, and so are the last three.
     frames: list[str | None]
     #: Of each event: which cause, by its place among those.
     cause: list[int]
     #: When each occurred, in microseconds since 1970.
     moments: list[int]
     tasks: list[str | None]
-    #: These three may be `Later`.
     positions: list[Position | None]
     keys: list[str | None]
     messages: list[str]
@@ -123,6 +123,10 @@ class FailedRecords(NamedTuple):
             recurrence=self.recurrence,
             logged=self.logged,
         )
+
+    def first(self, cause: int) -> RecordFailed:
+        """Return what the first event of a cause says."""
+        return self.data(self.cause.index(cause))
 
     def event(self, place: int) -> Event:
         """Return one of the events."""

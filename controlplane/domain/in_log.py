@@ -12,10 +12,13 @@ from controlplane.domain.later import Later
 
 _OF_EACH = get_type_hints(FailedRecords, include_extras=True)
 #: The columns of which most values are wanted by nobody who reads the log.
-_LATER = [msgspec.msgpack.Decoder(_OF_EACH[each]) for each in ("positions", "keys", "messages")]
-#: They are the last ones.
-_AT_ONCE = tuple(_OF_EACH.values())[: -len(_LATER)]
-_columns_type: Any = tuple.__class_getitem__((*_AT_ONCE, *[msgspec.Raw] * len(_LATER)))
+_LATER = {
+    place: msgspec.msgpack.Decoder(_OF_EACH[name])
+    for place, name in enumerate(FailedRecords._fields)
+    if name in ("frames", "positions", "keys", "messages")
+}
+_types = [msgspec.Raw if place in _LATER else of for place, of in enumerate(_OF_EACH.values())]
+_columns_type: Any = tuple.__class_getitem__(tuple(_types))
 _unpack: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Event | _columns_type])
 
 
@@ -29,6 +32,8 @@ def in_part(packed: bytes) -> list[Told]:
     return [_columns(each) if each.__class__ is tuple else each for each in found]
 
 
-def _columns(values: tuple[Any, ...]) -> FailedRecords:
-    first = len(_AT_ONCE)
-    return FailedRecords(*values[:first], *map(Later, values[first:], _LATER))
+def _columns(packed: tuple[Any, ...]) -> FailedRecords:
+    values = list(packed)
+    for place, decoder in _LATER.items():
+        values[place] = Later(values[place], decoder)
+    return FailedRecords(*values)

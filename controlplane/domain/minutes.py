@@ -51,8 +51,10 @@ def _place(stored: StoredFailures) -> tuple[int, str, str] | None:
     """Return the minute, counted from 1970, the pipeline and the stage that all of these failed in;
     None: there is more than one."""
     failed = stored.failed
-    minute, stage = min(failed.moments) // _MICROSECONDS, failed.kinds[0].stage
-    if max(failed.moments) // _MICROSECONDS != minute:
+    # Mostly they are in order already, which is seen sooner than the least and the greatest.
+    ordered = sorted(failed.moments)
+    minute, stage = ordered[0] // _MICROSECONDS, failed.kinds[0].stage
+    if ordered[-1] // _MICROSECONDS != minute:
         return None
     if any(kind.stage != stage for kind in failed.kinds):
         return None

@@ -24,7 +24,7 @@ from controlplane.domain.failed import FailedRecords, StoredFailures, moment
 from controlplane.domain.joined import Joined, joined, lasts
 from controlplane.domain.names import task_digest
 from controlplane.domain.spending import is_bounded
-from controlplane.domain.states import TaskState, ThreadState, task_id
+from controlplane.domain.states import GroupState, TaskState, ThreadState, task_id
 
 if TYPE_CHECKING:
     from controlplane.domain.stream import StreamState
@@ -79,11 +79,10 @@ class Sums:
             self._add_alike()
         if not self._is_sum(failed.run):
             return False
-        if not all(map(self._groups.__contains__, failed.fingerprints)):
-            places = dict(zip(reversed(failed.cause), reversed(range(failed.size)), strict=True))
-            firsts = map(failed.data, map(places.__getitem__, range(len(failed.kind))))
-            if any(self._group(first.failure) is None for first in firsts):
-                return False
+        if not all(map(self._groups.__contains__, failed.fingerprints)) and not all(
+            self._has(failed, cause) for cause in range(len(failed.kind))
+        ):
+            return False
         self._alike.append(stored)
         return True
 
@@ -129,11 +128,21 @@ class Sums:
     def _group(self, failure: Failure) -> OfGroup | None:
         """Return the sums of a group; None: a failure does more with it."""
         found = self._groups.get(failure.fingerprint)
-        if found is None:
-            state = self._stream.group(failure)
-            if not groups.is_plain(state):
-                return None
-            found = self._groups[failure.fingerprint] = OfGroup.of(state)
+        return found or self._begin(self._stream.group(failure))
+
+    def _has(self, failed: FailedRecords, cause: int) -> bool:
+        """Whether there are sums of the group of a cause, or can be."""
+        mark = failed.fingerprints[cause]
+        if mark in self._groups:
+            return True
+        # What was said of its first failure is unpacked for a new group alone.
+        known = self._stream.groups.get(mark)
+        return self._begin(known or self._stream.group(failed.first(cause).failure)) is not None
+
+    def _begin(self, state: GroupState) -> OfGroup | None:
+        if not groups.is_plain(state):
+            return None
+        found = self._groups[state.fingerprint] = OfGroup.of(state)
         return found
 
     def _task(self, run: Run, key: str | None) -> OfTask:
