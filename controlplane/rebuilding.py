@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from django.db import models as fields
@@ -28,7 +29,8 @@ EVENTS_PER_CHUNK = 30_000
 NEAR = 2_000
 Progress = Callable[[int], None]
 Derived = dict[type[fields.Model], list[Row]]
-Key = tuple[Value, ...]
+#: The values of a key, or its only one.
+Key = tuple[Value, ...] | Value
 VIEWS: list[type[fields.Model]] = [
     models.Application,
     models.Instance,
@@ -127,6 +129,7 @@ def live(application: str) -> Derived:
     return {model: rows.live_rows(model, application) for model in VIEWS}
 
 
+@not_collecting()
 def rebuild(application: str, *, progress: Progress = silent) -> int:
     """Derive the views again beside the live ones, then put in their place what is not equal.
 
@@ -165,8 +168,7 @@ class _Beside:
     def put(self, found: Derivation, *, after: int = 0) -> None:
         """Compare the rows that have changed after a position: of what the log gives, and of what
         is live, whoever changed that. Rows that are beside already are put anew."""
-        with not_collecting():
-            wanted, gone = self._apart(found, after)
+        wanted, gone = self._apart(found, after)
         shadow.save(self.application, wanted, gone=gone)
 
     def _apart(self, found: Derivation, after: int) -> tuple[Derived, Derived]:
@@ -196,8 +198,8 @@ def _by_key(model: type[fields.Model], some: Iterable[Row]) -> dict[Key, Row]:
 
 
 def _keyed(model: type[fields.Model], some: Iterable[Row]) -> Iterator[tuple[Key, Row]]:
-    names = key_columns(model)
-    return ((tuple(row[name] for name in names), row) for row in some)
+    key = itemgetter(*key_columns(model))
+    return ((key(row), row) for row in some)
 
 
 def _fold_until(
@@ -229,6 +231,7 @@ def _catch_up(
         _fold_until(found, end, progress=progress, snapshots=snapshots)
 
 
+@not_collecting()
 def differences(application: str, *, progress: Progress = silent) -> list[str]:
     """Return how the live rows differ from what the log gives; empty when they are equal.
 

@@ -28,6 +28,8 @@ from controlplane.domain.states import (
 )
 from controlplane.writing import Row, Upsert, column_types, key_columns
 
+#: Of an answer, so many rows are made at once.
+ROWS_AT_ONCE = 1_000
 S = TypeVar("S", bound=State)
 log = logging.getLogger(__name__)
 
@@ -130,8 +132,9 @@ def each_live_row(model: type[fields.Model], application: str, *, after: int = 0
             f" WHERE {owner(model)} = %s{later}",
             [application, after] if after else [application],
         )
-        for values in cursor:
-            yield dict(zip(types, values, strict=True))
+        while some := cursor.fetchmany(ROWS_AT_ONCE):
+            for values in some:
+                yield dict(zip(types, values, strict=True))
 
 
 def in_order(model: type[fields.Model], rows: list[Row]) -> list[Row]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from controlplane import past, shadow, store
-from controlplane.collecting import not_collecting
 from controlplane.domain.stream import StreamState, Subjects
 
 #: Behind a snapshot so many events may come before the next, as live folds leave it where nobody
@@ -33,8 +32,7 @@ class Snapshots:
     def compare(self, state: StreamState, position: int) -> None:
         """Put beside what stands at a position in which it is not the state there: what is touched
         since the last call has to be in it, and what is in it has to be true."""
-        with not_collecting():
-            wanted, gone = self._apart(state, position)
+        wanted, gone = self._apart(state, position)
         if wanted or gone:
             shadow.save_snapshot(self.application, position, wanted, gone=gone)
             self.wrong = True
