@@ -19,6 +19,7 @@ from controlplane.buckets import Buckets
 from controlplane.collecting import not_collecting
 from controlplane.domain.failed import Stored, last
 from controlplane.domain.stream import StreamState, empty
+from controlplane.log_days import LogDays
 from controlplane.snapshots import Snapshots
 from controlplane.writing import Row, Value, key_columns
 
@@ -56,6 +57,7 @@ class Derivation:
 
     state: StreamState
     buckets: Buckets
+    days: LogDays
     position: int
 
     def fold(self, events: Iterable[Stored], *, progress: Progress = silent) -> None:
@@ -66,6 +68,7 @@ class Derivation:
                 self.state.fold(some)
                 self.buckets.count(some)
                 self.buckets.take(self.state)
+                self.days.see(some)
                 self.position = last(some[-1])
                 if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
                     progress(self.position)
@@ -108,13 +111,13 @@ class Derivation:
 
 def begin(application: str) -> Derivation:
     """Return what is true where the log begins: nothing, or what its base says."""
-    base = store.base(application)
+    base, days = store.base(application), LogDays(application)
     if not base.position:
-        return Derivation(empty(application), Buckets(application), 0)
+        return Derivation(empty(application), Buckets(application), days, 0)
     kept = store.kept_in_base(application)
     buckets = Buckets(application)
     buckets.load(kept)
-    return Derivation(past.loaded(application, kept), buckets, base.position)
+    return Derivation(past.loaded(application, kept), buckets, days, base.position)
 
 
 def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
@@ -154,6 +157,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
             if beside.keys:
                 shadow.swap(application, VIEWS)
             kept.swap()
+            found.days.put_right()
         shadow.clear(application)
     return stream.sequence
 
@@ -243,8 +247,12 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
         with transaction.atomic():
             store.lock(application)
             found.fold(store.read_told(application, after=found.position), progress=progress)
-            derived, shown = found.rows(), live(application)
-    return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
+            derived, shown, missed = found.rows(), live(application), found.days.missed()
+    wrong = [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
+    return [
+        *wrong,
+        *(f"log_day {day}: the log has {has}, known is {of}" for day, has, of in missed),
+    ]
 
 
 def _compare(model: type[fields.Model], derived: list[Row], found: list[Row]) -> Iterator[str]:

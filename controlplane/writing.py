@@ -4,7 +4,7 @@ statement costs as much as many rows."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date
 from functools import cache
 from typing import NamedTuple
 from uuid import UUID
@@ -16,7 +16,7 @@ from django.db import models as fields
 from controlplane import prepared
 
 ROWS_PER_STATEMENT = 5000
-Value = str | int | bool | UUID | datetime | list[str] | None
+Value = str | int | bool | UUID | date | list[str] | None
 Row = dict[str, Value]
 
 

@@ -188,8 +188,9 @@ def last(stored: Stored) -> int:
 def occurred(stored: Stored) -> tuple[datetime, datetime]:
     """Return when the first and the last of these events occurred."""
     if isinstance(stored, StoredFailures):
-        moments = stored.failed.moments
-        return moment(min(moments)), moment(max(moments))
+        # Mostly they are in order already, which is seen sooner than the least and the greatest.
+        ordered = sorted(stored.failed.moments)
+        return moment(ordered[0]), moment(ordered[-1])
     return stored.event.occurred_at, stored.event.occurred_at
 
 
