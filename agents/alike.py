@@ -17,6 +17,7 @@ from agents.failures import Failures
 from agents.fates import Fates
 from agents.worker.columns import ERROR, FATE, TASK
 from controlplane.domain.causes import Cause
+from controlplane.domain.levels import Saying
 from controlplane.domain.policy import Answer
 
 #: Before all positions: where a record without one stands.
@@ -33,6 +34,8 @@ class Alike:
     #: What their exception is known by, where the step answers by class.
     cause: Cause | None
     answer: Answer
+    #: What is to be said where that is their fate.
+    said: Sequence[Saying]
     count: int
     #: The first place among them; records without a position come before all.
     first: Cursor
@@ -66,7 +69,7 @@ class Counting:
             stop = min((each for each in (pause, fail) if each is not None), default=None)
             fatal = self._one_too_many(task, groups, stop, now_ms=now_ms)
             if fatal is None and fail is not None and fail == stop:
-                fatal = self._record(task, [g for g in groups if g.answer is Answer.FAIL], 0)
+                fatal = self._failed(task, groups, fail)
             if fatal is not None and not self.fates.ends_only_its_task(fatal):
                 return cuts, dead, fatal
             if fatal is not None and task is not None:
@@ -95,13 +98,16 @@ class Counting:
     def _alike(self, group: Group) -> Alike:
         # Only records of the source lack a position, and PAUSE holds none of them.
         position = None if group.first is None else group.first.position
-        answer = self.fates.of_alike(group.number, group.cause, task=group.task, position=position)
+        answer, said = self.fates.of_alike(
+            group.number, group.cause, task=group.task, position=position
+        )
         return Alike(
             task=group.task,
             number=group.number,
             kind=group.kind,
             cause=group.cause if group.known else None,
             answer=answer,
+            said=said,
             count=group.count,
             first=group.first or _FRONT,
         )
@@ -120,6 +126,16 @@ class Counting:
         if counted.exceeded is None:
             return None
         return self._record(task, left_out, counted.tolerated)
+
+    def _failed(self, task: str | None, groups: Sequence[Alike], fail: Cursor) -> FailedRecord:
+        """Return the record that is answered FAIL before all others, and say why where it is due.
+
+        What is behind it is not decided, so nothing is said of that.
+        """
+        first = next(g for g in groups if g.answer is Answer.FAIL and g.first == fail)
+        record = self._record(task, [first], 0)
+        self.fates.say(first.said, record)
+        return record
 
     def _record(self, task: str | None, groups: Sequence[Alike], index: int) -> FailedRecord:
         """Return the record that has `index` others of these groups before it in its task."""

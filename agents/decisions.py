@@ -13,9 +13,10 @@ from agents.alike import Counting
 from agents.counted import Coordinates, Halted, Rest
 from agents.cuts import cut_of, place
 from agents.entries import Cursor
-from agents.failed import FailedRecord
+from agents.failed import FailedRecord, produce_number
 from agents.failures import Failures
 from agents.fates import Fates
+from agents.halt import StopRequested
 from agents.outage import Outage, Tried, outage_in
 from agents.room import given_back
 from agents.saying import say
@@ -110,8 +111,18 @@ class Judge:
         decision = Decision(fatal=asked.fatal)
         if asked.fatal is None:
             decision = replace(self._described(failures, asked, blamed), outage=outage)
+        if decision.fatal is not None:
+            self._not_while_stopping(decision.fatal)
         _say(decision, self.fates)
         return self._redacted(decision)
+
+    def _not_while_stopping(self, fatal: FailedRecord) -> None:
+        """Kill nothing in a run that is to end anyway: the next one decides about the record."""
+        try:
+            self.again.wait(0)
+        except StopRequested:
+            say(Saying.KILLED_WHILE_STOPPING, self.fates.said_of(fatal))
+            raise
 
     def _redacted(self, decision: Decision) -> Decision:
         """Take the values of redacted fields out of messages and traces; handlers saw them."""
@@ -207,8 +218,10 @@ class Judge:
             each for each in brought if each.task not in asked.dead and self.fates.is_fatal(each)
         ]
         if fatal and not self.fates.ends_only_its_task(fatal[0]):
+            say(Saying.FATAL_NOT_ASKED, self.fates.said_of(fatal[0]))
             return Decision(fatal=fatal[0])
         if fatal:
+            say(Saying.FATAL_NOT_ASKED, self.fates.said_of(fatal[0]))
             # Only the first of each task: whatever is behind it is held.
             for each in reversed(fatal):
                 self._halt(asked, each, Response.FAIL)
@@ -236,10 +249,7 @@ def _say(decision: Decision, fates: Fates) -> None:
     name = fates.pipeline.name
     if decision.fatal is not None:
         say(Saying.TASK_KILLED, fates.said_of(decision.fatal))
-    left_out = len(decision.examples) + sum(each.count for each in decision.rest)
-    if left_out:
-        tasks = {each.task for each in decision.examples} | {each.task for each in decision.rest}
-        say(Saying.RECORD_SKIPPED, f"{name}: {left_out} failed records of {len(tasks)} tasks are")
+    _say_left_out(decision, fates)
     for each in decision.paused:
         say(Saying.TASK_PAUSED, fates.said_of(each))
     for each in decision.died:
@@ -247,6 +257,19 @@ def _say(decision: Decision, fates: Fates) -> None:
     for saying, dies in ((Saying.TASK_PAUSED, False), (Saying.TASK_KILLED, True)):
         if more := sum(each.dies is dies for each in decision.halted):
             say(saying, f"{name}: {more} more failed records, each of another task")
+
+
+def _say_left_out(decision: Decision, fates: Fates) -> None:
+    """Say how many records are left out: those that were to be produced apart, less loudly."""
+    left_out = [(each.task, each.number, 1) for each in decision.examples]
+    left_out += [(each.task, each.number, each.count) for each in decision.rest]
+    end = produce_number(fates.pipeline)
+    for saying, is_output in ((Saying.RECORD_SKIPPED, False), (Saying.OUTPUT_SKIPPED, True)):
+        counts = [(task, n) for task, number, n in left_out if (number == end) is is_output]
+        if counts:
+            records, tasks = sum(n for _, n in counts), len({task for task, _ in counts})
+            what = f"{records} failed records of {tasks} tasks are"
+            say(saying, f"{fates.pipeline.name}: {what}")
 
 
 def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:

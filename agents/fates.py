@@ -37,7 +37,12 @@ from controlplane.domain.retry import Attempts, RetryAfter, Undecided
 from controlplane.domain.tolerance import Counted, count
 
 #: Said once per decision, not per record.
-_QUIET = (Saying.RECORD_SKIPPED, Saying.TASK_PAUSED, Saying.TASK_KILLED)
+_QUIET = (
+    Saying.RECORD_SKIPPED,
+    Saying.OUTPUT_SKIPPED,
+    Saying.TASK_PAUSED,
+    Saying.TASK_KILLED,
+)
 _TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
 
 
@@ -110,9 +115,7 @@ class Fates:
                 raise SelfHealing(each.problem, fate.reason)
             case Decided():
                 self.runs[each.task] = fate.run
-                for saying in fate.said:
-                    if saying not in _QUIET:
-                        say(saying, self.said_of(each))
+                self.say(fate.said, each)
         return fate
 
     def _respond(
@@ -174,8 +177,11 @@ class Fates:
 
     def of_alike(
         self, number: int, cause: Cause, *, task: str | None, position: int | None
-    ) -> Answer:
-        """Return what is answered to equal failures of one task, before their number is counted."""
+    ) -> tuple[Answer, Sequence[Saying]]:
+        """Return what is answered to equal failures of one task, and what is to be said of it.
+
+        Their number is counted afterwards.
+        """
         stage = self.stages[number]
         failure = FailedAttempt(stage=stage.stage, cause=cause, task=task, position=position)
         fate = respond(failure, stage.policy, TaskRun(), chance=random.randrange)
@@ -186,7 +192,9 @@ class Fates:
             name = next(iter(cause.names), str(cause.condition))
             raise SelfHealing(Problem(exception_class=name, message=""), fate.reason)
         assert isinstance(fate, Decided)
-        return Answer.CONTINUE if fate.because in _TOLERANCE else Answer(fate.response.value)
+        if fate.because in _TOLERANCE:
+            return Answer.CONTINUE, ()
+        return Answer(fate.response.value), fate.said
 
     @property
     def limited(self) -> bool:
@@ -203,6 +211,12 @@ class Fates:
         failed = counted.exceeded is not None
         self.runs[task] = replace(run, tally=counted.tally, failed=failed)
         return counted
+
+    def say(self, said: Sequence[Saying], each: FailedRecord) -> None:
+        """Say of a record what is not said once per decision."""
+        for saying in said:
+            if saying not in _QUIET:
+                say(saying, self.said_of(each))
 
     def said_of(self, each: FailedRecord) -> str:
         """Return a failed record in one line, for the log (KIP-990): where it is, and its class."""

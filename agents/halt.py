@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 
+from agents.saying import say
 from controlplane.domain.errors import ArresterError
+from controlplane.domain.levels import Saying
 
 
 class BatchEnded(Exception):
@@ -44,8 +46,14 @@ class Halt:
 
     def wait(self, wait_ms: int) -> None:
         """Wait before another attempt; a stop ends it at once, and then nothing is decided."""
-        self.pause(wait_ms / 1000)
+        self.retry_after(wait_ms)
         self.check()
+
+    def retry_after(self, wait_ms: int) -> bool:
+        """Wait before another attempt; return at once, and True, when the run is asked to end."""
+        if wait_ms:
+            say(Saying.WAITING, f"{self._pipeline} waits {wait_ms} ms before another attempt")
+        return self.pause(wait_ms / 1_000)
 
     def note(self, exc: BaseException) -> None:
         """Keep what went wrong first."""

@@ -20,6 +20,7 @@ _SENTENCES: dict[Saying, str] = {
     Saying.TASK_PAUSED: "%s: its task is PAUSED",
     Saying.PAUSE_REFUSED: "%s: PAUSE was answered where nothing can be held: FAIL",
     Saying.TASK_KILLED: "%s: its task is DEAD",
+    Saying.KILLED_WHILE_STOPPING: "%s while the run stops: undecided, the next one runs it again",
     Saying.OUTPUT_SKIPPED: "%s left out",
     Saying.SINK_RETRYING: "%s: tried again",
     Saying.WAITING: "%s",

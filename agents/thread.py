@@ -286,7 +286,7 @@ class PipelineThread(RunView):
         if wait_ms is None:
             return False
         self._halt.forgive()
-        if self._halt.pause(wait_ms / 1_000):
+        if self._halt.retry_after(wait_ms):
             return False
         try:
             with self._lock:

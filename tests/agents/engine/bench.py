@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from agents.builder import PipelineBuilder, define
@@ -95,6 +96,11 @@ def sink_to(folder: Path) -> Callable[[DataFrame, int], None]:
         df.write.mode("overwrite").json(f"{place}/{number:08d}")
 
     return sink
+
+
+def levels_of(text: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return how loudly the agent has said what has this text in it; once for each line."""
+    return [each.levelname for each in caplog.records if text in each.getMessage()]
 
 
 def wait_until(condition: Callable[[], bool], *, what: str = "") -> None:

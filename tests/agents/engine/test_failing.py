@@ -30,7 +30,7 @@ from controlplane.domain.events import (
     ThreadStarted,
 )
 from controlplane.domain.states import TaskStatus, ThreadStatus
-from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+from tests.agents.engine.bench import Bench, levels_of, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -85,13 +85,14 @@ def test_the_next_run_takes_the_dead_task_up_and_counts_the_record_once(bench: B
     assert (task.status, task.failed) == (TaskStatus.RUNNING, 1)
 
 
-def test_pause_on_the_global_task_is_fail(bench: Bench) -> None:
+def test_pause_on_the_global_task_is_fail(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.add(("a", 0, "bad"))
     bench.start(bench.checking(local_raising_on_bad(), LogAndPause(), task=None))
     wait_until(lambda: bool(bench.deaths))
 
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position) == (None, 0)
+    assert levels_of("PAUSE was answered where nothing can be held", caplog) == ["WARNING"]
 
 
 def test_system_exit_in_a_step_is_a_failed_record(bench: Bench) -> None:
@@ -235,6 +236,17 @@ def test_a_task_or_a_position_that_raises_is_a_failure_of_its_record(bench: Benc
     # And what Spark said of it, found by looking at the record.
     assert {each.failure.condition for each in failed} == {"CAST_INVALID_INPUT"}
     assert "The value 'x' of the type" in failed[0].failure.message
+
+
+def test_pause_of_a_record_without_a_position_is_fail(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.add(("a", None, "x"), ("a", 1, "x"))
+    bench.start(reading(bench, LogAndPause()))
+    wait_until(lambda: bool(bench.deaths))
+
+    assert "the position is NULL in task 'a'" in bench.deaths[0].reason
+    assert levels_of("PAUSE was answered where nothing can be held", caplog) == ["WARNING"]
 
 
 def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> None:

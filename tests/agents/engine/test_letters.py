@@ -16,7 +16,7 @@ from agents.handlers import LogAndContinue
 from agents.letter_files import FOLDER
 from agents.letter_places import DeadLettersUnusable
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
-from tests.agents.engine.bench import Bench, server_state, wait_until
+from tests.agents.engine.bench import Bench, levels_of, server_state, wait_until
 from tests.histories import POLICY
 
 pytestmark = pytest.mark.spark
@@ -142,6 +142,7 @@ def test_what_may_pass_by_itself_is_written_again_to_a_table(
     assert bench.deaths == []
     reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
     assert sorted(row["position"] for row in reader.load().collect()) == [0, 1]
+    assert set(levels_of("writes of dead letters to", caplog)) == {"ERROR"}
     [failed] = bench.outbox.of(DeadLettersFailed)
     assert (failed.task, failed.waiting) == ("a", 0)
     assert failed.failures >= 1

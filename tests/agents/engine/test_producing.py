@@ -26,7 +26,7 @@ from controlplane.domain.events import (
     TaskPaused,
 )
 from controlplane.domain.policy import Answer
-from tests.agents.engine.bench import Bench, server_state, wait_until
+from tests.agents.engine.bench import Bench, levels_of, server_state, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -92,8 +92,9 @@ class Asked:
 
 
 def test_records_are_sent_in_order_and_those_that_fail_are_left_out(
-    bench: Bench, post: Post
+    bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
     rows = [("ab"[n % 2], n, "bad" if n in (3, 4) else "x") for n in range(40)]
     bench.add(*reversed(rows))
     bench.start(bench.define().produce(post.sender(), on_error=LogAndContinue()))
@@ -109,6 +110,8 @@ def test_records_are_sent_in_order_and_those_that_fail_are_left_out(
     }
     letters = {(each["task"], each["position"], each["stage"]) for each in bench.dead_letters()}
     assert letters == {("a", 4, "produce"), ("b", 3, "produce")}
+    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
+    assert levels_of("left out", caplog) == ["DEBUG"]
 
 
 def test_a_pause_stops_the_task_in_its_partition_and_a_resume_goes_on_in_order(
@@ -136,14 +139,17 @@ def test_a_pause_stops_the_task_in_its_partition_and_a_resume_goes_on_in_order(
 
 
 def test_a_handler_that_has_to_be_asked_is_asked_before_its_task_goes_on(
-    bench: Bench, post: Post
+    bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
     handler = Asked(bad=Answer.CONTINUE)
     bench.add(*[("a", n, "bad" if n in (1, 2) else "x") for n in range(4)], ("b", 0, "x"))
     bench.start(bench.define().produce(post.sender(), on_error=handler))
     bench.wait_for_input()
     assert (post.of("a"), post.of("b")) == ([0, 3], [0])
     assert handler.asked == [("produce", "a", 1, 1), ("produce", "a", 2, 1)]
+    assert levels_of("1 failed records of 1 tasks are left out", caplog) == ["DEBUG"] * 2
+    assert levels_of("left out", caplog) == ["DEBUG"] * 2
 
     # A class that will hit every record: nobody is asked, nothing of the task follows.
     bench.add(("a", 4, "x"), ("a", 5, "full"), ("a", 6, "x"))
@@ -156,8 +162,9 @@ def test_a_handler_that_has_to_be_asked_is_asked_before_its_task_goes_on(
 
 
 def test_a_retriable_failure_is_tried_again_and_a_stop_ends_the_wait(
-    bench: Bench, post: Post
+    bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(5, logger="arrester.failures")
     keys: dict[str, Any] = {"errors_retries_limit": 2, "errors_retries_delay_max_ms": 1}
     bench.add(("a", 0, "x"), ("a", 1, "slow"), ("a", 2, "x"), ("b", 0, "x"))
     pipeline = bench.define().produce(post.sender(), on_error=LogAndFail())
@@ -167,6 +174,8 @@ def test_a_retriable_failure_is_tried_again_and_a_stop_ends_the_wait(
     assert (post.of("a"), post.of("b")) == ([0, 1, 2], [0])
     assert [(each.task, each.retries) for each in bench.outbox.of(RetriesCounted)] == [("a", 2)]
     assert bench.outbox.of(RecordFailed) == []
+    retried = "lines: produce at task 'a', position 1: tried again"
+    assert levels_of(retried, caplog) == ["Level 5"] * 2
 
     # The first wait is 300 ms and the second an hour: the stop does not wait for it.
     (bench.folder / "sent.tries.a.3").unlink(missing_ok=True)
@@ -278,13 +287,14 @@ def writing(bench: Bench, sink: Flaky, on_error: Any) -> Pipeline:
 
 
 def test_a_batch_that_the_sink_does_not_take_is_left_out_and_retried_under_one_number(
-    bench: Bench, sink: Flaky
+    bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
     handler = Asked(batch=Answer.CONTINUE)
     sink.raising = [TimeoutError("busy"), TimeoutError("busy"), ValueError("no such column")]
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     bench.add(("a", 2, "x"))
-    keys: dict[str, Any] = {"errors_retries_limit": 5, "errors_retries_delay_max_ms": 1}
+    keys: dict[str, Any] = {"errors_retries_limit": 5, "errors_retries_delay_max_ms": 300}
     bench.start(writing(bench, sink, handler), **keys)
     bench.wait_for_input()
     bench.stop()
@@ -296,6 +306,11 @@ def test_a_batch_that_the_sink_does_not_take_is_left_out_and_retried_under_one_n
     assert stages == {("a", 0): "produce", ("a", 1): "process:check", ("b", 0): "produce"}
     states = server_state(bench.outbox.events).tasks.values()
     assert {task.id.key: task.counters.records_skipped for task in states} == {"a": 2, "b": 1}
+    # What its step fails of, and then what the sink does not take.
+    assert levels_of("1 failed records of 1 tasks are left out", caplog) == ["WARNING"]
+    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
+    assert levels_of("at number 0, attempt", caplog) == ["ERROR"] * 2
+    assert levels_of("lines waits 300 ms before another attempt", caplog) == ["DEBUG"]
 
 
 def test_a_replay_obeys_what_was_decided_after_the_sink_had_failed(

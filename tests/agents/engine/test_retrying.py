@@ -22,7 +22,14 @@ from controlplane.domain.events import (
     ThreadStarted,
 )
 from controlplane.domain.states import Counters, ThreadStatus
-from tests.agents.engine.bench import Bench, blocks, server_state, sink_to, wait_until
+from tests.agents.engine.bench import (
+    Bench,
+    blocks,
+    levels_of,
+    server_state,
+    sink_to,
+    wait_until,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -143,15 +150,20 @@ def test_a_fatal_class_fails_at_once_and_nobody_is_asked(
     wait_until(lambda: bool(bench.deaths))
     assert asked.contexts == []
     assert bench.outbox.of(TaskDied)[0].position == 1
-    assert any("no handler is asked" in each.message for each in caplog.records)
+    assert levels_of("no handler is asked", caplog) == ["DEBUG"]
 
 
-def test_a_fatal_class_fails_also_where_the_answer_is_declared(bench: Bench) -> None:
-    bench.add(("a", 0, "x"), ("a", 1, "never"))
+def test_a_fatal_class_fails_also_where_the_answer_is_declared(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
+    bench.add(("a", 0, "x"), ("a", 1, "never"), ("a", 2, "never"))
     step = flaky(bench.folder / "tries", error="PermissionError")
     bench.start(bench.checking(step, LogAndContinue()))
     wait_until(lambda: bool(bench.deaths))
     assert bench.outbox.of(TaskDied)[0].position == 1
+    assert levels_of("no handler is asked", caplog) == ["DEBUG"]
+    assert levels_of("task 'a', position 1: PermissionError will hit", caplog) == ["DEBUG"]
 
 
 def test_self_healing_failures_are_sparks_and_blame_no_record(bench: Bench) -> None:
@@ -183,8 +195,7 @@ def test_retry_where_it_is_not_valid_is_fail(
     wait_until(lambda: bool(bench.deaths))
     assert [each.attempt for each in asked.contexts] == [2 if error == "TimeoutError" else 1]
     assert bench.outbox.of(TaskDied)[0].position == 0
-    refused = [each for each in caplog.records if "RETRY was answered" in each.message]
-    assert [each.levelname for each in refused] == ["WARNING"]
+    assert levels_of("RETRY was answered", caplog) == ["WARNING"]
 
 
 def test_retry_of_a_native_step_runs_the_record_again(bench: Bench, spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from agents.builder import define
 from agents.entries import Entry, Kind
 from agents.journal import Journal
 from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.engine.bench import Bench, levels_of, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -87,7 +87,7 @@ def test_a_source_that_comes_back_goes_on_in_the_same_run(
     assert thread.is_running
     assert bench.deaths == []
     assert len(bench.outbox.of(ThreadStarted)) == 1
-    assert "the source of lines failed (attempt 1)" in caplog.text
+    assert set(levels_of("the source of lines failed (attempt 1)", caplog)) == {"WARNING"}
 
 
 def test_a_spent_budget_is_for_the_uncaught_exception_handler(bench: Bench) -> None:

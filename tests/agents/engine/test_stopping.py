@@ -12,9 +12,17 @@ from uuid import UUID, uuid4
 import pytest
 from pyspark.sql import DataFrame
 
-from controlplane.domain.events import Event, ResumeHow, TaskPaused, ThreadDied
+from agents.handlers import ErrorContext, Record, RecordError
+from controlplane.domain.events import (
+    Event,
+    Response,
+    ResumeHow,
+    TaskDied,
+    TaskPaused,
+    ThreadDied,
+)
 from controlplane.domain.states import ThreadStatus
-from tests.agents.engine.bench import Bench, MemoryOutbox, sink_to, wait_until
+from tests.agents.engine.bench import Bench, MemoryOutbox, levels_of, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +109,35 @@ def test_a_stop_while_records_are_evaluated_leaves_the_batch_to_the_next_run(
     bench.start(bench.checking(lambda row: row))
     bench.wait_for_input()
     assert bench.positions("a") == [0]
+
+
+def test_what_is_answered_fail_while_the_run_stops_kills_nothing(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+            entered.set()
+            leave.wait(20)
+            return Response.FAIL
+
+    def failing(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("always")
+
+    bench.add(("a", 0, "x"))
+    thread = bench.start(bench.checking(failing, Slow()))
+    assert entered.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(thread.stop, timeout_seconds=30)
+        wait_until(lambda: thread._halt.asked)
+        leave.set()
+    assert stopped.result()
+
+    assert (bench.deaths, bench.outbox.of(TaskDied), bench.committed()) == ([], [], -1)
+    assert levels_of("while the run stops: undecided", caplog) == ["WARNING"]
+    assert levels_of("its task is DEAD", caplog) == []
 
 
 def test_an_outbox_that_refuses_stops_no_pipeline_and_gets_all_later(bench: Bench) -> None:

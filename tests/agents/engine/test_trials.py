@@ -28,7 +28,7 @@ from controlplane.domain.events import (
     ThreadDied,
 )
 from controlplane.domain.policy import Answer
-from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+from tests.agents.engine.bench import Bench, levels_of, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -116,8 +116,9 @@ class Asked:
 
 
 def test_records_that_a_format_does_not_take_are_left_out_and_the_others_written_once(
-    bench: Bench,
+    bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
     killed = Path(bench.checkpoint) / "arrester" / "trials" / "0" / "left"
     killed.mkdir(parents=True)
     rows = [("ab"[n % 2], n, NUL if n in (7, 8) else "x") for n in range(40)]
@@ -143,6 +144,7 @@ def test_records_that_a_format_does_not_take_are_left_out_and_the_others_written
     }
     assert letters == {(7, NUL), (8, NUL)}
     assert scratch(bench) == []
+    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
 
 
 def test_a_pause_holds_what_is_behind_the_record_and_held_records_are_tried_too(
