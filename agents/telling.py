@@ -17,6 +17,7 @@ from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.saying import say
 from agents.stages import stages_of
+from agents.traces import with_first_lines
 from agents.where import is_of_kafka, where
 from controlplane.domain.events import (
     Body,
@@ -151,11 +152,22 @@ class Teller:
         )
         told = self._body(each)
         # Of a record of Kafka the log says where it is, in place of what is in it.
-        shown = f" {told.record}" if self.log_records and not is_of_kafka(each) else ""
-        self._log(data, where(each, self.redaction), shown)
+        shows = self.log_records and not is_of_kafka(each)
+        trace = told.stack or ""
+        if not shows:
+            trace = with_first_lines(trace, data.failure.exception_class)
+        shown = f" {told.record}" if shows else ""
+        self._log(data, where(each, self.redaction), shown, trace=trace)
         return self.event(data, at, body=told)
 
-    def _log(self, data: RecordFailed | FailuresCounted, place: str, record: str = "") -> None:
+    def _log(
+        self,
+        data: RecordFailed | FailuresCounted,
+        place: str,
+        record: str = "",
+        *,
+        trace: str = "",
+    ) -> None:
         """Report a failure in the log (errors.log.enable); each one that is told, once."""
         if not self.log:
             return
@@ -164,7 +176,7 @@ class Teller:
         attempts = f" (attempt {data.failure.attempts})" if data.failure.attempts > 1 else ""
         config = self._configuration(data.failure.stage) if self.log_configs else ""
         said = f"{line}{attempts}: {cause}: {data.response}{record}{config}"
-        say(Saying.FAILURE_REPORTED, said)
+        say(Saying.FAILURE_REPORTED, f"{said}\n{trace.rstrip()}" if trace else said)
 
     def _configuration(self, stage: str) -> str:
         found = [each for each in stages_of(self.pipeline) if each.name == stage]

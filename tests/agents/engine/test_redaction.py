@@ -17,7 +17,7 @@ from agents.worker.redactor import PATH_CHARACTERS, PATHS
 from controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from controlplane.domain.events import RecordFailed, ThreadDied
 from controlplane.domain.policy import Answer
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.engine.bench import Bench, levels_of, sink_to, wait_until
 
 SECRET = "4711-0815"
 
@@ -223,6 +223,8 @@ def test_nothing_that_leaves_the_driver_has_a_redacted_value(
     assert handler.messages == [f"cannot charge {SECRET}"] * 2
     assert SECRET not in repr(bench.outbox.batches)
     assert SECRET not in caplog.text
+    assert levels_of("ValueError: cannot charge …[redacted]: FAIL", caplog) == ["ERROR"]
+    assert "\nTraceback (most recent call last):\n" in caplog.text
     [failed] = bench.outbox.of(RecordFailed)
     assert (failed.key, failed.failure.message) == (None, "cannot charge …[redacted]")
     [body] = [event.body for event in bench.outbox.events if event.body is not None]

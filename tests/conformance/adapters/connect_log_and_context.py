@@ -22,6 +22,12 @@ SAYINGS = {
 }
 
 
+#: What comes with a line, which no rule here decides: the trace is seen in `test_redaction` of the
+#: agent's tests, and the topic in the suite about dead letters. That the agent says each of these
+#: lines is seen in the agent's tests, too (`levels_of`).
+BESIDE = {"error reported": " with stack trace", "DLQ topic missing at start": " then created"}
+
+
 def check(case: Case) -> None:
-    levels = {name: LEVELS[SAYINGS[name]].name for name in case.expect}
-    assert levels == {name: level.split()[0] for name, level in case.expect.items()}
+    said = {name: LEVELS[SAYINGS[name]].name + BESIDE.get(name, "") for name in case.expect}
+    assert said == case.expect
