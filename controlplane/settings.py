@@ -57,7 +57,8 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
         "PASSWORD": options.pop("password", ""),
         "HOST": options.pop("host", ""),
         "PORT": options.pop("port", ""),
-        # Under ASGI every request has a thread of its own: a kept connection is a leaked one.
+        # Under ASGI every request has a thread of its own: a connection kept there is a leaked one.
+        # The web process keeps them elsewhere: `controlplane.pooling`.
         "CONN_MAX_AGE": 0,
         "OPTIONS": {
             "connect_timeout": 5,
