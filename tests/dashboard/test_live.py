@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
 from controlplane import embedded, queries
+from controlplane.pooling import SIZE
 from dashboard import live
 from dashboard.hub import ALL, NAMES_LIMIT, Hub, Mailbox
 from tests.dashboard.browser import web
@@ -168,10 +169,13 @@ class TestStream:
             for number in (2, 20):
                 for _ in range(number):
                     opened.append(streams.enter_context(closing(connected(url, cookie))))
-                assert settled() <= 1  # The listener.
+                # The listener, and what waits for the next request.
+                assert settled(most=1 + SIZE) <= 1 + SIZE
+                assert settled(most=1, saying="LISTEN%") == 1
             for each in opened:
                 each.close()
-            assert settled(most=0) == 0
+            assert settled(most=0, saying="LISTEN%") == 0
+            assert settled(most=SIZE) <= SIZE
 
     @pytest.mark.parametrize("payload", [None, "hello", "flights x"])
     def test_the_listener_survives(
@@ -278,14 +282,17 @@ def connected(url: str, cookie: str) -> http.client.HTTPConnection:
     return connection
 
 
-def settled(*, most: int = 1) -> int:
-    """Return how many connections the web process has, once there are at most so many."""
+def settled(*, most: int, saying: str = "%") -> int:
+    """Return how many connections the web process has whose last statement is like that, once there
+    are at most so many."""
     deadline = time.monotonic() + 10
     while True:
         with connections["default"].cursor() as cursor:
             cursor.execute(
                 "SELECT count(*) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND query LIKE %s",
+                [saying],
             )
             found = int(cursor.fetchone()[0])
         if found <= most or time.monotonic() > deadline:
