@@ -59,6 +59,12 @@ class View(Generic[S]):
         """Return the states of the rows that `where` selects; raise BrokenState."""
         return [self.read(text) for text in self._texts(where, parameters)]
 
+    def known(self, key: str, parameters: list[Any]) -> list[S]:
+        """Return the states of the few rows that have a key, whatever its value: what is asked for
+        that is planned once. Raise BrokenState."""
+        found = prepared.rows(f"SELECT state FROM {self.table} WHERE {key}", parameters)
+        return [self.read(text) for (text,) in found]
+
     def readable(self, where: str, parameters: list[Any]) -> list[S]:
         """Return the states of such rows as far as they can be read, and log the others: what
         shows all applications shows the rest of them beside a broken row."""

@@ -41,11 +41,11 @@ def task_history(
     Nothing that stands after position `until` is in it.
     """
     task = task_id(digest)
-    found = rows.TASKS.load("digest = %s", [task])
+    found = rows.TASKS.known("digest = %s", [task])
     if not found:
         raise NotFound(f"there is no task {digest!r}")
     application = found[0].id.application
-    commands = rows.COMMANDS.load("application = %s AND task = %s", [application, task])
+    commands = rows.COMMANDS.known("application = %s AND task = %s", [application, task])
     events = store.read_about(
         application,
         task=task,

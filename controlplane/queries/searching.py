@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Max, Q
+from django.db.models import Q
 from msgspec.structs import replace
 
-from controlplane import models, rows, store
+from controlplane import models, prepared, rows, store
 from controlplane.columns import ANY, MOST, fit, fit_or_none
 from controlplane.domain.errors import InvalidValue, NotFound
 from controlplane.queries.filters import FailureFilter, task_id
@@ -59,7 +59,8 @@ def check_class(name: str) -> None:
     name = fit(name)
     groups = models.ErrorGroup.objects.all()
     # A few have no package.
-    if any(groups.filter(each).exists() for each in _of_class([name], name)):
+    either = Q(exception_class=name), Q(other_classes__overlap=[name])
+    if any(groups.filter(each).exists() for each in either):
         return
     with connection.cursor() as cursor:
         cursor.execute(_ENDING_SO, [len(name) + 1, f".{name}"])
@@ -93,7 +94,7 @@ def wanted(filter: FailureFilter, *, before: store.Newest | None) -> store.Failu
 
 def _of_task(found: store.Failures, filter: FailureFilter, digest: str) -> store.Failures | None:
     task = task_id(digest)
-    for state in rows.TASKS.load("digest = %s", [task]):
+    for state in rows.TASKS.known("digest = %s", [task]):
         name = state.id.application
         if filter.application not in (None, name) or filter.pipeline not in (
             None,
@@ -146,13 +147,18 @@ def _last_of(application: str, filter: FailureFilter) -> int | None:
     where there is none. Each hour knows its last one, whatever failed."""
     if filter.since is None and filter.until is None:
         return MOST
-    hours = models.HourTotal.objects.filter(application=application)
+    conditions = ["application = %s"]
+    given: list[Any] = [application]
     if filter.since is not None:
-        hours = hours.filter(hour__gt=max(filter.since, _EARLIEST) - _AN_HOUR)
+        conditions.append("hour > %s")
+        given.append(max(filter.since, _EARLIEST) - _AN_HOUR)
     if filter.until is not None:
-        hours = hours.filter(hour__lt=filter.until)
-    found: int | None = hours.aggregate(last=Max("sequence"))["last"]
-    return found
+        conditions.append("hour < %s")
+        given.append(filter.until)
+    where = " AND ".join(conditions)
+    found = prepared.rows(f"SELECT max(sequence) FROM hour_total WHERE {where}", given)
+    last: int | None = found[0][0]
+    return last
 
 
 def _groups(names: list[str], filter: FailureFilter) -> list[_Group] | None:
@@ -162,45 +168,58 @@ def _groups(names: list[str], filter: FailureFilter) -> list[_Group] | None:
     """
     if not (filter.fingerprint or filter.stage or filter.exception_class):
         return None
-    known = models.ErrorGroup.objects.filter(application__in=names)
+    conditions: list[str] = ["application = ANY(%s::text[])"]
+    given: list[Any] = [names]
     if filter.stage:
-        known = known.filter(stage=fit(filter.stage))
+        conditions.append("stage = %s")
+        given.append(fit(filter.stage))
     if filter.fingerprint:
         # One for each application, and nothing else says which it is: all of them.
-        known = known.filter(fingerprint=filter.fingerprint)
-    some = known.values_list("application", "fingerprint", "count")
-    most = None if filter.fingerprint else FEW + 1
+        conditions.append("fingerprint = %s")
+        given.append(filter.fingerprint)
+    most = "" if filter.fingerprint else f" LIMIT {FEW + 1}"
+    where = " AND ".join(conditions)
+    some = f"SELECT application, fingerprint, count FROM error_group WHERE {where}"
+    statement = f"{some}{most}"
     if filter.exception_class:
         name = fit(filter.exception_class)
         # One of Spark's error conditions may come in exceptions of several classes. Each has its
         # index, and ends where there are enough.
-        first, other = _of_class([name, ANY], name)
-        some = some.filter(first)[:most].union(some.filter(other)[:most])
-    found = [_Group(*each) for each in some[:most]]
+        first = f"{some} AND exception_class = %s{most}"
+        other = f"{some} AND other_classes && %s::text[]{most}"
+        statement = f"({first}) UNION ({other}){most}"
+        given = [*given, name, *given, [name, ANY]]
+    found = [_Group(*row) for row in _planned_with(statement, given)]
     return found if filter.fingerprint or len(found) <= FEW else None
-
-
-def _of_class(others: list[str], name: str) -> tuple[Q, Q]:
-    """Return the two ways in which a group can have a class; each has its index."""
-    return Q(exception_class=name), Q(other_classes__overlap=others)
 
 
 def _having(names: Sequence[str], pipeline: str) -> list[str]:
     """Return the applications that have tasks of a pipeline: a task that failed has a row."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name FROM unnest(%s::text[]) AS name CROSS JOIN LATERAL (SELECT FROM task"
-            " WHERE application = name AND pipeline = %s LIMIT 1) AS one",
-            [list(names), pipeline],
-        )
-        return [name for (name,) in cursor.fetchall()]
+    found = prepared.rows(
+        "SELECT name FROM unnest(%s::text[]) AS name CROSS JOIN LATERAL (SELECT FROM task"
+        " WHERE application = name AND pipeline = %s LIMIT 1) AS one",
+        [list(names), pipeline],
+    )
+    return [name for (name,) in found]
 
 
 def _tasks(names: Sequence[str], pipeline: str) -> list[_Task] | None:
     """Return the tasks of a pipeline where it has few: little of what fails is theirs, mostly."""
     if len(names) > FEW:
         return None
-    known = models.Task.objects.filter(application__in=names, pipeline=pipeline)
-    some = known.values_list("application", "digest", "failed")[: FEW + 1]
+    some = _planned_with(
+        "SELECT application, digest, failed FROM task"
+        f" WHERE application = ANY(%s::text[]) AND pipeline = %s LIMIT {FEW + 1}",
+        [list(names), pipeline],
+    )
     found = [_Task(*each) for each in some]
     return found if len(found) <= FEW else None
+
+
+def _planned_with(statement: str, given: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement that is planned with its values, each time: how rare those are
+    says whether an index is asked."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, given)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found

@@ -8,12 +8,11 @@ from datetime import date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import psycopg
-from django.db import connection
-
+from controlplane import prepared
 from controlplane.domain import wire
 from controlplane.domain.events import Event, StoredEvent
 from controlplane.domain.failed import FailedRecords, Stored, StoredFailures, Told, each_stored
+from controlplane.store.days import among
 
 #: The columns of `Row`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
@@ -114,74 +113,66 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
         return
     streams, days, sequences = zip(*keys, strict=True)
     # One look-up for each, whatever is known about the tables' size.
+    condition, given = among(sorted(set(days)))
     statement = (
         f"SELECT wanted.stream, wanted.day, {COLUMNS}"
         " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
         " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
         "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
-        " AND batch.sequence = wanted.sequence AND batch.day = ANY(%s::date[]) LIMIT 1) AS batch"
+        f" AND batch.sequence = wanted.sequence AND batch.day {condition} LIMIT 1) AS batch"
     )
-    parameters = [list(streams), list(days), list(sequences), sorted(set(days))]
-    for stream, day, *row in _in_binary(statement, parameters):
+    parameters = [list(streams), list(days), list(sequences), *given]
+    for stream, day, *row in prepared.rows(statement, parameters, binary=True):
         yield (stream, day), _row(row)
-
-
-def _in_binary(
-    statement: str, parameters: Sequence[Any] | Mapping[str, Any]
-) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement that gives many bytes: as text, each byte would be two."""
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        return cursor.execute(statement.encode(), parameters, binary=True).fetchall()
 
 
 def read(application: str, *, after: int, until: int) -> list[Row]:
     """Return the batches that hold the positions behind `after` up to `until`, in their order."""
-    found = _in_binary(
+    found = prepared.rows(
         "SELECT %(application)s::text, sequence, id, received_at, heads FROM batch"
         f" WHERE stream = {_STREAM} AND sequence <= %(until)s"
         " AND sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
         f" WHERE early.stream = {_STREAM} AND early.sequence <= %(first)s), 0)"
         " ORDER BY sequence",
         {"application": application, "until": until, "first": after + 1},
+        binary=True,
     )
     return [_row(row) for row in found]
 
 
 def next_begin(application: str, *, after: int) -> int | None:
     """Return the position of the first batch that begins behind another position, if any does."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT min(sequence) FROM batch WHERE stream = {_STREAM} AND sequence > %(after)s",
-            {"application": application, "after": after},
-        )
-        (found,) = cursor.fetchone()
+    ((found,),) = prepared.rows(
+        f"SELECT min(sequence) FROM batch WHERE stream = {_STREAM} AND sequence > %(after)s",
+        {"application": application, "after": after},
+    )
     return None if found is None else int(found)
 
 
 def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
     """Return the batches that hold the `share` positions behind one position of each log."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
-            " JOIN stream ON stream.application = wanted.name CROSS JOIN LATERAL ("
-            "SELECT * FROM batch WHERE batch.stream = stream.id"
-            " AND batch.sequence <= wanted.after + %s AND batch.sequence >= coalesce(("
-            "SELECT max(early.sequence) FROM batch AS early WHERE early.stream = stream.id"
-            " AND early.sequence <= wanted.after + 1), 0)) AS batch",
-            [list(positions), list(positions.values()), share],
-        )
-        return [_row(row) for row in cursor.fetchall()]
+    found = prepared.rows(
+        f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
+        " JOIN stream ON stream.application = wanted.name CROSS JOIN LATERAL ("
+        "SELECT * FROM batch WHERE batch.stream = stream.id"
+        " AND batch.sequence <= wanted.after + %s AND batch.sequence >= coalesce(("
+        "SELECT max(early.sequence) FROM batch AS early WHERE early.stream = stream.id"
+        " AND early.sequence <= wanted.after + 1), 0)) AS batch",
+        [list(positions), list(positions.values()), share],
+        binary=True,
+    )
+    return [_row(row) for row in found]
 
 
 def holding(application: str, sequence: int) -> Row | None:
     """Return the batch that holds a position."""
-    found = _in_binary(
+    found = prepared.rows(
         f"SELECT {COLUMNS}, batch.count"
         " FROM stream CROSS JOIN LATERAL (SELECT * FROM batch WHERE batch.stream = stream.id"
         " AND batch.sequence <= %s ORDER BY batch.sequence DESC LIMIT 1) AS batch"
         " WHERE stream.application = %s",
         [sequence, application],
+        binary=True,
     )
     if not found or sequence >= found[0][1] + found[0][-1]:
         return None

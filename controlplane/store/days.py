@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import NamedTuple
 
-from django.db import connection
-
+from controlplane import prepared
 from controlplane.columns import MOST
 
 #: So many days are looked into first; and each further look is at so many times as many as before.
@@ -32,13 +31,23 @@ def known(
 ) -> list[Day]:
     """Return the days in which logs may have, up to a position, what occurred from `since` on, and
     by `until`; the last ones first."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT day, max(newest) FROM log_day WHERE application = ANY(%s::text[])"
-            " AND newest >= %s AND oldest <= %s AND first <= %s GROUP BY day ORDER BY day DESC",
-            [list(applications), since or _EARLIEST, until or _LATEST, end],
-        )
-        return [Day(*row) for row in cursor.fetchall()]
+    found = prepared.rows(
+        "SELECT day, max(newest) FROM log_day WHERE application = ANY(%s::text[])"
+        " AND newest >= %s AND oldest <= %s AND first <= %s GROUP BY day ORDER BY day DESC",
+        [list(applications), since or _EARLIEST, until or _LATEST, end],
+    )
+    return [Day(*row) for row in found]
+
+
+def among(days: Sequence[date]) -> tuple[str, list[date]]:
+    """Return the condition that a day is one of `days`, as SQL, and its parameters.
+
+    Of a list that is one parameter, a statement that is planned once would leave no partition out.
+    There are as many as the next power of two, so that statements are few.
+    """
+    many = 1 << (len(days) - 1).bit_length()
+    given = [*days, *[days[-1]] * (many - len(days))]
+    return f"IN ({', '.join(['%s::date'] * many)})", given
 
 
 def parted(days: Sequence[Day], *, first: int = FIRST) -> Iterator[Sequence[Day]]:

@@ -12,12 +12,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 
+from controlplane import prepared
 from controlplane.columns import MOST, fit
 from controlplane.domain.events import StoredEvent
 from controlplane.store import marks
 from controlplane.store.batches import PLACE, Place
+from controlplane.store.days import among
 from controlplane.store.log import Newest, Parameter
 
 #: So many rows are looked at for one page, all scans together, and at least a page's for each.
@@ -138,7 +139,8 @@ def _read(
 ) -> Found:
     """Read at most `most` rows of each scan."""
     within, bounds = _bounds(wanted)
-    within, bounds = [*within, "day = ANY(%s::date[])"], [*bounds, list(days)]
+    condition, given = among(days)
+    within, bounds = [*within, f"day {condition}"], [*bounds, *given]
     meant, values = _meant(wanted)
     if wanted.both:
         within, bounds = [*within, *meant], [*bounds, *values]
@@ -154,15 +156,13 @@ def _read(
     near = f"({near} LIMIT {'ALL' if most is None else most}) AS near"
     ends = most is not None and (meant or most < limit)
     last_read = f"row_number() OVER (ORDER BY {order}) = {most}" if ends else "false"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {PLACE}, occurred_at, name, sequence, meant, last FROM ("
-            f"SELECT log.name, seen.*, {' AND '.join(meant) or 'true'} AS meant FROM {scans.sql}"
-            f" CROSS JOIN LATERAL (SELECT *, {last_read} AS last FROM {near}) AS seen) AS event"
-            f" WHERE meant OR last ORDER BY {result} LIMIT {limit:d}",
-            [*values, *scans.given, *bounds],
-        )
-        rows = cursor.fetchall()
+    rows = prepared.rows(
+        f"SELECT {PLACE}, occurred_at, name, sequence, meant, last FROM ("
+        f"SELECT log.name, seen.*, {' AND '.join(meant) or 'true'} AS meant FROM {scans.sql}"
+        f" CROSS JOIN LATERAL (SELECT *, {last_read} AS last FROM {near}) AS seen) AS event"
+        f" WHERE meant OR last ORDER BY {result} LIMIT {limit:d}",
+        [*values, *scans.given, *bounds],
+    )
     last = next((number for number, row in enumerate(rows, 1) if row[-1]), None)
     found = [Row(Place(*row[:4]), row[4:7]) for row in rows[:last] if row[-2]]
     if last is None and len(rows) < limit:

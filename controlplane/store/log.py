@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection
 from msgspec.structs import replace
 
+from controlplane import prepared
 from controlplane.columns import MOST
 from controlplane.domain import wire
 from controlplane.domain.errors import NotFound
@@ -169,7 +170,8 @@ def read_about(
         others = f"stream = {_STREAM} AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s"
         given = [application, list(commands), task]
         found += _newest(known, others, given, end=end, limit=limit)
-    return sorted(found, key=lambda each: each.sequence, reverse=True)[:limit]
+    newest = sorted(found, key=lambda each: each.first + each.place, reverse=True)
+    return batches.at(newest[:limit])
 
 
 def _newest(
@@ -179,18 +181,21 @@ def _newest(
     *,
     end: int,
     limit: int,
-) -> list[StoredEvent]:
-    """Return the newest events of a log before a position that a condition, in SQL, selects."""
-    found: list[StoredEvent] = []
+) -> list[Place]:
+    """Return where the newest events of a log before a position are that a condition, in SQL,
+    selects."""
+    found: list[Place] = []
     for some in days.parted(known):
-        found += select(
-            f"WHERE {where} AND day = ANY(%s::date[]) AND sequence < %s"
-            " ORDER BY sequence DESC LIMIT %s",
-            [*parameters, [each.day for each in some], end, limit - len(found)],
+        condition, given = days.among([each.day for each in some])
+        rows = prepared.rows(
+            f"SELECT {PLACE} FROM event WHERE {where} AND day {condition} AND sequence < %s"
+            f" ORDER BY sequence DESC LIMIT {limit:d}",
+            [*parameters, *given, end],
         )
-        if len(found) == limit:
+        found += [Place(*row) for row in rows]
+        if len(found) >= limit:
             break
-    return found
+    return found[:limit]
 
 
 #: What changed a state, among the many events that only count; as the indexes have it.

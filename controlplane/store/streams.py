@@ -69,9 +69,7 @@ def ask_lock(application: str) -> Callable[[], Stream]:
 
 def known() -> list[Stream]:
     """Return all streams by name."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {_COLUMNS} FROM stream ORDER BY application")
-        return [_stream(row) for row in cursor.fetchall()]
+    return list(map(_stream, prepared.rows(f"SELECT {_COLUMNS} FROM stream ORDER BY application")))
 
 
 def move(stream: Stream, *, cursor: str) -> Stream:
