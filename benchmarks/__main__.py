@@ -85,7 +85,7 @@ def _readers(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
 
 
 def _history(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
-    _set_up()
+    _set_up_web()
     from benchmarks import history
 
     title = f"## A week of history, {options.history_events:,} events"
@@ -96,6 +96,11 @@ def _set_up() -> None:
     import django
 
     django.setup()
+
+
+def _set_up_web() -> None:
+    """Have connections that do as those of pages do."""
+    from controlplane import asgi  # noqa: F401
 
 
 def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
@@ -116,7 +121,7 @@ def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
 
 
 def _pages(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
-    _set_up()
+    _set_up_web()
     from benchmarks import pages
 
     few = {"events": 200_000, "applications": 10, "tasks": 10_000, "requests": 20}

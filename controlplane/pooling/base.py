@@ -34,6 +34,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def errors_occurred(self, occurred: bool) -> None:
         self._failed = self._failed or occurred
 
+    def get_connection_params(self) -> dict[str, Any]:
+        """Have what is prepared planned once for good. By itself PostgreSQL goes on to plan for the
+        values of each request where it thinks that worth it: for pages of few failures that takes
+        longer than to read them. What is not `controlplane.prepared` is planned as ever."""
+        params: dict[str, Any] = super().get_connection_params()
+        params["options"] = f"{params.get('options', '')} -c plan_cache_mode=force_generic_plan"
+        return params
+
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection:
         self._failed = False
         kept = self.kept.take()

@@ -107,6 +107,17 @@ def test_statements_stay_prepared_for_the_next_request(request_: Request) -> Non
     assert plans(second) == 1
 
 
+def test_plans_of_prepared_statements_are_for_any_values(request_: Request) -> None:
+    request = request_()
+    assert prepare(request, "SELECT 'planned once'") == ("planned once",)
+    with request.cursor() as cursor:
+        cursor.execute(
+            "SELECT generic_plans > 0, custom_plans FROM pg_prepared_statements"
+            " WHERE statement LIKE '%planned once%'"
+        )
+        assert cursor.fetchall() == [(True, 0)]
+
+
 def test_backends_that_were_ended_are_passed_over_at_once(
     request_: Request, pool: pooling.Pool, tries: list[object], fresh_database: embedded.Urls
 ) -> None:
