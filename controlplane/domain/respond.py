@@ -104,7 +104,8 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     because: Because
     #: The task's memory from now on.
     run: TaskRun
-    #: Records left out. When `response` is CONTINUE, all of them; else the next one gets it.
+    #: Records left out, which are what becomes a dead letter. When `response` is CONTINUE, all of
+    #: them; else the next one gets it.
     continued: int = 0
     said: tuple[Saying, ...] = ()
 
@@ -114,13 +115,6 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         if self.because is Because.ALREADY_FAILED:
             return 0
         return self.continued + (self.response is not Response.CONTINUE)
-
-    @property
-    def dead_letters(self) -> int:
-        """How many of them are dead letters: also one that kills, none that is held."""
-        if self.because is Because.SOURCE:
-            return 0
-        return self.continued if self.response is Response.PAUSE else self.decided
 
 
 Outcome = NotOurs | RetryAfter | Undecided | AskHandler | Decided

@@ -81,13 +81,6 @@ def decided() -> tuple[Entry, ...]:
     )
 
 
-@cache
-def not_built() -> tuple[Entry, ...]:
-    """Return what has a meaning on Spark and is not available yet, with the reason."""
-    rows = tomllib.loads((HERE / "not_built.toml").read_text()).get("case", [])
-    return tuple(Entry(suite=row["suite"], id=row["id"], why=row["reason"]) for row in rows)
-
-
 def has_meaning(case: Case) -> bool:
     """Whether the case states something about Spark."""
     return not any(entry.fits(case) for entry in not_applicable())

@@ -1,7 +1,7 @@
 """Cases whose outcome is an effect: run by an agent on real Spark.
 
 A suite's runners are `tests.conformance.effects_<suite>.CHECKS`, by patterns of ids. A case
-without a runner stands in `not_built.toml` with the reason; what is not run is not claimed.
+without a runner fails: what is not run is not claimed.
 """
 
 from __future__ import annotations

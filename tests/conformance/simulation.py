@@ -185,7 +185,7 @@ class Task:
             case Decided():
                 self.run = fate.run
                 self.errors += fate.decided
-                self.dead_letters += fate.dead_letters
+                self.dead_letters += fate.continued
                 self.tell_fate(fate, attempts)
                 return {
                     Response.CONTINUE: "skipped",

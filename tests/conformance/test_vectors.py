@@ -1,8 +1,7 @@
 """Every case that states a behaviour we have, run against our real code.
 
 A case is run, or listed with its reason as having no meaning on Spark; what needs a running agent
-is named by its suite's adapter and run by `effects`, or listed as not built. Anything else is a
-failure.
+is named by its suite's adapter and run by `effects`. Anything else is a failure.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tests.conformance.cases import (
     decided,
     has_meaning,
     not_applicable,
-    not_built,
     read,
 )
 
@@ -38,8 +36,6 @@ def on_spark(case: Case) -> str | None:
 
 PURE = [case for case in CASES if on_spark(case) is None]
 SEEN = [case for case in CASES if on_spark(case) is not None]
-#: A case of another folder that nobody has a runner for, nor listed, fails.
-BUILT = [case for case in SEEN if not any(entry.fits(case) for entry in not_built())]
 
 
 def test_there_are_cases() -> None:
@@ -52,22 +48,16 @@ def test_the_rules_decide_as_the_case_says(case: Case) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("case", BUILT, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SEEN, ids=lambda case: case.name)
 def test_the_agent_does_as_the_case_says(case: Case, bench: Bench) -> None:
     check = effects.runner(case)
-    assert check is not None
+    assert check is not None, "nobody has a runner for the case"
     check(case, bench)
-
-
-def test_what_is_not_built_is_listed_and_nothing_else_is() -> None:
-    listed = {case.name for case in read(OURS) for entry in not_built() if entry.fits(case)}
-    missing = [case for case in read(OURS) if has_meaning(case) and on_spark(case) is not None]
-    assert listed == {case.name for case in missing if effects.runner(case) is None}
 
 
 @pytest.mark.parametrize(
     "entry",
-    [*not_applicable(), *decided(), *not_built()],
+    [*not_applicable(), *decided()],
     ids=lambda entry: f"{entry.suite}/{entry.id}",
 )
 def test_every_entry_of_our_lists_is_about_a_case_and_has_a_reason(entry: Entry) -> None:

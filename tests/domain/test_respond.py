@@ -101,7 +101,7 @@ def test_every_failure_has_a_fate_and_an_answer_is_asked_for_once(
     if isinstance(last, Decided):
         assert last.run.failed is (last.response is Response.FAIL)
         assert 0 <= last.continued <= failed.records
-        assert last.dead_letters <= last.decided <= failed.records
+        assert last.continued <= last.decided <= failed.records
         if last.response is Response.PAUSE:
             assert failed.task is not None and failed.position is not None
 
@@ -113,7 +113,7 @@ def test_only_the_first_failure_decides(
     after = fate(failed, policy, TaskRun(failed=True), answer=answer)
     assert decided(after) == (Response.FAIL, Because.ALREADY_FAILED)
     assert isinstance(after, Decided)
-    assert (after.decided, after.dead_letters, after.said) == (0, 0, ())
+    assert (after.decided, after.continued, after.said) == (0, 0, ())
 
 
 def test_self_healing_comes_before_everything() -> None:
@@ -236,7 +236,7 @@ def test_a_source_blames_no_record() -> None:
     outcome = fate(failure(stage=StageKind.SOURCE), policy, answer=Answer.CONTINUE)
     assert decided(outcome) == (Response.FAIL, Because.SOURCE)
     assert isinstance(outcome, Decided)
-    assert outcome.dead_letters == 0
+    assert outcome.continued == 0
     again = fate(failure(LATER, stage=StageKind.SOURCE), RETRYING)
     assert again == RetryAfter(300)
 

@@ -23,6 +23,7 @@ from agents.pipeline import Pipeline
 from controlplane.domain.events import (
     FailuresCounted,
     RecordFailed,
+    RecordsDeadLettered,
     Response,
     TaskDied,
     TaskRestarted,
@@ -65,6 +66,8 @@ def test_fail_ends_the_run_and_decides_nothing(bench: Bench) -> None:
     [failed] = bench.outbox.of(RecordFailed)
     assert (failed.task, failed.response) == ("a", Response.FAIL)
     assert len(bench.outbox.of(ThreadDied)) == 1
+    # It is still in the source, and a letter each time would double it.
+    assert (bench.dead_letters(), bench.outbox.of(RecordsDeadLettered)) == ([], [])
 
 
 def test_the_next_run_takes_the_dead_task_up_and_counts_the_record_once(bench: Bench) -> None:

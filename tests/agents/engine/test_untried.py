@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from agents.handlers import Handler, LogAndContinue, LogAndPause
+from agents import PAUSE
+from agents.handlers import Handler, LogAndContinue, LogAndPause, OnClass
 from agents.pipeline import Pipeline
 from controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
 from tests.agents.engine.bench import Bench, blocks, sink_to, wait_until
@@ -55,9 +56,10 @@ def pipeline_of(
     handler: Handler | None = None,
     atomic: bool = True,
     produce: Handler | None = None,
+    on: OnClass | None = None,
 ) -> Pipeline:
     on_error = handler or LogAndContinue()
-    builder = bench.define().transform("numbers", numbering(), on_error=on_error)
+    builder = bench.define().transform("numbers", numbering(), on_error=on_error, on=on)
     return builder.write(spy, atomic=atomic, on_error=produce)
 
 
@@ -150,6 +152,10 @@ def test_a_pause_knows_all_that_fails(bench: Bench) -> None:
         {"errors_decisions": "always"},
         {"errors_tolerance_limit": 5},
         {"errors_outage_share": 0.5},
+        # Of a record that its retry cures nothing is decided.
+        {"errors_retries_limit": 1},
+        # The next one may be held.
+        {"on": {KeyError: PAUSE}},
         {"atomic": False},
     ],
 )
@@ -158,7 +164,9 @@ def test_it_is_run_before_where_a_decision_could_not_stand(
 ) -> None:
     spy = Spy(bench.folder / "out")
     add(bench, 7)
-    ran(bench, pipeline_of(bench, spy, atomic=setting.pop("atomic", True)), **setting)
+    of_pipeline = {name: value for name, value in setting.items() if name in ("atomic", "on")}
+    of_run = {name: value for name, value in setting.items() if name not in of_pipeline}
+    ran(bench, pipeline_of(bench, spy, **of_pipeline), **of_run)
 
     assert spy.calls == [(False, True)]
     assert failed(bench) == {7}
