@@ -190,9 +190,9 @@ class PipelineBuilder:
         number has exactly-once results, any other at-least-once.
 
         `atomic` promises that a call that raises has left nothing behind, and that `fn` writes
-        all of `df`, once, and lets exceptions of its write pass. Healthy micro-batches are then
-        guarded and written in one pass, which costs next to nothing; a record that fails ends the
-        write, and the micro-batch is done again with care.
+        all rows and columns of `df`, evaluated once, and lets exceptions of its write pass.
+        Healthy micro-batches are then guarded and written in one pass, which costs next to nothing;
+        a record that fails ends the write, and the micro-batch is done again with care.
 
         `on_error` answers, once, for a micro-batch that the sink failed with (KIP-210): CONTINUE
         leaves all of its records out, PAUSE holds each of their tasks at its first one. `on`

@@ -69,7 +69,7 @@ class ErrorContext:
 
     application: str
     pipeline: str
-    #: `source`, `deserialize` or `process:<name>`.
+    #: `source`, `deserialize`, `process:<name>` or `produce`.
     stage: str
     #: None for the task without a key.
     task: str | None
