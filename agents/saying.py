@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from controlplane.domain.levels import LEVELS, Saying
+from controlplane.domain.levels import LEVELS, Level, Saying
 
 _log = logging.getLogger("arrester.failures")
+
+# Python has no name for it; one that the application has given stays.
+if logging.getLevelName(Level.TRACE) == f"Level {Level.TRACE}":
+    logging.addLevelName(Level.TRACE, Level.TRACE.name)
 
 _SENTENCES: dict[Saying, str] = {
     Saying.FAILURE_REPORTED: "%s",

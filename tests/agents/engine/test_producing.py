@@ -175,7 +175,7 @@ def test_a_retriable_failure_is_tried_again_and_a_stop_ends_the_wait(
     assert [(each.task, each.retries) for each in bench.outbox.of(RetriesCounted)] == [("a", 2)]
     assert bench.outbox.of(RecordFailed) == []
     retried = "lines: produce at task 'a', position 1: tried again"
-    assert levels_of(retried, caplog) == ["Level 5"] * 2
+    assert levels_of(retried, caplog) == ["TRACE"] * 2
 
     # The first wait is 300 ms and the second an hour: the stop does not wait for it.
     (bench.folder / "sent.tries.a.3").unlink(missing_ok=True)
