@@ -9,7 +9,9 @@ from pyspark.sql import functions as F
 
 from agents.handlers import LogAndContinue, LogAndPause
 from controlplane.domain.events import FailuresCounted, RecordFailed, RecordsDeadLettered
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from controlplane.domain.states import Counters
+from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+from tests.agents.engine.test_retrying import flaky
 
 pytestmark = pytest.mark.spark
 
@@ -102,6 +104,37 @@ def test_rows_in_are_rows_written_dead_lettered_and_held(bench: Bench) -> None:
     assert len(bench.written()) + len(bench.dead_letters()) + paused.held == 110
     # Of `a` only what is before the pause has been decided.
     assert failed_in_all(bench) == 7 + 20 + 1
+
+
+def test_the_seven_counters_of_one_task(bench: Bench) -> None:
+    """KIP-298: of a task that retries, leaves out, logs, and writes a dead letter at last."""
+    (bench.folder / "dlq").write_text("a file, where a folder is to be")
+    bench.add(("a", 0, "never"), ("a", 1, "1"), ("a", 2, "x"), ("b", 0, "x"))
+    bench.start(
+        bench.checking(flaky(bench.folder / "tries"), LogAndContinue()),
+        errors_retries_limit=2,
+        errors_retries_delay_max_ms=1,
+        errors_log_enable=True,
+        default_production_exception_handler="agents.handlers.LogAndContinue",
+    )
+    wait_until(lambda: sorted(bench.written()) == [("a", 1), ("a", 2), ("b", 0)])
+    (bench.folder / "dlq").unlink()
+    bench.add(("a", 3, "never"))
+    wait_until(lambda: len(bench.dead_letters()) == 2)
+    bench.stop()
+
+    failures = [each for each in bench.outbox.events if isinstance(each.data, RecordFailed)]
+    [task] = [each for each in server_state(bench.outbox.events).tasks.values() if each.failed]
+    assert task.id.key == "a"
+    assert task.counters == Counters(
+        record_failures=3 + 1 + 3,
+        records_skipped=2,
+        total_retries=2 + 1 + 2,
+        failures_logged=2,
+        dlq_records_produced=2,
+        dlq_produce_failures=1,
+        last_failure_timestamp=max(each.occurred_at for each in failures),
+    )
 
 
 def test_a_batch_without_failures_writes_nothing(bench: Bench) -> None:

@@ -21,13 +21,14 @@ from agents.kafka_source import KafkaSource, kafka_sources
 from agents.letter_files import FOLDER
 from agents.letter_frames import Said, Writing
 from agents.letter_places import DeadLettersUnusable
+from agents.letter_topic import TopicPlace
 from agents.payload import Redaction
 from agents.pipeline import Pipeline
 from agents.shipping import ship
 from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
 from controlplane.domain.errors import InvalidValue
 from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.engine.bench import Bench, levels_of, sink_to, wait_until
 from tests.agents.engine.kafka_bench import (
     KafkaRecord,
     add_records,
@@ -320,6 +321,20 @@ def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
     ).reads(TOPIC, frozenset({cluster.servers}), bench.spark)
     with pytest.raises(InvalidValue, match=r"subscribePattern.*a regular expression of Java"):
         bench.start(reading(**servers, subscribePattern="let("), **keys())
+
+
+def test_a_topic_that_was_missing_and_is_made_is_said_as_an_error(
+    bench: Bench,
+    cluster: KafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The mock cluster makes no topics by request: what the maker says here is not its own."""
+    monkeypatch.setattr(TopicPlace, "maker", lambda place: lambda _: (True, None))
+    add_records(bench, KafkaRecord(value=b"{}"))
+    bench.start(parsing(bench), **keys(cluster))
+    bench.wait_for_input()
+    assert levels_of(f"topic {TOPIC} was missing", caplog) == ["ERROR"]
 
 
 def test_what_is_missing_for_a_topic_is_said_at_the_start(
