@@ -203,11 +203,16 @@ def cpu_seconds() -> float:
     return sum(used[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
-def session() -> SparkSession:
+#: A driver that is its own executor, and one beside an executor in a process of its own.
+LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,2048]"
+
+
+def session(master: str = LOCAL) -> SparkSession:
     """Return a Spark of two threads that says nothing."""
     spark = (
         SparkSession.builder.appName("benchmarks")
-        .master("local[2]")
+        .master(master)
+        .config("spark.executor.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +18,7 @@ from pyspark.sql import functions as F
 from agents import Agent, LogAndFail
 from agents.config import AgentConfig
 from agents.thread import PipelineThread
-from benchmarks.pipelines import PARSE, Flights, World, session
+from benchmarks.pipelines import CLUSTER, LOCAL, PARSE, Flights, World, session
 from benchmarks.table import Figure
 from examples.flights import SCHEMA
 
@@ -52,20 +54,34 @@ class Use:
 
 def figures(folder: Path, *, failures: int, only: str = "") -> list[Figure]:
     """Return what stays behind, measured in a Spark of its own; `only` names one of the two."""
-    parts = {"memory": _of_failures, "replaced": _of_replacements}
-    wanted = [part for name, part in parts.items() if only in ("", name)]
-    if not wanted:
-        return []
-    spark = session()
+    parts: dict[str, list[tuple[str, Callable[[World], list[Figure]]]]] = {
+        "memory": [
+            (CLUSTER, partial(_of_failures, goal="≤ 200")),
+            (LOCAL, partial(_of_failures, where=", its own executor")),
+        ],
+        "replaced": [(LOCAL, _of_replacements)],
+    }
+    wanted = [each for name, some in parts.items() if only in ("", name) for each in some]
+    return [
+        figure for master, part in wanted for figure in _measured(master, part, folder, failures)
+    ]
+
+
+def _measured(
+    master: str, part: Callable[[World], list[Figure]], folder: Path, rows: int
+) -> list[Figure]:
+    spark = session(master)
     try:
-        world = World(spark=spark, folder=folder, rows=failures)
-        return [figure for part in wanted for figure in part(world)]
+        return part(World(spark=spark, folder=folder, rows=rows))
     finally:
         spark.stop()
 
 
-def _of_failures(world: World) -> list[Figure]:
-    """A micro-batch of which no record passes, beside one of which all do."""
+def _of_failures(world: World, *, where: str = "", goal: str = "") -> list[Figure]:
+    """A micro-batch of which no record passes, beside one of which all do: what the driver holds.
+
+    Where it is its own executor, that has the rows of the micro-batch in the same heap.
+    """
     healthy = Flights(rows=world.rows, files=1)
     failing = Flights(rows=world.rows, files=1, dirty_every=1)
     # To write them takes more memory than to run them.
@@ -77,22 +93,22 @@ def _of_failures(world: World) -> list[Figure]:
     after = Use.now(world.spark)
     worst = _most_used(world, failing)
     at_last = Use.now(world.spark)
-    above = f"{world.rows:,} failures above none, MB"
+    above = f"{world.rows:,} failures above none{where}, MB"
     return [
         Figure(
             name=f"Python's memory at its most, {above}",
             value=(worst.resident - after.resident) - (least.resident - before.resident),
-            goal="≤ 200",
+            goal=goal,
         ),
         Figure(
             name=f"JVM's heap at its most, after collections, {above}",
             value=worst.heap - least.heap,
-            goal="≤ 200",
+            goal=goal,
         ),
         Figure(
-            name="JVM's heap after it, above that after a healthy run, MB",
+            name=f"JVM's heap after it, above that after a healthy run{where}, MB",
             value=at_last.heap - after.heap,
-            goal="≤ 200",
+            goal=goal,
         ),
     ]
 
