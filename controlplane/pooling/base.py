@@ -35,10 +35,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._failed = self._failed or occurred
 
     def get_connection_params(self) -> dict[str, Any]:
-        """Have what is prepared planned once for good. By itself PostgreSQL goes on to plan for the
-        values of each request where it thinks that worth it: for pages of few failures that takes
-        longer than to read them. What is not `controlplane.prepared` is planned as ever."""
+        """Have `controlplane.prepared` prepare at first sight, and plan that once for good.
+
+        A connection lives long, and by itself PostgreSQL goes on to plan for the values of each
+        request where it thinks that worth it. For pages of few failures either takes longer than
+        to read them. All else is planned as ever.
+        """
         params: dict[str, Any] = super().get_connection_params()
+        params["prepare_threshold"] = 0
         params["options"] = f"{params.get('options', '')} -c plan_cache_mode=force_generic_plan"
         return params
 
