@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from random import Random
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import psycopg
@@ -194,38 +194,62 @@ def _dropped(urls: embedded.Urls) -> list[Figure]:
         for ago in _DROPPED:
             checkpoint()
             deleted = _deleted(database, today - timedelta(days=ago))
-            ratios.append([took / deleted for took in _retained(ago - 1, checkpoint)])
-    name = "a day dropped{} ÷ DELETE and VACUUM"
-    dropped, whole = (median(each) for each in zip(*ratios, strict=True))
-    behind = ", and old states forgotten behind it,"
+            dropped, whole = _retained(ago - 1, checkpoint)
+            ratios.append(
+                (
+                    dropped.seconds / deleted.seconds,
+                    dropped.cpu_ms / (deleted.cpu_ms or 1),
+                    whole.seconds / deleted.seconds,
+                )
+            )
+    names = {
+        "a day dropped ÷ DELETE and VACUUM": "≤ 0.1",
+        "the same of PostgreSQL's CPU": "",
+        "a day dropped, and old states forgotten behind it, ÷ DELETE and VACUUM": "",
+    }
     return [
-        Figure(name=name.format(""), value=dropped, goal="≤ 0.1"),
-        Figure(name=name.format(behind), value=whole),
+        Figure(name=name, value=median(each), goal=goal)
+        for (name, goal), each in zip(names.items(), zip(*ratios, strict=True), strict=True)
     ]
 
 
-def _deleted(database: psycopg.Connection, day: date) -> float:
-    deleted = 0.0
+class _Took(NamedTuple):
+    """What something has taken: of time, and of the CPU of its process of PostgreSQL."""
+
+    seconds: float
+    cpu_ms: float
+
+    @classmethod
+    def by_now(cls, pid: int | None = None) -> _Took:
+        """Return what will be taken off in the end."""
+        return cls(time.perf_counter(), backend_ms(pid))
+
+    def since(self, begin: _Took) -> _Took:
+        return _Took(self.seconds - begin.seconds, self.cpu_ms - begin.cpu_ms)
+
+
+def _deleted(database: psycopg.Connection, day: date) -> _Took:
+    pid = database.info.backend_pid
+    begin = _Took.by_now(pid)
     for table in _LOG:
-        delete = f"DELETE FROM whole_{table} WHERE day = %s"
-        deleted += _seconds(partial(database.execute, delete.encode(), [day]))
-        deleted += _seconds(partial(database.execute, f"VACUUM whole_{table}".encode()))
-    return deleted
+        database.execute(f"DELETE FROM whole_{table} WHERE day = %s".encode(), [day])
+        database.execute(f"VACUUM whole_{table}".encode())
+    return _Took.by_now(pid).since(begin)
 
 
-def _retained(days: int, checkpoint: Callable[[], None]) -> tuple[float, float]:
-    """Keep so many days; return the seconds from when all bases are there to the commit that drops
-    the others, and to the end."""
-    times: list[float] = []
+def _retained(days: int, checkpoint: Callable[[], None]) -> tuple[_Took, _Took]:
+    """Keep so many days; return what it takes from when all bases are there to the commit that
+    drops the others, and to the end."""
+    times: list[_Took] = []
     drop, forget = store.drop_days, store.forget_old_states
 
     def dropping(*arguments: Any, **named: Any) -> store.Dropped:
         checkpoint()
-        times.append(time.perf_counter())
+        times.append(_Took.by_now())
         return drop(*arguments, **named)
 
     def forgetting() -> None:
-        times.append(time.perf_counter())
+        times.append(_Took.by_now())
         forget()
 
     with (
@@ -235,7 +259,7 @@ def _retained(days: int, checkpoint: Callable[[], None]) -> tuple[float, float]:
         found = retention.retain(days=days, replay_days=2 * DAYS)
     began, committed = times
     assert found.dropped.partitions == len(_LOG), found
-    return committed - began, time.perf_counter() - began
+    return committed.since(began), _Took.by_now().since(began)
 
 
 def _copy_whole(database: psycopg.Connection, table: str) -> None:

@@ -170,11 +170,13 @@ def _timed(client: Client, url: str) -> Took:
     return Took(wall, own + backend_ms(), own)
 
 
-def backend_ms() -> float:
-    """Return the milliseconds that our backend has computed; 0 where the kernel does not say."""
-    connection.ensure_connection()
-    try:
+def backend_ms(pid: int | None = None) -> float:
+    """Return the milliseconds that a process of PostgreSQL has computed, ours unless it is said; 0
+    where the kernel does not say."""
+    if pid is None:
+        connection.ensure_connection()
         pid = connection.connection.info.backend_pid
+    try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
     except OSError:
         return 0.0

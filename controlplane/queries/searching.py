@@ -32,6 +32,10 @@ WITH RECURSIVE class (name, number) AS (
 )
 SELECT name FROM class WHERE right(name, %s) = %s ORDER BY name LIMIT 5
 """
+#: A row that an index leads to costs as much as so many entries of it.
+_ROW = 10
+#: The columns of `_Group`, as SQL.
+_GROUP = "application, fingerprint, count, other_classes IS NULL"
 
 
 class _Group(NamedTuple):
@@ -39,6 +43,8 @@ class _Group(NamedTuple):
     fingerprint: str
     #: How many of its records failed: it has no more events.
     failed: int
+    #: Whether all came in the class that it is shown with.
+    has_one_class: bool
 
 
 class _Task(NamedTuple):
@@ -105,41 +111,57 @@ def _of_task(found: store.Failures, filter: FailureFilter, digest: str) -> store
         if groups == [] or last is None:
             return None
         found = replace(found, task=task, pipeline=None, until_position=last)
-        found = replace(found, groups=_keys(groups), tasks=[(name, task)])
+        found = _of_groups(replace(found, tasks=[(name, task)]), groups)
         if groups is None:
             return found
-        return replace(found, rare=True, both=_few_of_either(state.failed, groups))
+        return _whole(found, state.failed) or replace(found, rare=True)
     return None
 
 
 def _of_all(found: store.Failures, filter: FailureFilter) -> store.Failures | None:
-    one = filter.application
-    names = [each.application for each in store.known()] if one is None else [one]
+    names = None if filter.application is None else [filter.application]
+    tasks = None
     if filter.pipeline is not None:
-        names = _having(names, filter.pipeline)
+        tasks = _tasks(names, filter.pipeline)
+        has_some = {task.application for task in tasks or ()}
+        names = _having(names, filter.pipeline) if tasks is None else sorted(has_some)
     groups = _groups(names, filter)
-    if not names or groups == []:
+    if names is None and groups is None:
+        names = [each.application for each in store.known()]
+    if names == [] or groups == []:
         return None
-    found = replace(found, applications=names, groups=_keys(groups))
-    if filter.pipeline is None or (tasks := _tasks(names, filter.pipeline)) is None:
+    found = _of_groups(replace(found, applications=names or ()), groups)
+    if tasks is None:
         return found
     named = [(task.application, task.digest) for task in tasks]
     failed = sum(task.failed for task in tasks)
-    if groups is not None and len(names) == 1 and _few_of_either(failed, groups):
-        return replace(found, tasks=named, rare=True, both=True)
-    if failed <= store.CANDIDATES:
-        return replace(found, tasks=named, whole=True)
-    return replace(found, rare=True)
+    return _whole(replace(found, tasks=named), failed) or replace(found, rare=True)
 
 
-def _few_of_either(failed: int, groups: Sequence[_Group]) -> bool:
-    """Whether tasks of which so many records failed, or groups, have so few rows that those of
-    both can be told from two indexes."""
-    return min(failed, sum(group.failed for group in groups)) <= store.BOTH
+def _whole(found: store.Failures, failed: int) -> store.Failures | None:
+    """Return how to look at all that these tasks have, of which so many records failed, or at all
+    that these groups have; None where both is too much."""
+    has_stage = found.stage is None or found.groups is not None
+    most = store.ENTRIES if has_stage and found.exception_class is None else store.CANDIDATES
+    if found.groups is None:
+        return replace(found, whole=True) if failed <= most else None
+    # The index of groups has their pipelines, and not their tasks.
+    of_groups = found.failed if found.task is None else _ROW * found.failed
+    if min(failed, of_groups) > most:
+        return None
+    found = replace(found, whole=True, rare=True)
+    return found if failed <= of_groups else replace(found, tasks=None)
 
 
-def _keys(groups: Sequence[_Group] | None) -> list[tuple[str, str]] | None:
-    return None if groups is None else [(each.application, each.fingerprint) for each in groups]
+def _of_groups(found: store.Failures, groups: Sequence[_Group] | None) -> store.Failures:
+    """Return the same, of these groups only; None: of any."""
+    if groups is None:
+        return found
+    if all(each.has_one_class for each in groups):
+        # It was looked for by that.
+        found = replace(found, exception_class=None)
+    keys = [(each.application, each.fingerprint) for each in groups]
+    return replace(found, groups=keys, failed=sum(group.failed for group in groups))
 
 
 def _last_of(application: str, filter: FailureFilter) -> int | None:
@@ -161,15 +183,18 @@ def _last_of(application: str, filter: FailureFilter) -> int | None:
     return last
 
 
-def _groups(names: list[str], filter: FailureFilter) -> list[_Group] | None:
+def _groups(names: list[str] | None, filter: FailureFilter) -> list[_Group] | None:
     """Return the groups of a stage or class, where they are few; None: it may be any group.
 
     A rare one would be looked for through all that failed; of a common one, each page is full soon.
     """
     if not (filter.fingerprint or filter.stage or filter.exception_class):
         return None
-    conditions: list[str] = ["application = ANY(%s::text[])"]
-    given: list[Any] = [names]
+    # Of one stage, or of one class, there is an index over all logs, in their order.
+    is_one = not filter.fingerprint and not (filter.stage and filter.exception_class)
+    at_once = names is None and is_one
+    conditions = [] if at_once else ["application = log.name"]
+    given: list[Any] = []
     if filter.stage:
         conditions.append("stage = %s")
         given.append(fit(filter.stage))
@@ -177,49 +202,56 @@ def _groups(names: list[str], filter: FailureFilter) -> list[_Group] | None:
         # One for each application, and nothing else says which it is: all of them.
         conditions.append("fingerprint = %s")
         given.append(filter.fingerprint)
-    most = "" if filter.fingerprint else f" LIMIT {FEW + 1}"
-    where = " AND ".join(conditions)
-    some = f"SELECT application, fingerprint, count FROM error_group WHERE {where}"
-    statement = f"{some}{most}"
+    most = "ALL" if filter.fingerprint else FEW + 1
+    end = f"ORDER BY application LIMIT {most}" if at_once else f"LIMIT {most}"
+
+    def some(*more: str) -> str:
+        return f"SELECT {_GROUP} FROM error_group WHERE {' AND '.join([*conditions, *more])}"
+
+    statement = f"{some()} {end}"
     if filter.exception_class:
         name = fit(filter.exception_class)
         # One of Spark's error conditions may come in exceptions of several classes. Each has its
         # index, and ends where there are enough.
-        first = f"{some} AND exception_class = %s{most}"
-        other = f"{some} AND other_classes && %s::text[]{most}"
-        statement = f"({first}) UNION ({other}){most}"
+        first, other = some("exception_class = %s"), some("other_classes && %s::text[]")
+        statement = f"({first} {end}) UNION ({other} LIMIT {most})"
         given = [*given, name, *given, [name, ANY]]
-    found = [_Group(*row) for row in _planned_with(statement, given)]
-    return found if filter.fingerprint or len(found) <= FEW else None
+    if at_once:
+        found = prepared.rows(statement, given)
+    else:
+        found = _of_each(names, statement, given, most=most)
+    groups = [_Group(*row) for row in found]
+    return groups if filter.fingerprint or len(groups) <= FEW else None
 
 
-def _having(names: Sequence[str], pipeline: str) -> list[str]:
-    """Return the applications that have tasks of a pipeline: a task that failed has a row."""
-    found = prepared.rows(
-        "SELECT name FROM unnest(%s::text[]) AS name CROSS JOIN LATERAL (SELECT FROM task"
-        " WHERE application = name AND pipeline = %s LIMIT 1) AS one",
-        [list(names), pipeline],
-    )
-    return [name for (name,) in found]
-
-
-def _tasks(names: Sequence[str], pipeline: str) -> list[_Task] | None:
+def _tasks(names: list[str] | None, pipeline: str) -> list[_Task] | None:
     """Return the tasks of a pipeline where it has few: little of what fails is theirs, mostly."""
-    if len(names) > FEW:
-        return None
-    some = _planned_with(
+    some = (
         "SELECT application, digest, failed FROM task"
-        f" WHERE application = ANY(%s::text[]) AND pipeline = %s LIMIT {FEW + 1}",
-        [list(names), pipeline],
+        f" WHERE application = log.name AND pipeline = %s LIMIT {FEW + 1}"
     )
-    found = [_Task(*each) for each in some]
+    found = [_Task(*row) for row in _of_each(names, some, [pipeline], most=FEW + 1)]
     return found if len(found) <= FEW else None
 
 
-def _planned_with(statement: str, given: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement that is planned with its values, each time: how rare those are
-    says whether an index is asked."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, given)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
+def _having(names: list[str] | None, pipeline: str) -> list[str]:
+    """Return the applications that have tasks of a pipeline: a task that failed has a row."""
+    one = "SELECT application FROM task WHERE application = log.name AND pipeline = %s LIMIT 1"
+    return [name for (name,) in _of_each(names, one, [pipeline])]
+
+
+def _of_each(
+    names: list[str] | None, statement: str, given: Sequence[Any], *, most: int | str = "ALL"
+) -> list[tuple[Any, ...]]:
+    """Return at most so many of the rows that a statement gives of each application, `log.name`;
+    where names are None, of all that there are.
+
+    It is planned once, when nobody knows how rare its values are: it is to have an index that
+    begins with what it asks.
+    """
+    logs = "(SELECT application FROM stream)" if names is None else "unnest(%s::text[])"
+    return prepared.rows(
+        f"SELECT found.* FROM {logs} AS log (name) CROSS JOIN LATERAL ({statement}) AS found"
+        f" LIMIT {most}",
+        [*([] if names is None else [names]), *given],
+    )

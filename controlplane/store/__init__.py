@@ -21,7 +21,7 @@ from controlplane.store.appending import (
 )
 from controlplane.store.bodies import erase_body, vacuum
 from controlplane.store.failure_pages import read_failures
-from controlplane.store.failures import BOTH, CANDIDATES, Failures
+from controlplane.store.failures import CANDIDATES, ENTRIES, Failures
 from controlplane.store.kept import (
     Base,
     Kept,
@@ -103,8 +103,8 @@ from controlplane.store.streams import (
 
 __all__ = [
     "BEGINNING",
-    "BOTH",
     "CANDIDATES",
+    "ENTRIES",
     "NOT_UNDERSTOOD",
     "Acts",
     "Base",

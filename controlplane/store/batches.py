@@ -119,7 +119,7 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
         " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
         " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
         "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
-        f" AND batch.sequence = wanted.sequence AND batch.day {condition} LIMIT 1) AS batch"
+        f" AND batch.sequence = wanted.sequence AND {condition} LIMIT 1) AS batch"
     )
     parameters = [list(streams), list(days), list(sequences), *given]
     for stream, day, *row in prepared.rows(statement, parameters, binary=True):

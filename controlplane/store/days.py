@@ -40,14 +40,17 @@ def known(
 
 
 def among(days: Sequence[date]) -> tuple[str, list[date]]:
-    """Return the condition that a day is one of `days`, as SQL, and its parameters.
+    """Return the condition that `day` is one of `days`, as SQL, and its parameters.
 
     Of a list that is one parameter, a statement that is planned once would leave no partition out.
-    There are as many as the next power of two, so that statements are few.
+    There are as many as would be looked into at once, so that statements are few.
     """
-    many = 1 << (len(days) - 1).bit_length()
+    many = FIRST
+    while many < len(days):
+        many *= TIMES
     given = [*days, *[days[-1]] * (many - len(days))]
-    return f"IN ({', '.join(['%s::date'] * many)})", given
+    # One by one: a list of parameters would be made anew for each row.
+    return f"({' OR '.join(['day = %s::date'] * many)})", given
 
 
 def parted(days: Sequence[Day], *, first: int = FIRST) -> Iterator[Sequence[Day]]:

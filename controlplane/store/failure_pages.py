@@ -12,6 +12,9 @@ from controlplane.store import batches, days
 from controlplane.store.failures import Failures, Found, look
 from controlplane.store.log import Newest
 
+#: Where a day has so many pages, the newest day has one, mostly.
+_PAGES_A_DAY = 4
+
 
 class Searched(NamedTuple):
     """The failures that were found, and up to where was looked; None: there are no more."""
@@ -26,7 +29,7 @@ def read_failures(wanted: Failures, *, limit: int) -> Searched:
     order = _by_time if wanted.task is None else _as_told
     found = Found([], None)
     left = _days(wanted)
-    for some in days.parted(left, first=_at_first(wanted, left)):
+    for some in days.parted(left, first=_at_first(wanted, left, limit)):
         there = look(wanted, [each.day for each in some], limit=limit)
         found = _joined(found, there, order, limit=limit)
         left = left[len(some) :]
@@ -48,17 +51,18 @@ def _days(wanted: Failures) -> Sequence[days.Day]:
     return sorted(found, key=lambda each: each.newest, reverse=True)
 
 
-def _at_first(wanted: Failures, found: Sequence[days.Day]) -> int:
+def _at_first(wanted: Failures, found: Sequence[days.Day], limit: int) -> int:
     """Return how many days to look into at first: all that may have the newest, and one more, which
-    a page of all that failed does not need."""
+    a page of what fails all the time does not need."""
     if wanted.rare:
         return days.FIRST * days.TIMES
     latest = _latest(wanted)
     if wanted.task is not None or latest is None:
         return days.FIRST
     newest = sum(each.newest >= latest for each in found)
-    is_full = newest and wanted.groups is None and wanted.tasks is None
-    return newest if is_full else max(days.FIRST, newest + 1)
+    of_all = wanted.groups is None and wanted.tasks is None
+    is_full = of_all or wanted.failed > _PAGES_A_DAY * limit * len(found)
+    return newest if newest and is_full else max(days.FIRST, newest + 1)
 
 
 def _latest(wanted: Failures) -> datetime | None:

@@ -6,9 +6,10 @@ a page ends where they end, and says so. `failure_pages` puts together what seve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -23,8 +24,8 @@ from controlplane.store.log import Newest, Parameter
 
 #: So many rows are looked at for one page, all scans together, and at least a page's for each.
 CANDIDATES = 500
-#: So many rows of an index are read to be compared with those of another.
-BOTH = 20_000
+#: So many entries of an index are read for one page, where it has all that is asked.
+ENTRIES = 10_000
 #: From so many scans on, fewer rows of each are tried first: so many, and so many times their share
 #: of the page; and then so many times more.
 _MANY, _SOME, _TIMES = 5, 8, 4
@@ -32,6 +33,7 @@ _MANY, _SOME, _TIMES = 5, 8, 4
 _TWICE = 2
 _BY_TIME = "occurred_at DESC, sequence DESC"
 _AS_TOLD = "sequence DESC"
+_COLUMNS = "stream, day, sequence, place, occurred_at"
 #: In the order of its characters, as Python has it.
 _NAME = 'name COLLATE "C"'
 
@@ -43,13 +45,12 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     applications: Sequence[str] = ()
     #: (application, fingerprint) of the groups that it can only be; None: it may be any.
     groups: Sequence[tuple[str, str]] | None = None
-    #: The same of tasks.
+    #: How many records of these groups failed.
+    failed: int = 0
+    #: (application, digest) of the tasks that it can only be.
     tasks: Sequence[tuple[str, UUID]] | None = None
-    #: All that these groups or tasks have is looked at: no more than `CANDIDATES` records failed.
+    #: All that these tasks have is looked at, or, where none are given, all that these groups have.
     whole: bool = False
-    #: It can only be of one of these tasks and of one of these groups of an application; one side
-    #: has no more than `BOTH` failed records. Two indexes say which rows those are.
-    both: bool = False
     #: Little of what is looked at is meant, probably: a page is not full soon.
     rare: bool = False
     task: UUID | None = None
@@ -104,7 +105,7 @@ class Found(NamedTuple):
 def look(wanted: Failures, days: Sequence[date], *, limit: int) -> Found:
     """Return the first failures that came on some days, no more than `limit`."""
     scans = _scans(wanted)
-    if wanted.whole or wanted.both:
+    if wanted.whole:
         return _read(wanted, scans, days, limit=limit, most=None)
     most = max(limit, CANDIDATES // scans.many if _meant(wanted)[0] else 0)
     for few in () if wanted.rare else _few(wanted, scans, limit=limit):
@@ -140,38 +141,49 @@ def _read(
     """Read at most `most` rows of each scan."""
     within, bounds = _bounds(wanted)
     condition, given = among(days)
-    within, bounds = [*within, f"day {condition}"], [*bounds, *given]
+    within, bounds = [*within, condition], [*bounds, *given]
     meant, values = _meant(wanted)
-    if wanted.both:
-        within, bounds = [*within, *meant], [*bounds, *values]
-        meant, values = [], []
-    by_task = wanted.tasks is not None and not wanted.both
-    order = _AS_TOLD if wanted.task or by_task else _BY_TIME
+    order = _AS_TOLD if wanted.task or wanted.tasks is not None else _BY_TIME
     result = _AS_TOLD if wanted.task else f"occurred_at DESC, {_NAME} DESC, sequence DESC"
-    # One short index scan for each, whatever the others' size. The last row that each reads is
-    # given too, meant or not: what is older than that is not known. Where all is meant, a page may
-    # be full before any scan ends. A subselect with a limit, and be it none, is planned for
-    # itself, so what is meant chooses no other index.
-    near = f"SELECT * FROM event WHERE {' AND '.join(within)} ORDER BY {order}"
-    near = f"({near} LIMIT {'ALL' if most is None else most}) AS near"
-    ends = most is not None and (meant or most < limit)
-    last_read = f"row_number() OVER (ORDER BY {order}) = {most}" if ends else "false"
-    rows = prepared.rows(
-        f"SELECT {PLACE}, occurred_at, name, sequence, meant, last FROM ("
-        f"SELECT log.name, seen.*, {' AND '.join(meant) or 'true'} AS meant FROM {scans.sql}"
-        f" CROSS JOIN LATERAL (SELECT *, {last_read} AS last FROM {near}) AS seen) AS event"
-        f" WHERE meant OR last ORDER BY {result} LIMIT {limit:d}",
-        [*values, *scans.given, *bounds],
+    ends = f"ORDER BY {order} LIMIT {most}"
+    if most is None:
+        # All is read, and sorted once.
+        within, bounds, ends = [*within, *meant], [*bounds, *values], "LIMIT ALL"
+        meant, values = [], []
+    # One short index scan for each, whatever the others' size. A subselect with a limit, and be it
+    # none, is planned for itself, so what is meant chooses no other index.
+    near = (
+        f"SELECT {_COLUMNS}, {' AND '.join(meant) or 'true'} AS meant FROM event"
+        f" WHERE {' AND '.join(within)} {ends}"
     )
-    last = next((number for number, row in enumerate(rows, 1) if row[-1]), None)
+    # The last row that each reads is given too, meant or not: what is older than that is not known.
+    # Where all is meant, that is one of so many.
+    is_last = f"row_number() OVER (ORDER BY {order}) = {most}" if meant else "false"
+    rows = prepared.rows(
+        f"SELECT {PLACE}, occurred_at, name, sequence, scan, meant, last FROM {scans.sql}"
+        f" CROSS JOIN LATERAL (SELECT *, {is_last} AS last FROM ({near}) AS near) AS event"
+        f" WHERE meant OR last ORDER BY {result} LIMIT {limit:d}",
+        [*scans.given, *values, *bounds],
+    )
+    last = _ended(rows, most)
     found = [Row(Place(*row[:4]), row[4:7]) for row in rows[:last] if row[-2]]
     if last is None and len(rows) < limit:
         return Found(found, None)
     return Found(found, rows[:last][-1][4:7])
 
 
+def _ended(rows: Sequence[tuple[Any, ...]], most: int | None) -> int | None:
+    """Return how many rows there are up to the first that is the last of `most` of its scan."""
+    told: Counter[Any] = Counter()
+    for number, (*_, scan, _, is_last) in enumerate(rows, 1):
+        told[scan] += 1
+        if is_last or told[scan] == most:
+            return number
+    return None
+
+
 class _Scans(NamedTuple):
-    """What is read in one go each, as SQL and its parameters, and how many these are."""
+    """What is read in one go each, as the rows (name, scan) of `log`, and how many these are."""
 
     sql: str
     given: list[Parameter]
@@ -179,44 +191,38 @@ class _Scans(NamedTuple):
 
 
 def _scans(wanted: Failures) -> _Scans:
-    if wanted.both:
-        return _Scans("(SELECT %s::text AS name) AS log", [*wanted.names], 1)
     if wanted.tasks is not None:
-        return _listed(wanted.tasks, "task", "uuid")
+        return _listed(wanted.tasks, "uuid")
     if wanted.groups is not None:
         found = [(group[0], marks.of_cause(*group)) for group in wanted.groups]
-        return _listed(found, "cause", "bigint")
+        return _listed(found, "bigint")
     names = list(wanted.applications)
     if len(names) == 1:
         one = "(SELECT id FROM stream WHERE application = %s)"
-        return _Scans(f"(SELECT %s::text AS name, {one} AS id) AS log", [*names, *names], 1)
-    many = "SELECT application AS name, id FROM stream WHERE application = ANY(%s::text[])"
+        return _Scans(f"(SELECT %s::text AS name, {one} AS scan) AS log", [*names, *names], 1)
+    many = "SELECT application AS name, id AS scan FROM stream WHERE application = ANY(%s::text[])"
     return _Scans(f"({many}) AS log", [names], len(names))
 
 
-def _listed(found: Sequence[tuple[str, Parameter]], column: str, type: str) -> _Scans:
+def _listed(found: Sequence[tuple[str, Parameter]], type: str) -> _Scans:
     """Return the rows of a list. Only one is no join: a page that is full is read no further."""
     if len(found) == 1:
-        return _Scans(f"(SELECT %s::text AS name, %s::{type} AS {column}) AS log", [*found[0]], 1)
+        return _Scans(f"(SELECT %s::text AS name, %s::{type} AS scan) AS log", [*found[0]], 1)
     names, values = [name for name, _ in found], [value for _, value in found]
-    rows = f"unnest(%s::text[], %s::{type}[]) AS log (name, {column})"
+    rows = f"unnest(%s::text[], %s::{type}[]) AS log (name, scan)"
     return _Scans(rows, [names, values], len(found))
 
 
 def _bounds(wanted: Failures) -> tuple[list[str], list[Parameter]]:
     """Return which part of an index is read, and the parameters of that."""
-    conditions = ["stream = log.id AND count IS NOT NULL"]
+    conditions = ["stream = log.scan AND count IS NOT NULL"]
     given: list[Parameter] = []
-    if wanted.both:
-        conditions = ["task = ANY(%s::uuid[])", "cause = ANY(%s::bigint[])", "count IS NOT NULL"]
-        given += [[task for _, task in wanted.tasks or ()], _causes(wanted)]
-    elif wanted.tasks is not None:
-        conditions = ["task = log.task"]
+    if wanted.tasks is not None:
+        conditions = ["task = log.scan"]
     elif wanted.groups is not None:
-        conditions = ["cause = log.cause AND count IS NOT NULL"]
+        conditions = ["cause = log.scan AND count IS NOT NULL"]
     if wanted.task is not None:
-        # Indexes that share a condition are not both asked.
-        conditions.append("sequence + 0 < %s" if wanted.both else "sequence < %s")
+        conditions.append("sequence < %s")
         given.append(wanted.end)
         return conditions, given
     occurred, moments = _occurred(wanted)
@@ -233,17 +239,17 @@ def _bounds(wanted: Failures) -> tuple[list[str], list[Parameter]]:
 
 def _meant(wanted: Failures) -> tuple[list[str], list[Parameter]]:
     """Return what is asked of each row that is read, and the parameters of that."""
+    # A task has one pipeline, and a cause one stage. No index has classes.
     numbers = {
         "task": wanted.task if wanted.tasks is None else None,
-        "pipeline": _mark(wanted.pipeline),
-        # A cause has one.
+        "pipeline": _mark(wanted.pipeline) if wanted.tasks is None else None,
         "stage": _mark(wanted.stage) if wanted.groups is None else None,
         "exception_class": _mark(wanted.exception_class),
     }
     asked = {name: value for name, value in numbers.items() if value is not None}
     conditions = [f"{name} = %s" for name in asked]
     given: list[Parameter] = [*asked.values()]
-    if wanted.tasks is not None and not wanted.both:
+    if wanted.tasks is not None:
         conditions.append("count IS NOT NULL")
         if wanted.groups is not None:
             conditions.append("cause = ANY(%s::bigint[])")

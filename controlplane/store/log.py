@@ -188,7 +188,7 @@ def _newest(
     for some in days.parted(known):
         condition, given = days.among([each.day for each in some])
         rows = prepared.rows(
-            f"SELECT {PLACE} FROM event WHERE {where} AND day {condition} AND sequence < %s"
+            f"SELECT {PLACE} FROM event WHERE {where} AND {condition} AND sequence < %s"
             f" ORDER BY sequence DESC LIMIT {limit:d}",
             [*parameters, *given, end],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +19,7 @@ from controlplane.domain import adding
 from controlplane.domain.events import Event, Failure, RecordFailed, Response, Run, StoredEvent
 from controlplane.domain.states import GroupState, task_id
 from controlplane.queries import FailureFilter, searching
-from controlplane.store import failures, marks
+from controlplane.store import batches, failures, marks
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK, NOON, RUN
 from tests.server import streams
@@ -39,6 +40,9 @@ WHERE relname ~ %s
 _SCANS = """
 SELECT relname, seq_scan + coalesce(idx_scan, 0) FROM pg_stat_xact_user_tables
 WHERE relname ~ '^event_'
+"""
+_NOT_SEEN_BY_ALL = """
+SELECT FROM pg_class WHERE relname ~ '^event_' AND relkind = 'r' AND relallvisible < relpages
 """
 
 
@@ -166,11 +170,11 @@ def all_pages(wanted: FailureFilter, *, limit: int) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("few", "candidates", "many", "some_of_each", "classes"),
-    [(2, 9, 5, 16, 20), (50, 1000, 2, 1, 0), (50, 9, 2, 2, 1)],
+    ("few", "candidates", "entries", "many", "some_of_each", "classes"),
+    [(2, 9, 40, 5, 16, 20), (50, 1000, 2000, 2, 1, 0), (50, 9, 9, 2, 2, 1)],
 )
 def test_any_filter_finds_what_a_look_at_all_of_them_would(
-    few: int, candidates: int, many: int, some_of_each: int, classes: int
+    few: int, candidates: int, entries: int, many: int, some_of_each: int, classes: int
 ) -> None:
     chance = random.Random(few)
     with patch.object(adding, "MOST_CLASSES", classes):
@@ -181,6 +185,7 @@ def test_any_filter_finds_what_a_look_at_all_of_them_would(
         patch.object(searching, "FEW", few),
         patch.object(store, "CANDIDATES", candidates),
         patch.object(failures, "CANDIDATES", candidates),
+        patch.object(store, "ENTRIES", entries),
         patch.object(failures, "_MANY", many),
         patch.object(failures, "_SOME", some_of_each),
         patch.object(failures, "_TIMES", 1),
@@ -236,6 +241,18 @@ def long_log(urls: embedded.Urls) -> None:
     models.Task.objects.filter(digest=JFK.digest).update(failed=LONG)
 
 
+def vacuum(urls: embedded.Urls) -> None:
+    """Do what is done to each day that grows: then an index alone tells what is in it."""
+    with psycopg.connect(urls.migrate_database, autocommit=True) as database:
+        for _ in range(100):
+            database.execute("VACUUM event")
+            if not database.execute(_NOT_SEEN_BY_ALL).fetchall():
+                return
+            # What another connection is at just now may not see it yet.
+            time.sleep(0.1)
+    raise AssertionError("rows are not seen by all")
+
+
 def scans() -> dict[str, int]:
     with connection.cursor() as cursor:
         cursor.execute(_SCANS)
@@ -246,6 +263,13 @@ def rows_read(table: str = "event_") -> int:
     with connection.cursor() as cursor:
         cursor.execute(_READ, [f"^{table}"])
         return int(cursor.fetchone()[0])
+
+
+def as_of_large_tables() -> None:
+    """Let statements of this transaction be planned as where there are more rows than in a test."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
 
 
 def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -> None:
@@ -285,6 +309,28 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
                 assert read == 0, wanted
 
 
+def test_what_an_index_has_is_found_without_the_rows_themselves(
+    fresh_database: embedded.Urls,
+) -> None:
+    long_log(fresh_database)
+    vacuum(fresh_database)
+    frequent = FAILURE.fingerprint
+    asked = {
+        FailureFilter(fingerprint=frequent): 51,
+        FailureFilter(fingerprint=frequent, exception_class="ValueError"): 51,
+        FailureFilter(fingerprint=frequent, pipeline="seldom"): 1,
+        FailureFilter(fingerprint=f"1-{2:016x}", pipeline="delays"): 1,
+    }
+    for wanted, count in asked.items():
+        with transaction.atomic(), patch.object(batches, "at", return_value=[]) as at:
+            as_of_large_tables()
+            before = rows_read()
+            queries.failures(wanted, limit=50)
+            assert rows_read() == before, wanted
+        (places,) = at.call_args.args
+        assert len(places) == count, wanted
+
+
 def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
     fresh_database: embedded.Urls,
 ) -> None:
@@ -309,7 +355,7 @@ def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
     # Of a group of before the classes are not known: it may have come in any.
     models.ErrorGroup.objects.filter(fingerprint=f"1-{1:016x}").update(other_classes=["*"])
     assert searching._groups([APPLICATION], FailureFilter(exception_class="never")) == [
-        (APPLICATION, f"1-{1:016x}", 1)
+        (APPLICATION, f"1-{1:016x}", 1, False)
     ]
 
 
@@ -318,10 +364,8 @@ def test_a_page_of_many_logs_reads_a_few_rows_of_each() -> None:
     for name in names:
         events = [histories.failed(number) for number in range(60)]
         streams.append(events, received_at=datetime.now(UTC), application=name)
-    with transaction.atomic(), connection.cursor() as cursor:
-        # As where there are more rows than these.
-        cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute("SET LOCAL enable_bitmapscan = off")
+    with transaction.atomic():
+        as_of_large_tables()
         before = rows_read()
         assert len(queries.failures(FailureFilter(), limit=50).rows) == 50
         # 51 of each are 408.
