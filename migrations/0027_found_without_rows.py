@@ -11,7 +11,7 @@ DROP INDEX event_of_task;
 CREATE INDEX event_of_cause ON event (cause, occurred_at, sequence)
     INCLUDE (stream, day, place, pipeline) WHERE count IS NOT NULL;
 CREATE INDEX event_of_task ON event (task, sequence)
-    INCLUDE (cause, occurred_at, stream, day, place, count) WHERE task IS NOT NULL;
+    INCLUDE (cause, occurred_at, stream, day, place, stage, count) WHERE task IS NOT NULL;
 """
 AS_BEFORE = """
 DROP INDEX event_of_cause;

@@ -141,8 +141,8 @@ def _of_all(found: store.Failures, filter: FailureFilter) -> store.Failures | No
 def _whole(found: store.Failures, failed: int) -> store.Failures | None:
     """Return how to look at all that these tasks have, of which so many records failed, or at all
     that these groups have; None where both is too much."""
-    has_stage = found.stage is None or found.groups is not None
-    most = store.ENTRIES if has_stage and found.exception_class is None else store.CANDIDATES
+    # No index has classes.
+    most = store.ENTRIES if found.exception_class is None else store.CANDIDATES
     if found.groups is None:
         return replace(found, whole=True) if failed <= most else None
     # The index of groups has their pipelines, and not their tasks.

@@ -101,7 +101,8 @@ def at(places: Sequence[Place]) -> list[StoredEvent]:
     for each in places:
         wanted[each[:3]].add(each.place)
     found: dict[Place, StoredEvent] = {}
-    for (stream, day), row in _rows(list(wanted)):
+    # Neighbours stand in one block, or in two.
+    for (stream, day), row in _rows(sorted(wanted)):
         some = wire.decode_some(row.heads, wanted[stream, day, row.sequence])
         for place, event in some.items():
             found[Place(stream, day, row.sequence, place)] = row.stored(place, event)

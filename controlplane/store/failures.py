@@ -239,7 +239,7 @@ def _bounds(wanted: Failures) -> tuple[list[str], list[Parameter]]:
 
 def _meant(wanted: Failures) -> tuple[list[str], list[Parameter]]:
     """Return what is asked of each row that is read, and the parameters of that."""
-    # A task has one pipeline, and a cause one stage. No index has classes.
+    # A task has one pipeline, and a cause one stage.
     numbers = {
         "task": wanted.task if wanted.tasks is None else None,
         "pipeline": _mark(wanted.pipeline) if wanted.tasks is None else None,

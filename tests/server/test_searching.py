@@ -320,6 +320,7 @@ def test_what_an_index_has_is_found_without_the_rows_themselves(
         FailureFilter(fingerprint=frequent, exception_class="ValueError"): 51,
         FailureFilter(fingerprint=frequent, pipeline="seldom"): 1,
         FailureFilter(fingerprint=f"1-{2:016x}", pipeline="delays"): 1,
+        FailureFilter(pipeline="seldom", stage=FAILURE.stage): 1,
     }
     for wanted, count in asked.items():
         with transaction.atomic(), patch.object(batches, "at", return_value=[]) as at:
