@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +36,7 @@ properties.load_profile("patient")
 
 # Spark takes whatever python3 is on the PATH for its workers, unless told otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
 
 
 @pytest.fixture(scope="session")
