@@ -8,12 +8,13 @@ FROM base AS server
 COPY requirements/server.txt requirements/
 RUN pip install --require-hashes -r requirements/server.txt
 COPY manage.py ./
+COPY arrester arrester
 COPY controlplane controlplane
 COPY dashboard dashboard
 COPY migrations migrations
 ENV ARRESTER_HOME=/data
 USER arrester
-CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off"]
+CMD ["uvicorn", "arrester.controlplane.web.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off"]
 
 FROM base AS demo
 RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
@@ -22,6 +23,7 @@ COPY requirements/tools.txt requirements/agents.txt requirements/demo.txt requir
 RUN pip install --require-hashes -r requirements/tools.txt \
     && pip install --require-hashes --no-build-isolation -r requirements/agents.txt \
     && pip install --require-hashes --no-build-isolation --no-deps -r requirements/demo.txt
+COPY arrester arrester
 COPY agents agents
 COPY controlplane/__init__.py controlplane/__init__.py
 COPY controlplane/domain controlplane/domain

@@ -5,8 +5,8 @@ PY := .venv/bin/python
 STAMP := .venv/.stamp
 ARGS ?=
 k ?=
-# The suite waits more than it computes: two processes, each with servers and a Spark of its own.
-SIDE_BY_SIDE := --numprocesses 2 --dist loadfile
+# The suite waits more than it computes: four processes, each with servers and a Spark of its own.
+SIDE_BY_SIDE := --numprocesses 4 --dist loadfile
 
 export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.

@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
     from django.core.management import execute_from_command_line
     from django.db import OperationalError
     from redis.exceptions import RedisError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents.agent import Agent
-from agents.handlers import (
+from arrester.agents.agent import Agent
+from arrester.agents.handlers import (
     CONTINUE,
     FAIL,
     PAUSE,
@@ -16,11 +16,11 @@ from agents.handlers import (
     Record,
     RecordError,
 )
-from agents.lifecycle import Ending
-from controlplane.domain.errors import ApplicationLatched, InvalidConfiguration
-from controlplane.domain.events import ResumeHow
-from controlplane.domain.policy import Answer as Response
-from controlplane.domain.uncaught import UncaughtAnswer
+from arrester.agents.runtime.instance import Ending
+from arrester.controlplane.domain.error_policy.policy import Answer as Response
+from arrester.controlplane.domain.errors import ApplicationLatched, InvalidConfiguration
+from arrester.controlplane.domain.events import ResumeHow
+from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
 
 __all__ = [
     "CONTINUE",

@@ -10,25 +10,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from agents.by_hand import commanded, counts, wished
-from agents.config import AgentConfig
-from agents.handlers import Handler
-from agents.lifecycle import Ending
-from agents.runtime import Runtime
-from agents.signals import ending_the_block
-from agents.turn import refuse_inside
-from agents.uncaught import checked_uncaught, uncaught_shown
-from controlplane.domain.events import Response, ResumeHow
-from controlplane.domain.names import TaskId
-from controlplane.domain.policy import Answer
-from controlplane.domain.states import InstanceStatus, TaskState, TaskStatus
+from arrester.agents.config import AgentConfig
+from arrester.agents.handlers import Handler
+from arrester.agents.run.run_lock import refuse_inside
+from arrester.agents.runtime.instance import Ending
+from arrester.agents.runtime.runtime import Runtime
+from arrester.agents.runtime.signals import ending_the_block
+from arrester.agents.runtime.task_control import commanded, counts, wished
+from arrester.agents.runtime.uncaught import checked_uncaught, uncaught_shown
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.events import Response, ResumeHow
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.states import InstanceStatus, TaskState, TaskStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from agents.builder import PipelineBuilder
-    from agents.pipeline import Pipeline, Trigger
-    from agents.thread import PipelineThread
+    from arrester.agents.definition.builder import PipelineBuilder
+    from arrester.agents.definition.pipeline import Pipeline, Trigger
+    from arrester.agents.run.thread import PipelineThread
 
 
 class Agent:
@@ -64,7 +64,7 @@ class Agent:
         `on_uncaught`; and ConnectRefused for a Spark Connect session.
         """
         # With PySpark, which importing this package alone must not need.
-        from agents.guard import require_classic
+        from arrester.agents.spark.try_eval import require_classic
 
         require_classic(spark)
         handler, faults = checked_uncaught(on_uncaught)
@@ -97,7 +97,7 @@ class Agent:
         do. `on_error` answers for records whose task or position raises, or whose position is
         NULL or not unique (stage `source`).
         """
-        from agents.builder import define
+        from arrester.agents.definition.builder import define
 
         return define(
             name,
@@ -120,7 +120,7 @@ class Agent:
         Raises ApplicationLatched when somebody shut the application down, and whatever keeps the
         query from starting.
         """
-        from agents.thread import PipelineThread
+        from arrester.agents.run.thread import PipelineThread
 
         config = self._runtime.config
         return self._runtime.start(

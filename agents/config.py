@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.handlers import Handler, check_handler
-from agents.secrets import without_secrets
-from controlplane.domain import error_keys as keys
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from controlplane.domain.names import check_name
-from controlplane.domain.policy import StageKind
-from controlplane.domain.setting_keys import CONVERTER_RULE, HANDLER_RULE
+from arrester.agents.config_display import without_secrets
+from arrester.agents.handlers import Handler, check_handler
+from arrester.controlplane.domain.error_policy import setting_definitions as keys
+from arrester.controlplane.domain.error_policy.policy import StageKind
+from arrester.controlplane.domain.error_policy.setting_types import CONVERTER_RULE, HANDLER_RULE
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.controlplane.domain.identity.names import check_name
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 #: What stands for a handler, by its key.

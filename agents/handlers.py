@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from controlplane.domain.errors import ArresterError, InvalidValue
-from controlplane.domain.events import Response
-from controlplane.domain.policy import Answer
-from controlplane.domain.respond import HandlerRaised, as_answer
-from controlplane.domain.setting_keys import class_names
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.error_policy.respond import HandlerRaised, as_answer
+from arrester.controlplane.domain.error_policy.setting_types import class_names
+from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from arrester.controlplane.domain.events import Response
 
 _log = logging.getLogger("arrester.handlers")
 

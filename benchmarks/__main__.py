@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from arrester.controlplane import embedded
 from benchmarks import servers
 from benchmarks.table import Ratio, figures, rates, ratios, rounds_of
-from controlplane import embedded
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -100,7 +100,7 @@ def _set_up() -> None:
 
 def _set_up_web() -> None:
     """Have connections that do as those of pages do."""
-    from controlplane import asgi  # noqa: F401
+    from arrester.controlplane.web import asgi  # noqa: F401
 
 
 def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:

@@ -21,12 +21,13 @@ from django.db import connection, transaction  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from psycopg.conninfo import conninfo_to_dict  # noqa: E402
 
+from arrester.controlplane import store  # noqa: E402
+from arrester.controlplane.domain.wire import codec  # noqa: E402
+from arrester.controlplane.ingest import drain as stream_drain  # noqa: E402
+from arrester.controlplane.store.appending import Layout, copied, lay_out  # noqa: E402
 from benchmarks.events import EVENTS_PER_BATCH, batches  # noqa: E402
-from controlplane import ingest, store  # noqa: E402
-from controlplane.domain import wire  # noqa: E402
-from controlplane.store.appending import Layout, copied, lay_out  # noqa: E402
 
-ROWS_PER_COMMIT = ingest.EVENTS_PER_READ
+ROWS_PER_COMMIT = stream_drain.EVENTS_PER_READ
 Work = Callable[[], None]
 
 
@@ -36,7 +37,7 @@ def drain(application: str, count: int) -> Work:
 
     def work() -> None:
         folded = 0
-        while (done := ingest.drain(application)).more:
+        while (done := stream_drain.drain(application)).more:
             folded += done.events
         assert folded + done.events == count, f"{folded + done.events} of {count} events"
 
@@ -50,7 +51,7 @@ def keep_pace(application: str, count: int) -> Work:
     def work() -> None:
         folded = 0
         while folded < count:
-            done = ingest.drain(application)
+            done = stream_drain.drain(application)
             folded += done.events
             if not done.events:
                 time.sleep(0.001)
@@ -62,7 +63,7 @@ def jsonb(application: str, count: int) -> Work:
     """The jsonb limit: binary COPY of the events as JSON into a table with only a primary key."""
     events = [event for _, some in batches(application, count) for event in some]
     rows = [
-        (application, sequence, b"\x01" + wire.to_json(event))
+        (application, sequence, b"\x01" + codec.to_json(event))
         for sequence, event in enumerate(events, 1)
     ]
     database = psycopg.connect(settings.DATABASE_URL)
@@ -100,7 +101,7 @@ def recorder(application: str, count: int) -> Work:
     table.create_table()
     originator = uuid5(NAMESPACE_URL, application)
     events = [
-        StoredEvent(originator, version, "RecordFailed", wire.to_json(event))
+        StoredEvent(originator, version, "RecordFailed", codec.to_json(event))
         for version, event in enumerate(
             event for _, some in batches(application, count) for event in some
         )
@@ -131,7 +132,7 @@ def ceiling(application: str, count: int) -> Work:
 def _layouts(application: str, count: int) -> Iterator[Layout]:
     stream, now = store.look(application), datetime.now(UTC)
     found = (
-        store.Batch(id=id, events=events, packed=wire.pack(events))
+        store.Batch(id=id, events=events, packed=codec.pack(events))
         for id, events in batches(application, count)
     )
     while some := list(islice(found, ROWS_PER_COMMIT // EVENTS_PER_BATCH)):

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
 
-from controlplane.domain import ids
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     Body,
     Event,
     Failure,
@@ -17,6 +16,7 @@ from controlplane.domain.events import (
     Response,
     Run,
 )
+from arrester.controlplane.domain.identity import uuids
 
 EVENTS_PER_BATCH = 100
 TASKS, TRACES, TRACE_LINES = 200, 240, 20
@@ -34,7 +34,7 @@ def batches(application: str, count: int) -> Iterator[tuple[UUID, list[Event]]]:
         size = min(EVENTS_PER_BATCH, count - begin)
         events = [_failed(random, begin + number, run, instance) for number in range(size - 1)]
         yield (
-            ids.uuid7(datetime.now(UTC)),
+            uuids.uuid7(datetime.now(UTC)),
             [*events, _dead_lettered(begin, size - 1, run, instance)],
         )
 

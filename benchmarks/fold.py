@@ -8,11 +8,12 @@ from uuid import UUID
 
 from redis import Redis
 
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
 from benchmarks import servers, toy
 from benchmarks.children import timed
 from benchmarks.events import batches
-from controlplane import embedded
-from controlplane.domain import keys, wire
 
 APPLICATIONS = ("flights", "trains")
 _SPOOL = UUID(int=1)
@@ -59,9 +60,9 @@ def fill(redis: Redis, application: str, count: int) -> None:
     """Put so many events into an application's stream, as agents send them."""
     with redis.pipeline(transaction=False) as pipeline:
         for batch, events in batches(application, count):
-            packed = wire.encode_batch(events)
+            packed = codec.encode_batch(events)
             pipeline.xadd(
-                keys.events(application),
+                redis_keys.events(application),
                 {"batch": str(batch), "spool": str(_SPOOL), "events": packed},
             )
         pipeline.execute()

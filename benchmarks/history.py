@@ -15,12 +15,13 @@ from unittest.mock import patch
 import psycopg
 from django.db import connection
 
+from arrester.controlplane import embedded, queries, store
+from arrester.controlplane.history import retention
+from arrester.controlplane.queries import FailureFilter, GroupFilter
 from benchmarks import seed, week
 from benchmarks.pages import backend_ms
 from benchmarks.table import Figure
 from benchmarks.week import DAYS
-from controlplane import embedded, queries, retention, store
-from controlplane.queries import FailureFilter, GroupFilter
 
 REQUESTS = 200
 _RAW_CHART = """

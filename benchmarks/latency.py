@@ -18,14 +18,14 @@ from uuid import UUID
 
 import psycopg
 
-from agents.sender import Sender
-from agents.spool import Spool
-from agents.transport import Transport
+from arrester.agents.transport.redis_client import Transport
+from arrester.agents.transport.sender import Sender
+from arrester.agents.transport.spool import Spool
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.identity import uuids
 from benchmarks import servers
 from benchmarks.events import batches
 from benchmarks.table import Figure
-from controlplane import embedded
-from controlplane.domain import ids
 
 APPLICATION = "flights"
 EVENTS_PER_SECOND = 10_000
@@ -63,14 +63,14 @@ def _waits(urls: embedded.Urls, *, seconds: int) -> list[float]:
     listener.start()
     with _sending(urls) as spool:
         _, first = prepared.pop()
-        spool.put(ids.uuid7(datetime.now(UTC)), first)
+        spool.put(uuids.uuid7(datetime.now(UTC)), first)
         _wait_for(committed, EVENTS_PER_PUT)
         begin = time.perf_counter()
         for number, (_, events) in enumerate(prepared):
             due = begin + number * EVENTS_PER_PUT / EVENTS_PER_SECOND
             time.sleep(max(0.0, due - time.perf_counter()))
             emitted.append(time.perf_counter())
-            spool.put(ids.uuid7(datetime.now(UTC)), events)
+            spool.put(uuids.uuid7(datetime.now(UTC)), events)
         _wait_for(committed, (len(prepared) + 1) * EVENTS_PER_PUT)
     skipped = WARM_UP_SECONDS * EVENTS_PER_SECOND // EVENTS_PER_PUT
     return _matched(emitted, committed)[skipped:]
@@ -127,7 +127,7 @@ def _running(arguments: tuple[str, ...]) -> Iterator[None]:
         [sys.executable, *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"},
     )
     try:
         yield

@@ -19,9 +19,9 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from arrester.controlplane import embedded, models, queries
+from arrester.controlplane.queries import GroupFilter, TaskFilter
 from benchmarks import seed
-from controlplane import embedded, models, queries
-from controlplane.queries import GroupFilter, TaskFilter
 
 Execute = Callable[[str, Any, bool, Any], Any]
 GOAL_MS = 100

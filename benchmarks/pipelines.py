@@ -21,8 +21,8 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents import Agent, LogAndContinue
-from agents.builder import PipelineBuilder
+from arrester import Agent, LogAndContinue
+from arrester.agents.definition.builder import PipelineBuilder
 from examples import flights_data
 from examples.flights import MOST_MINUTES_LATE, SCHEMA, plausible
 

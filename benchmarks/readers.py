@@ -15,11 +15,11 @@ from typing import TypeVar
 import psycopg
 from django.db import connection, transaction
 
+from arrester.controlplane import embedded, queries, store
+from arrester.controlplane.domain.identity import uuids
 from benchmarks import servers
 from benchmarks.events import batches
 from benchmarks.table import Figure
-from controlplane import embedded, queries, store
-from controlplane.domain import ids
 
 T = TypeVar("T")
 WRITERS = READERS = 4
@@ -92,7 +92,7 @@ def _writer(number: int, until: float) -> Callable[[], None]:
                 with transaction.atomic():
                     stream = store.lock(chance.choice(APPLICATIONS))
                     store.append(
-                        stream, [store.Batch(id=ids.uuid7(now), events=some)], received_at=now
+                        stream, [store.Batch(id=uuids.uuid7(now), events=some)], received_at=now
                     )
                     with connection.cursor() as cursor:
                         statement = "INSERT INTO numbered SELECT FROM generate_series(1, %s)"

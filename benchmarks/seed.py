@@ -14,9 +14,9 @@ from os import cpu_count
 import django
 import psycopg
 
+from arrester.controlplane import embedded
 from benchmarks import servers
 from benchmarks.week import DAYS, Week
-from controlplane import embedded
 
 #: Of each application but the first, unless more are asked for.
 TASKS = 200
@@ -59,7 +59,9 @@ def write(week: Week) -> None:
     """Fold an application's week: each piece at one go, as if it had come when it says."""
     from django.db import transaction
 
-    from controlplane import past, projections, store
+    from arrester.controlplane import store
+    from arrester.controlplane.history import state_at_position
+    from arrester.controlplane.views import projections
 
     store.open_stream(week.application)
     for received_at, batches in week.pieces():
@@ -68,4 +70,4 @@ def write(week: Week) -> None:
             store.remember(stream, batches, received_at=received_at)
             _, stored = store.append(stream, batches, received_at=received_at)
             projections.project(week.application, stored)
-        past.keep_if_due(week.application)
+        state_at_position.keep_if_due(week.application)

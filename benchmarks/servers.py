@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 from redis import Redis
 
-from controlplane import embedded
+from arrester.controlplane import embedded
 from tests import services
 
 LOG_FILES = 24
@@ -47,7 +47,7 @@ def running() -> Iterator[embedded.Urls]:
                 "REDIS_URL": urls.redis,
                 "ARRESTER_SECRET_KEY": "only for benchmarks " * 3,
                 "ARRESTER_SPOOL": f"{folder}/spool",
-                "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+                "DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings",
             }
             services.make_template(urls)
             template = services.with_name(urls.migrate_database, services.TEMPLATE)

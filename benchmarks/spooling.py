@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from uuid import UUID
 
-from agents.spool import Spool
+from arrester.agents.transport.spool import Spool
 from benchmarks.events import batches
 
 

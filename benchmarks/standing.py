@@ -15,9 +15,9 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from agents import Agent, LogAndFail
-from agents.config import AgentConfig
-from agents.thread import PipelineThread
+from arrester import Agent, LogAndFail
+from arrester.agents.config import AgentConfig
+from arrester.agents.run.thread import PipelineThread
 from benchmarks.pipelines import CLUSTER, LOCAL, PARSE, Flights, World, session
 from benchmarks.table import Figure
 from examples.flights import SCHEMA

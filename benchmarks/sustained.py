@@ -12,12 +12,13 @@ from uuid import UUID
 
 from redis import Redis
 
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.wire import codec
 from benchmarks import fold, servers
 from benchmarks.children import timed
 from benchmarks.events import EVENTS_PER_BATCH, batches
 from benchmarks.table import Figure
-from controlplane import embedded
-from controlplane.domain import ids, keys, wire
 
 #: Entries that wait for each application while there is more to come.
 _AHEAD = 600
@@ -63,9 +64,9 @@ class _Feeder(threading.Thread):
             while any(self._left.values()):
                 waiting = 0
                 for application, found in packed.items():
-                    have = redis.xlen(keys.events(application))
+                    have = redis.xlen(redis_keys.events(application))
                     sent += self._send(redis, application, found, _AHEAD - have)
-                    waiting += redis.xlen(keys.events(application))
+                    waiting += redis.xlen(redis_keys.events(application))
                 folded = (sent - waiting) * EVENTS_PER_BATCH
                 if begin is None and folded:
                     begin = time.perf_counter(), folded
@@ -81,15 +82,15 @@ class _Feeder(threading.Thread):
         with redis.pipeline(transaction=False) as pipeline:
             for _ in range(count):
                 fields: dict[Any, Any] = {
-                    "batch": str(ids.uuid7(now)),
+                    "batch": str(uuids.uuid7(now)),
                     "spool": str(_SPOOL),
                     "events": next(packed),
                 }
-                pipeline.xadd(keys.events(application), fields)
+                pipeline.xadd(redis_keys.events(application), fields)
             pipeline.execute()
         self._left[application] -= count
         return count
 
 
 def _packed(application: str) -> list[bytes]:
-    return [wire.encode_batch(events) for _, events in batches(application, 50_000)]
+    return [codec.encode_batch(events) for _, events in batches(application, 50_000)]

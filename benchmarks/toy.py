@@ -11,11 +11,11 @@ import time
 import psycopg
 from celery import Celery
 
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.events import RecordFailed
+from arrester.controlplane.domain.wire import codec
 from benchmarks import servers
 from benchmarks.events import batches
-from controlplane import embedded
-from controlplane.domain import wire
-from controlplane.domain.events import RecordFailed
 
 WORKERS = 2
 PATIENCE_SECONDS = 120
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120
 
 def measure(urls: embedded.Urls, *, events: int) -> float:
     """Return events per second of two workers, once they work; the queue is full before."""
-    from controlplane.celery import broker_url
+    from arrester.controlplane.celery import broker_url
 
     servers.freshen(urls)
     os.environ["TOY_BROKER_URL"] = broker_url(urls.redis)
@@ -31,7 +31,7 @@ def measure(urls: embedded.Urls, *, events: int) -> float:
     for _, some in batches("toy", events):
         for event in some:
             task = event.data.task if isinstance(event.data, RecordFailed) else None
-            app.send_task("toy.record", [task or "", wire.to_json(event).decode()])
+            app.send_task("toy.record", [task or "", codec.to_json(event).decode()])
     worker = subprocess.Popen(
         [
             *(

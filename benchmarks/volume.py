@@ -10,12 +10,13 @@ from statistics import median
 import psycopg
 from redis import Redis
 
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
 from benchmarks import fold, servers
 from benchmarks.children import timed
 from benchmarks.events import batches
 from benchmarks.table import Figure
-from controlplane import embedded
-from controlplane.domain import keys, wire
 
 APPLICATION = fold.APPLICATIONS[0]
 ROUNDS = 3
@@ -41,7 +42,7 @@ def figures(urls: embedded.Urls, *, events: int) -> list[Figure]:
         entries = _entries(redis, events)
         servers.freshen(urls)
         fold.fill(redis, APPLICATION, events)
-        packed = int(redis.memory_usage(keys.events(APPLICATION), samples=0) or 0)
+        packed = int(redis.memory_usage(redis_keys.events(APPLICATION), samples=0) or 0)
     timed(("drain", APPLICATION, str(events)))
     ours = _size(urls, list(_OURS))
     return [
@@ -65,7 +66,7 @@ def _entries(redis: Redis, count: int) -> int:
     with redis.pipeline(transaction=False) as pipeline:
         for _, events in batches(APPLICATION, count):
             for event in events:
-                pipeline.xadd("json", {"event": wire.to_json(event)})
+                pipeline.xadd("json", {"event": codec.to_json(event)})
         pipeline.execute()
     return int(redis.memory_usage("json", samples=0) or 0)
 
@@ -73,12 +74,13 @@ def _entries(redis: Redis, count: int) -> int:
 def _rebuilt(urls: embedded.Urls) -> list[Figure]:
     """Return how long PostgreSQL takes to count, ÷ how long it takes us to read and fold the log,
     and to do that, keep its snapshots, and put the views in the place of the live ones."""
-    from controlplane import rebuilding, store
+    from arrester.controlplane import store
+    from arrester.controlplane.history import rebuild
 
     until = store.look(APPLICATION).sequence
     works: dict[str, Callable[[], object]] = {
-        "deriving the views in memory": partial(rebuilding.derive, APPLICATION, until=until),
-        "the whole rebuild, as `manage.py rebuild`": partial(rebuilding.rebuild, APPLICATION),
+        "deriving the views in memory": partial(rebuild.derive, APPLICATION, until=until),
+        "the whole rebuild, as `manage.py rebuild`": partial(rebuild.rebuild, APPLICATION),
     }
     ratios: dict[str, list[float]] = {name: [] for name in works}
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:

@@ -10,9 +10,7 @@ from itertools import accumulate
 from random import Random
 from uuid import UUID
 
-from benchmarks.events import EVENTS_PER_BATCH, TRACES, batches
-from controlplane.domain import ids, wire
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandIssued,
     CommandKind,
@@ -31,7 +29,10 @@ from controlplane.domain.events import (
     TaskResumed,
     ThreadStarted,
 )
-from controlplane.store import Batch
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.store import Batch
+from benchmarks.events import EVENTS_PER_BATCH, TRACES, batches
 
 DAYS = 7
 #: The week comes in so many pieces, each folded in one transaction.
@@ -89,7 +90,7 @@ def _shared_out(shares: dict[str, int], random: Random) -> list[str]:
 @cache
 def _bodies() -> tuple[bytes, ...]:
     """Return the packed bodies of batches: others for each would take longer than all the rest."""
-    packed = (wire.pack(events).bodies for _, events in batches("any", _MADE * EVENTS_PER_BATCH))
+    packed = (codec.pack(events).bodies for _, events in batches("any", _MADE * EVENTS_PER_BATCH))
     return tuple(each for each in packed if each is not None)
 
 
@@ -162,10 +163,10 @@ class Week:
                 last_position=self._failed,
             )
             events.append(self._event(moment, letters, run=run))
-            packed = wire.pack(events)
+            packed = codec.pack(events)
             if count == EVENTS_PER_BATCH:
                 packed = packed._replace(bodies=self._random.choice(_bodies()))
-            yield Batch(id=ids.uuid7(moment), events=events, packed=packed)
+            yield Batch(id=uuids.uuid7(moment), events=events, packed=packed)
 
     def _record(self, failure: Failure, pipeline: str) -> RecordFailed:
         self._failed += 1
@@ -199,7 +200,7 @@ class Week:
             yield self._said(moment, [self._dies(number) for number in range(DEAD)])
 
     def _resumed(self, task: str, moment: datetime) -> Iterator[Batch]:
-        command = ids.uuid7(moment)
+        command = uuids.uuid7(moment)
         issued = CommandIssued(
             command=command,
             kind=CommandKind.RESUME_TASK,
@@ -211,7 +212,7 @@ class Week:
             expires_at=moment + timedelta(minutes=15),
         )
         event = Event(occurred_at=moment, data=issued)
-        yield Batch(id=ids.uuid7(moment), events=[event])
+        yield Batch(id=uuids.uuid7(moment), events=[event])
         resumed = TaskResumed(task=task, how=ResumeHow.RETRY, actor="ana")
         answers: list[EventData] = [resumed, CommandApplied(command=command), self._stands[task]]
         yield self._said(moment, answers, caused_by=command)
@@ -229,7 +230,7 @@ class Week:
         run: Run | None = None,
     ) -> Batch:
         events = [self._event(moment, each, caused_by=caused_by, run=run) for each in data]
-        return Batch(id=ids.uuid7(moment), events=events)
+        return Batch(id=uuids.uuid7(moment), events=events)
 
     def _event(
         self,

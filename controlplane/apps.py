@@ -6,5 +6,5 @@ from django.apps import AppConfig
 
 
 class ControlPlane(AppConfig):
-    name = "controlplane"
+    name = "arrester.controlplane"
     verbose_name = "Arrester"

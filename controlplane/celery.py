@@ -19,7 +19,7 @@ FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
 #: from them. In Redis, Celery has a list for each priority; 0 is taken first.
 _LAST = 9
 DRAINS = f"{FOLDS}\x06\x16{_LAST}"
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
 
 
 def broker_url(redis_url: str) -> str:
@@ -98,4 +98,4 @@ def look_at_connections(**_: object) -> None:
     close_old_connections()
 
 
-app.autodiscover_tasks(["controlplane"])
+app.autodiscover_tasks(["arrester.controlplane"])

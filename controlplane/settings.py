@@ -1,4 +1,4 @@
-"""Django's settings; every variable comes from `controlplane.env`."""
+"""Django's settings; every variable comes from `arrester.controlplane.env`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from controlplane import embedded
-from controlplane.env import Environment, WrongSetting
+from arrester.controlplane import embedded
+from arrester.controlplane.env import Environment, WrongSetting
 
 ENVIRONMENT = Environment.read(os.environ)
 # Without URLs the embedded servers of ARRESTER_HOME are meant, whether or not they run now.
@@ -58,12 +58,12 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
         "HOST": options.pop("host", ""),
         "PORT": options.pop("port", ""),
         # Under ASGI every request has a thread of its own: a connection kept there is a leaked one.
-        # The web process keeps them elsewhere: `controlplane.pooling`.
+        # The web process keeps them elsewhere: `arrester.controlplane.web.connection_pool`.
         "CONN_MAX_AGE": 0,
         "OPTIONS": {
             "connect_timeout": 5,
             "application_name": "arrester",
-            # Of `controlplane.prepared`, from the sixth time on.
+            # Of `arrester.controlplane.store.prepared_statements`, from the sixth time on.
             "prepare_threshold": 5,
             **TCP,
             **options,
@@ -75,7 +75,7 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
 DATABASES = {"default": database_settings("DATABASE_URL", DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # One linear history for all tables: only `controlplane` has models.
-MIGRATION_MODULES = {"controlplane": "migrations"}
+MIGRATION_MODULES = {"controlplane": "arrester.migrations"}
 
 SECRET_KEY = ENVIRONMENT.secret_key or embedded.known_secret_key(ENVIRONMENT.home)
 DEBUG = ENVIRONMENT.debug
@@ -92,22 +92,22 @@ INSTALLED_APPS = [
     "rest_framework.authtoken",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "controlplane",
-    "dashboard",
+    "arrester.controlplane",
+    "arrester.dashboard",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "controlplane.csp.ContentSecurityPolicy",
+    "arrester.controlplane.web.content_security_policy.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "controlplane.hosts.AllowedHosts",
+    "arrester.controlplane.web.allowed_hosts.AllowedHosts",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
-ROOT_URLCONF = "controlplane.urls"
-ASGI_APPLICATION = "controlplane.asgi.application"
+ROOT_URLCONF = "arrester.controlplane.urls"
+ASGI_APPLICATION = "arrester.controlplane.web.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -157,7 +157,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "dashboard.rest.errors.handle",
+    "EXCEPTION_HANDLER": "arrester.dashboard.rest.errors.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
@@ -165,18 +165,18 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "The error control plane for PySpark.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["dashboard.rest.base.HasRole"],
+    "SERVE_PERMISSIONS": ["arrester.dashboard.rest.base.HasRole"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "ENUM_NAME_OVERRIDES": {
-        "ApplicationStatus": "controlplane.domain.states.ApplicationStatus",
-        "CommandKind": "controlplane.domain.events.CommandKind",
-        "CommandStatus": "controlplane.domain.states.CommandStatus",
-        "GroupAct": "controlplane.domain.groups.GroupAct",
-        "GroupStatus": "controlplane.domain.states.GroupStatus",
-        "InstanceStatus": "controlplane.domain.states.InstanceStatus",
-        "TaskStatus": "controlplane.domain.states.TaskStatus",
+        "ApplicationStatus": "arrester.controlplane.domain.state.states.ApplicationStatus",
+        "CommandKind": "arrester.controlplane.domain.events.CommandKind",
+        "CommandStatus": "arrester.controlplane.domain.state.states.CommandStatus",
+        "GroupAct": "arrester.controlplane.domain.state.error_groups.GroupAct",
+        "GroupStatus": "arrester.controlplane.domain.state.states.GroupStatus",
+        "InstanceStatus": "arrester.controlplane.domain.state.states.InstanceStatus",
+        "TaskStatus": "arrester.controlplane.domain.state.states.TaskStatus",
     },
 }
 

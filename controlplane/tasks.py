@@ -10,9 +10,12 @@ from celery import Task, shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from controlplane import actions, asking, broker, ingest, past, retention, store
-from controlplane import relay as outbox
-from controlplane.celery import HOUSEKEEPING
+from arrester.controlplane import actions, redis_client, store
+from arrester.controlplane.celery import HOUSEKEEPING
+from arrester.controlplane.history import retention, state_at_position
+from arrester.controlplane.ingest import drain as stream_drain
+from arrester.controlplane.ingest import drain_requests
+from arrester.controlplane.outbound import command_outbox as outbox
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
@@ -27,23 +30,25 @@ def drain(self: Task[Any, Any], application: str) -> None:
     A drain that raises leaves the stream's mark until it is over: that is how soon it is tried
     again, and no sooner.
     """
-    if asking.is_void(application, self.request.id or ""):
+    if drain_requests.is_void(application, self.request.id or ""):
         return
-    done = ingest.drain(application, may_linger=asking.nobody_waits, ask_keeper=_ask_keeper)
+    done = stream_drain.drain(
+        application, may_linger=drain_requests.nobody_waits, ask_keeper=_ask_keeper
+    )
     if done.more:
         # It does not expire: until its turn comes nobody else asks.
-        drain.apply_async(args=(application,), task_id=asking.replace(application))
+        drain.apply_async(args=(application,), task_id=drain_requests.replace(application))
 
 
 @shared_task(name="arrester.keep")
 def keep(application: str) -> None:
     """Keep the application's states beside its folds; what is late they do themselves."""
-    past.keep_if_due(application)
+    state_at_position.keep_if_due(application)
 
 
 def _ask_keeper(application: str) -> None:
     """Ask for states to be kept, unless whoever is to do it is busy with something else."""
-    if broker.client().llen(HOUSEKEEPING) < MOST_ASKED:
+    if redis_client.client().llen(HOUSEKEEPING) < MOST_ASKED:
         keep.apply_async(args=(application,), retry=False, expires=EXPIRE_SECONDS)
 
 
@@ -60,7 +65,7 @@ def sweep() -> None:
     for stream in store.known():
         try:
             outbox.relay(stream.application)
-        except broker.OWN_TROUBLE:
+        except redis_client.OWN_TROUBLE:
             log.exception("%s: nothing is relayed", stream.application)
 
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-urlpatterns = [path("", include("dashboard.urls"))]
+urlpatterns = [path("", include("arrester.dashboard.urls"))]

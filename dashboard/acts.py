@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     ErrorGroupMuted,
@@ -19,10 +19,10 @@ from controlplane.domain.events import (
     QuarantineRequeued,
     StoredEvent,
 )
-from controlplane.domain.groups import PERIODS
-from controlplane.domain.names import task_digest
-from controlplane.domain.states import task_id
-from dashboard import words
+from arrester.controlplane.domain.identity.names import task_digest
+from arrester.controlplane.domain.state.error_groups import PERIODS
+from arrester.controlplane.domain.state.states import task_id
+from arrester.dashboard import words
 
 
 def words_of(data: EventData) -> str:

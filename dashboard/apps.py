@@ -6,5 +6,5 @@ from django.apps import AppConfig
 
 
 class Dashboard(AppConfig):
-    name = "dashboard"
+    name = "arrester.dashboard"
     verbose_name = "Arrester's dashboard"

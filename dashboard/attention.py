@@ -10,9 +10,9 @@ from typing import NamedTuple
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from controlplane.domain.states import CommandState, CommandStatus, ThreadState
-from controlplane.queries import Brief, Lag, Overview, Stop
-from dashboard import filters, words
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus, ThreadState
+from arrester.controlplane.queries import Brief, Lag, Overview, Stop
+from arrester.dashboard import filters, words
 
 #: An instance that listens answers within a second; after this somebody should look.
 ANSWER_WITHIN = timedelta(seconds=10)

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
-from controlplane.domain import decide
-from controlplane.domain.events import CommandKind
-from controlplane.domain.states import ApplicationState, CommandState
-from controlplane.domain.stream import StreamState
-from controlplane.queries import TaskDetail
-from dashboard.people import NOT_AN_OPERATOR, Person
+from arrester.controlplane.domain.commands import decide
+from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.states import ApplicationState, CommandState
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.queries import TaskDetail
+from arrester.dashboard.people import NOT_AN_OPERATOR, Person
 
 _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e21")
 

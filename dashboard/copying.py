@@ -6,10 +6,10 @@ import json
 import shlex
 from typing import NamedTuple
 
-from controlplane.domain.events import StoredEvent
-from controlplane.domain.states import GroupState
-from dashboard import words
-from dashboard.rest import serializers
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.dashboard import words
+from arrester.dashboard.rest import serializers
 
 #: A trace that is longer says nothing more in an issue.
 TRACE_LINES = 60

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.states import CommandStatus, GroupStatus
-from dashboard import ranges
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
+from arrester.dashboard import ranges
 
 #: In place of a state: all of them.
 ALL = "all"

@@ -9,8 +9,8 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from controlplane.domain.errors import InvalidValue
-from dashboard.people import note_positions
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.dashboard.people import note_positions
 
 
 def act_id(request: HttpRequest, field: str = "id") -> UUID:

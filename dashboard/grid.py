@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.states import TaskStatus
-from controlplane.queries import Pipeline
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.queries import Pipeline
 
 #: Cells of one pipeline on one page, and from how many on they are small.
 CELLS, DENSE_FROM = 400, 48

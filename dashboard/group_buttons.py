@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
-from controlplane.domain import groups
-from controlplane.domain.groups import GroupAct
-from controlplane.domain.states import GroupState, GroupStatus
-from dashboard.people import NOT_AN_OPERATOR, Person
+from arrester.controlplane.domain.state import error_groups
+from arrester.controlplane.domain.state.error_groups import GroupAct
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus
+from arrester.dashboard.people import NOT_AN_OPERATOR, Person
 
 _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e23")
 
@@ -52,7 +52,7 @@ def on_many(state: str | None) -> list[ManyButton]:
     if state is None:
         return [*MANY.values()]
     status = GroupStatus(state)
-    return [each for each in MANY.values() if groups.refusal(each.act, status) is None]
+    return [each for each in MANY.values() if error_groups.refusal(each.act, status) is None]
 
 
 def buttons(who: Person, group: GroupState) -> dict[str, GroupButton]:
@@ -62,5 +62,5 @@ def buttons(who: Person, group: GroupState) -> dict[str, GroupButton]:
 
 def _button(who: Person, act: GroupAct, group: GroupState) -> GroupButton:
     name = f"{who.name}\0{act}\0{group.application}\0{group.fingerprint}\0{group.status_sequence}"
-    why_not = groups.refusal(act, group.status) or "" if who.may_act else NOT_AN_OPERATOR
+    why_not = error_groups.refusal(act, group.status) or "" if who.may_act else NOT_AN_OPERATOR
     return GroupButton(act, why_not, uuid5(_FORMS, name))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.events import StoredEvent
 
 
 def as_json(events: Iterable[StoredEvent]) -> str:

@@ -13,8 +13,8 @@ import psycopg
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
-from controlplane import queries
-from controlplane.settings import database_settings
+from arrester.controlplane import queries
+from arrester.controlplane.settings import database_settings
 
 LOG = logging.getLogger(__name__)
 CHANNEL: Final = "arrester"

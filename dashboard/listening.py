@@ -9,8 +9,8 @@ from uuid import UUID
 
 from django.conf import settings
 
-from controlplane.domain.decide import is_listening
-from controlplane.domain.states import InstanceState, ThreadState, ThreadStatus
+from arrester.controlplane.domain.commands.decide import is_listening
+from arrester.controlplane.domain.state.states import InstanceState, ThreadState, ThreadStatus
 
 
 class Listener(NamedTuple):

@@ -17,8 +17,8 @@ from django.db import OperationalError, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_GET
 
-from dashboard.hub import ALL, RETRY_SECONDS, Hub
-from dashboard.people import person
+from arrester.dashboard.hub import ALL, RETRY_SECONDS, Hub
+from arrester.dashboard.people import person
 
 HEARTBEAT_SECONDS = 15.0
 #: How long after a log-out, or the loss of a role, a stream may go on.

@@ -13,8 +13,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from rest_framework.request import Request
 
-from controlplane import queries
-from dashboard.rest.base import View
+from arrester.controlplane import queries
+from arrester.dashboard.rest.base import View
 
 Sample = tuple[Sequence[str], float | None]
 

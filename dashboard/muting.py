@@ -7,11 +7,11 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.groups import PERIODS, GroupAct, GroupWish
-from dashboard import ranges
-from dashboard.forms import act_id
-from dashboard.people import Person
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupWish
+from arrester.dashboard import ranges
+from arrester.dashboard.forms import act_id
+from arrester.dashboard.people import Person
 
 #: For how long a click may mute: the form's words and the times they stand for.
 LENGTHS = {

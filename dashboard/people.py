@@ -16,10 +16,10 @@ from django.shortcuts import render, resolve_url
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
 
-from controlplane import queries
-from controlplane.domain.errors import ArresterError
-from controlplane.roles import Role
-from dashboard.rest.errors import AWAY, NOT_A_VALUE, status_code
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.roles import Role
+from arrester.dashboard.rest.errors import AWAY, NOT_A_VALUE, status_code
 
 #: Where a request keeps how long each application's log was.
 POSITIONS = "arrester.positions"

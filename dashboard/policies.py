@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple, cast
 
-from controlplane import queries
-from controlplane.domain.commanded import policy_refusal
-from controlplane.domain.events import (
+from arrester.controlplane import queries
+from arrester.controlplane.domain.events import (
     PipelineDescribed,
     StageAnswer,
     StageCommanded,
     StageDescribed,
 )
-from controlplane.domain.states import TaskState, ThreadState
-from controlplane.domain.uncaught import UncaughtAnswer
-from dashboard import words
+from arrester.controlplane.domain.state.policy_overrides import policy_refusal
+from arrester.controlplane.domain.state.states import TaskState, ThreadState
+from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
+from arrester.dashboard import words
 
 _ORIGINS = {
     "on_error": "on_error=",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.errors import InvalidValue
 
 RELATIVE = {
     "15m": timedelta(minutes=15),

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from controlplane import queries
-from controlplane.domain.states import GroupState
-from dashboard import chart, ranges
+from arrester.controlplane import queries
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.dashboard import chart, ranges
 
 HOUR = timedelta(hours=1)
 DAY = 24

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from controlplane.domain.events import Body, StoredEvent
+from arrester.controlplane.domain.events import Body, StoredEvent
 
 #: Raw bytes beyond this are counted, not shown.
 SHOWN_BYTES = 512

@@ -11,8 +11,8 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.utils import timezone
 
-from controlplane import queries
-from dashboard.people import POSITIONS, Person
+from arrester.controlplane import queries
+from arrester.dashboard.people import POSITIONS, Person
 
 
 class Section(NamedTuple):

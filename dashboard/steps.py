@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from controlplane.domain.states import CommandState, CommandStatus
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 
 _BAD = (CommandStatus.REFUSED, CommandStatus.EXPIRED, CommandStatus.CANCELLED)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     EventData,
     StoredEvent,
     TaskDied,
@@ -14,7 +14,7 @@ from controlplane.domain.events import (
     TaskRestarted,
     TaskResumed,
 )
-from controlplane.domain.states import TaskStatus
+from arrester.controlplane.domain.state.states import TaskStatus
 
 #: What is shown at least, so that a pause of a second ago is no strip of one colour.
 LEAST = timedelta(hours=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path, register_converter
 
-from dashboard import live, metrics, probes
-from dashboard.pages import (
+from arrester.dashboard import live, metrics, probes
+from arrester.dashboard.pages import (
     applications,
     audit,
     commands,
@@ -26,8 +26,8 @@ from dashboard.pages import (
     tasks,
     testing,
 )
-from dashboard.people import for_anybody
-from dashboard.rest import urls as rest_urls
+from arrester.dashboard.people import for_anybody
+from arrester.dashboard.rest import urls as rest_urls
 
 
 class Digest:

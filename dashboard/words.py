@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
     CommandApplied,
     CommandCancelled,
@@ -37,7 +37,7 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadReplaced,
 )
-from controlplane.domain.states import TaskStatus
+from arrester.controlplane.domain.state.states import TaskStatus
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _HOW = {

@@ -61,7 +61,7 @@ def servers() -> Iterator[None]:
             "MIGRATE_DATABASE_URL": urls.migrate_database,
             "REDIS_URL": urls.redis,
             "ARRESTER_SECRET_KEY": "only for pictures " * 3,
-            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+            "DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings",
         }
         services.make_template(urls)
         services.clone(urls)
@@ -70,9 +70,15 @@ def servers() -> Iterator[None]:
 
 def story() -> str:
     """Tell a day of three applications; return the digest of the task that is looked into."""
-    from controlplane import actions, broker
-    from controlplane.domain import keys
-    from controlplane.domain.events import Body, RecordFailed, RecordsHeld, Response, TaskDied
+    from arrester.controlplane import actions, redis_client
+    from arrester.controlplane.domain.events import (
+        Body,
+        RecordFailed,
+        RecordsHeld,
+        Response,
+        TaskDied,
+    )
+    from arrester.controlplane.domain.identity import redis_keys
     from tests.dashboard.story import STACK, Story, failure
 
     random = Random(7)
@@ -110,13 +116,13 @@ def story() -> str:
     for each in (flights, orders):
         each.beats()
         # As long as the pictures take.
-        broker.client().expire(keys.heartbeat(each.application, each.instance), 600)
+        redis_client.client().expire(redis_keys.heartbeat(each.application, each.instance), 600)
     return task.digest
 
 
 def beginnings(browser: Browser, url: str) -> None:
     """Take the pictures of what there is before anybody has been heard."""
-    from controlplane import models
+    from arrester.controlplane import models
     from tests.dashboard.conftest import make_user
 
     # As if they were there: nobody folds but the story itself.

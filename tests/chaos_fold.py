@@ -21,10 +21,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from controlplane import embedded
-from controlplane.domain import ids, keys
-from controlplane.domain.events import RecordFailed
-from controlplane.embedded.postgres import Postgres
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.events import RecordFailed
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.embedded.postgres import Postgres
 from tests import services
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from controlplane.domain.events import Event
+    from arrester.controlplane.domain.events import Event
 
 APPLICATIONS = ("flights", "trains")
 #: Two for each application fight for it.
@@ -90,7 +90,7 @@ class Sender:
             sent = self.sent[application]
             size = self.random.randint(1, 12)
             events = [histories.failed(len(sent) + number) for number in range(size)]
-            batch = ids.uuid7(datetime.now(UTC))
+            batch = uuids.uuid7(datetime.now(UTC))
             sent += events
             self.batches[application].add(batch)
             twice = self.random.random() < TWICE
@@ -100,7 +100,7 @@ class Sender:
 
     def waiting(self) -> int:
         """How many entries are in flight."""
-        return sum(self.redis.xlen(keys.events(each)) for each in APPLICATIONS)
+        return sum(self.redis.xlen(redis_keys.events(each)) for each in APPLICATIONS)
 
     def is_heard(self) -> bool:
         """Whether all batches are confirmed and gone from Redis."""
@@ -137,12 +137,12 @@ class Chaos:
 
     def calm(self) -> None:
         """Let a worker that nobody kills fold what is left."""
-        from controlplane import ingest
+        from arrester.controlplane.ingest import drain
 
         for worker in self.workers:
             worker.kill()
         for application in APPLICATIONS:
-            ingest.drain(application, budget_seconds=PATIENCE_SECONDS)
+            drain.drain(application, budget_seconds=PATIENCE_SECONDS)
         assert self.sender.is_heard(), f"{self.sender.waiting()} entries still wait"
 
     def _work(self) -> None:
@@ -178,7 +178,7 @@ def product() -> Iterator[embedded.Servers]:
                 "MIGRATE_DATABASE_URL": owner,
                 "REDIS_URL": servers.urls.redis,
                 "ARRESTER_SECRET_KEY": "only for chaos " * 4,
-                "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+                "DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings",
             }
             subprocess.run(
                 [sys.executable, "manage.py", "migrate", "--verbosity", "0"],

@@ -22,9 +22,9 @@ from hypothesis import HealthCheck
 from hypothesis import settings as properties
 from pytest_django.plugin import DjangoDbBlocker
 
-from controlplane import embedded
-from controlplane.celery import app, broker_url
-from controlplane.settings import database_settings
+from arrester.controlplane import embedded
+from arrester.controlplane.celery import app, broker_url
+from arrester.controlplane.settings import database_settings
 from tests import services as running_services
 
 if TYPE_CHECKING:

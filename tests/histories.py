@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     ApplicationShutdownRequested,
@@ -62,7 +62,8 @@ from controlplane.domain.events import (
     ThreadReplaced,
     ThreadStarted,
 )
-from controlplane.domain.failed import (
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.wire.failure_columns import (
     LEAST,
     FailedRecords,
     Stored,
@@ -70,7 +71,6 @@ from controlplane.domain.failed import (
     in_columns,
     last,
 )
-from controlplane.domain.names import TaskId
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 APPLICATION = "flights"

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from controlplane import embedded
+from arrester.controlplane import embedded
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TEMPLATE = "arrester_template"

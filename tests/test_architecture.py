@@ -12,7 +12,7 @@ import pytest
 
 from tests.services import REPOSITORY
 
-OURS = ("agents", "controlplane", "dashboard", "migrations", "tests")
+OURS = ("arrester", "tests")
 SERVER_ONLY = ("celery", "django", "psycopg", "redis", "rest_framework")
 EXECUTOR_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "pyspark"}
 
@@ -23,7 +23,7 @@ def modules(folder: str) -> list[Path]:
 
 def imports(module: Path) -> Iterator[str]:
     """Yield the full names of what `module` imports, at any depth of the code."""
-    package = module.parent.relative_to(REPOSITORY).parts
+    package = ("arrester", *module.parent.relative_to(REPOSITORY).parts)
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -53,7 +53,7 @@ def test_agents_share_the_domain_with_the_server_and_nothing_else() -> None:
         for module in modules("agents")
         for name in imports(module)
         if top(name) in OURS
-        if not name.startswith("agents") and not name.startswith("controlplane.domain")
+        if not name.startswith(("arrester.agents", "arrester.controlplane.domain"))
     }
     assert strays == set()
 
@@ -61,13 +61,13 @@ def test_agents_share_the_domain_with_the_server_and_nothing_else() -> None:
 def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
     strays = {
         (str(module.relative_to(REPOSITORY)), name)
-        for module in modules("agents/worker")
+        for module in modules("agents/executor")
         for name in imports(module)
-        if top(name) not in EXECUTOR_MAY_IMPORT and not name.startswith("agents.worker")
+        if top(name) not in EXECUTOR_MAY_IMPORT and not name.startswith("arrester.agents.executor")
     }
     # Dead letters in a topic are the one exception, within functions; a probe looks for it first.
     assert {stray for stray in strays if top(stray[1]) != "confluent_kafka"} == set()
-    assert {module for module, _ in strays} <= {"agents/worker/letters.py"}
+    assert {module for module, _ in strays} <= {"agents/executor/kafka_dead_letters.py"}
 
 
 def test_what_a_package_promises_is_there() -> None:
@@ -109,17 +109,18 @@ def test_migrations_import_nothing_of_ours() -> None:
         (module.name, name)
         for module in modules("migrations")
         for name in imports(module)
-        if top(name) in OURS and not name.startswith("migrations")
+        if top(name) in OURS and not name.startswith("arrester.migrations")
     }
     assert strays == set()
 
 
 def test_agents_load_without_the_server() -> None:
-    """In a fresh interpreter; agents.transport is the one that needs redis."""
+    """In a fresh interpreter; only `transport.redis_client` needs redis."""
     names = [
-        ".".join(module.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+        "arrester."
+        + ".".join(module.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
         for module in [*modules("agents"), *modules("controlplane/domain")]
-        if module.stem != "transport"
+        if module != REPOSITORY / "agents/transport/redis_client.py"
     ]
     block = f"import sys; sys.modules.update(dict.fromkeys({SERVER_ONLY}))"
     subprocess.run(
@@ -129,10 +130,13 @@ def test_agents_load_without_the_server() -> None:
 
 def test_the_server_loads_without_spark() -> None:
     block = "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow', 'py4j']))"
-    code = f"{block}; import django; django.setup(); import controlplane.celery, controlplane.urls"
+    code = (
+        f"{block}; import django; django.setup();"
+        " import arrester.controlplane.celery, arrester.controlplane.urls"
+    )
     subprocess.run(
         [sys.executable, "-c", f"import os; os.environ['DJANGO_SETTINGS_MODULE']="
-         f"'controlplane.settings'; {code}"],
+         f"'arrester.controlplane.settings'; {code}"],
         cwd=REPOSITORY,
         check=True,
     )  # fmt: skip

@@ -26,9 +26,10 @@ import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
-from controlplane import demo, embedded
-from controlplane.celery import FOLDS, HOUSEKEEPING, app
-from controlplane.embedded import postgres
+from arrester.controlplane import embedded
+from arrester.controlplane.celery import FOLDS, HOUSEKEEPING, app
+from arrester.controlplane.embedded import postgres
+from arrester.controlplane.local import demo
 from tests import services
 from tests.ports import free_port
 from tests.services import REPOSITORY, running

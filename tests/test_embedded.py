@@ -16,15 +16,15 @@ import psycopg
 import pytest
 import redis
 
-from controlplane import embedded
-from controlplane.embedded import process
-from controlplane.embedded.home import SOCKET_PATH_BYTES
+from arrester.controlplane import embedded
+from arrester.controlplane.embedded import process
+from arrester.controlplane.embedded.home import SOCKET_PATH_BYTES
 from tests.services import REPOSITORY
 
 RUN = """
 import sys, time
 from pathlib import Path
-from controlplane import embedded
+from arrester.controlplane import embedded
 try:
     with embedded.servers(Path(sys.argv[1]), durable=False):
         print("running", flush=True)

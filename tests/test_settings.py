@@ -14,9 +14,9 @@ import redis
 from celery import Celery
 from django.db import connection
 
-from controlplane.celery import broker_tls, broker_url
-from controlplane.env import Environment, WrongSetting
-from controlplane.settings import database_settings
+from arrester.controlplane.celery import broker_tls, broker_url
+from arrester.controlplane.env import Environment, WrongSetting
+from arrester.controlplane.settings import database_settings
 from tests.services import REPOSITORY
 
 
@@ -67,7 +67,7 @@ def test_a_short_secret_key_is_refused_and_not_shown() -> None:
     [
         ["manage.py", "check"],
         ["-m", "celery", "-A", "controlplane", "report"],
-        ["-m", "uvicorn", "controlplane.asgi:application"],
+        ["-m", "uvicorn", "arrester.controlplane.web.asgi:application"],
     ],
     ids=["manage", "celery", "uvicorn"],
 )
@@ -75,7 +75,8 @@ def test_a_wrong_value_stops_the_start_with_one_line(command: list[str]) -> None
     done = subprocess.run(
         [sys.executable, *command],
         cwd=REPOSITORY,
-        env=os.environ | {"ARRESTER_PORT": "x", "DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+        env=os.environ
+        | {"ARRESTER_PORT": "x", "DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"},
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.supervisor import LONGEST_WAIT_SECONDS, Child, Supervisor
+from arrester.controlplane.local.supervisor import LONGEST_WAIT_SECONDS, Child, Supervisor
 
 
 class Latch:

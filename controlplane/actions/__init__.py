@@ -9,7 +9,7 @@ None of them needs Redis: what is committed is relayed later.
 
 from __future__ import annotations
 
-from controlplane.actions.accounts import (
+from arrester.controlplane.actions.accounts import (
     AccountAct,
     activate_account,
     change_role,
@@ -17,8 +17,9 @@ from controlplane.actions.accounts import (
     deactivate_account,
     reset_password,
 )
-from controlplane.actions.aside import Requeued, dismiss, dismiss_one, requeue, requeue_one
-from controlplane.actions.commands import (
+from arrester.controlplane.actions.bulk_groups import MOST_GROUPS, ActedOn, act_on_groups
+from arrester.controlplane.actions.bulk_resume import MOST_AT_ONCE, Resumed, resume_tasks
+from arrester.controlplane.actions.commands import (
     cancel_command,
     issue_command,
     open_application,
@@ -31,16 +32,21 @@ from controlplane.actions.commands import (
     skip_record,
     start_application,
 )
-from controlplane.actions.groups import (
+from arrester.controlplane.actions.groups import (
     act_on_group,
     note_on_command,
     note_on_group,
     note_on_task,
 )
-from controlplane.actions.many_groups import MOST_GROUPS, ActedOn, act_on_groups
-from controlplane.actions.resuming import MOST_AT_ONCE, Resumed, resume_tasks
-from controlplane.actions.testing import send_test_error
-from controlplane.actions.watching import expected, sighted, watch
+from arrester.controlplane.actions.quarantine import (
+    Requeued,
+    dismiss,
+    dismiss_one,
+    requeue,
+    requeue_one,
+)
+from arrester.controlplane.actions.test_error import send_test_error
+from arrester.controlplane.actions.timeouts import expected, sighted, watch
 
 __all__ = [
     "MOST_AT_ONCE", "MOST_GROUPS", "AccountAct", "ActedOn", "Requeued", "Resumed", "act_on_group",

@@ -12,9 +12,9 @@ from django.core.validators import validate_unicode_slug
 from django.db import IntegrityError, transaction
 from rest_framework.authtoken.models import Token
 
-from controlplane.domain.errors import InvalidValue, NotFound
-from controlplane.models import AccountChange
-from controlplane.roles import Role
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.models import AccountChange
+from arrester.controlplane.roles import Role
 
 #: As long as Django's column.
 NAME_MAX = 150

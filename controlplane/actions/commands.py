@@ -8,11 +8,11 @@ from uuid import UUID
 
 from django.conf import settings
 
-from controlplane import rows, store
-from controlplane.actions.road import advance, check_text, new_id
-from controlplane.domain.decide import Wish, decide, why_not_cancelled
-from controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
-from controlplane.domain.events import (
+from arrester.controlplane import store
+from arrester.controlplane.actions.transaction import advance, check_text, new_id
+from arrester.controlplane.domain.commands.decide import Wish, decide, why_not_cancelled
+from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.events import (
     ApplicationOpened,
     CommandCancelled,
     CommandIssued,
@@ -20,15 +20,16 @@ from controlplane.domain.events import (
     Event,
     StageAnswer,
 )
-from controlplane.domain.names import check_name
-from controlplane.domain.states import (
+from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.domain.state.states import (
     ApplicationState,
     ApplicationStatus,
     CommandState,
     CommandStatus,
     TaskStatus,
 )
-from controlplane.domain.stream import StreamState
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.views import row_mapping
 
 
 def resume_task(
@@ -53,7 +54,7 @@ def cancel_command(
     An instance may have fetched it and not said so yet: what it then says it did is final.
     """
     check_text(actor=actor, reason=reason)
-    found = rows.COMMANDS.load("id = %s", [command])
+    found = row_mapping.COMMANDS.load("id = %s", [command])
     if not found:
         raise NotFound(f"there is no command {command}")
 
@@ -156,7 +157,7 @@ def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
     def rule(state: StreamState) -> list[Event]:
         new = [wish for wish in wishes if wish.command not in state.commands]
         ids = [wish.command for wish in new]
-        for taken in rows.COMMANDS.load("id = ANY(%s::uuid[])", [ids]):
+        for taken in row_mapping.COMMANDS.load("id = ANY(%s::uuid[])", [ids]):
             raise InvalidValue("command", str(taken.id), "an id that no other command has")
         now = datetime.now(UTC)
         return [
@@ -218,7 +219,7 @@ def _task_command(
     *,
     target: int | None = None,
 ) -> CommandState:
-    task = rows.task_state(digest).id
+    task = row_mapping.task_state(digest).id
     wish = Wish(
         command=command or new_id(),
         kind=kind,

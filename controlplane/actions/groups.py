@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from controlplane import rows
-from controlplane.actions.road import advance, check_text, new_id
-from controlplane.domain import groups
-from controlplane.domain.decide import TEXT_MAX
-from controlplane.domain.errors import GroupRefused, InvalidValue, NotFound
-from controlplane.domain.events import Event, NoteAdded
-from controlplane.domain.groups import GroupWish
-from controlplane.domain.names import TaskId
-from controlplane.domain.states import GroupState
-from controlplane.domain.stream import StreamState
+from arrester.controlplane.actions.transaction import advance, check_text, new_id
+from arrester.controlplane.domain.commands.decide import TEXT_MAX
+from arrester.controlplane.domain.errors import GroupRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.events import Event, NoteAdded
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state import error_groups
+from arrester.controlplane.domain.state.error_groups import GroupWish
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.views import row_mapping
 
 
 def act_on_group(application: str, wish: GroupWish) -> GroupState:
@@ -27,18 +27,18 @@ def act_on_group(application: str, wish: GroupWish) -> GroupState:
 
     def rule(state: StreamState) -> list[Event]:
         group = _group(state, wish.fingerprint)
-        forbidden = groups.refusal(wish.act, group.status)
+        forbidden = error_groups.refusal(wish.act, group.status)
         if forbidden is not None:
             raise GroupRefused(forbidden, state=group.status, sequence=group.status_sequence)
         now = datetime.now(UTC)
-        return [Event(occurred_at=now, data=groups.decide(wish, now=now))]
+        return [Event(occurred_at=now, data=error_groups.decide(wish, now=now))]
 
     state = advance(
         application,
         rule,
         group=wish.fingerprint,
         id=wish.id,
-        said=lambda then: groups.decide(wish, now=then),
+        said=lambda then: error_groups.decide(wish, now=then),
     )
     return _group(state, wish.fingerprint)
 
@@ -75,7 +75,7 @@ def note_on_task(task: TaskId, *, actor: str, text: str, id: UUID | None = None)
 def note_on_command(command: UUID, *, actor: str, text: str, id: UUID | None = None) -> None:
     """Write something down about a command; raise NotFound where there is none."""
     _check_note(actor, text)
-    found = rows.COMMANDS.load("id = %s", [command])
+    found = row_mapping.COMMANDS.load("id = %s", [command])
     if not found:
         raise NotFound(f"there is no command {command}")
     _note(found[0].application, NoteAdded(actor=actor, text=text, command=command), id)

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.embedded.errors import AlreadyRunning, EmbeddedError
-from controlplane.embedded.home import Credentials, Home, Urls
-from controlplane.embedded.postgres import Postgres
-from controlplane.embedded.redis import Redis
+from arrester.controlplane.embedded.errors import AlreadyRunning, EmbeddedError
+from arrester.controlplane.embedded.home import Credentials, Home, Urls
+from arrester.controlplane.embedded.postgres import Postgres
+from arrester.controlplane.embedded.redis import Redis
 
 __all__ = [
     "AlreadyRunning", "Credentials", "EmbeddedError", "Home", "Servers", "Urls",

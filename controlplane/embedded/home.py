@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from controlplane.embedded.errors import AlreadyRunning, EmbeddedError
+from arrester.controlplane.embedded.errors import AlreadyRunning, EmbeddedError
 
 # The kernel refuses socket paths above 107 bytes (103 on macOS); PostgreSQL's name is the longest.
 SOCKET_PATH_BYTES = 103

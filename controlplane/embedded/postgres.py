@@ -15,9 +15,9 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from controlplane.embedded import process
-from controlplane.embedded.errors import EmbeddedError
-from controlplane.embedded.home import (
+from arrester.controlplane.embedded import process
+from arrester.controlplane.embedded.errors import EmbeddedError
+from arrester.controlplane.embedded.home import (
     SHARED_ROOT,
     Credentials,
     Home,

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import redis as client
 
-from controlplane.embedded import process
-from controlplane.embedded.errors import EmbeddedError
-from controlplane.embedded.home import Credentials, Home
+from arrester.controlplane.embedded import process
+from arrester.controlplane.embedded.errors import EmbeddedError
+from arrester.controlplane.embedded.home import Credentials, Home
 
 LEAST_VERSION = (6, 2)
 MEMORY = "1gb"

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from controlplane.models.counts import HeldChange, HourCount, HourTotal, MinuteCount, MinuteTotal
-from controlplane.models.log import (
+from arrester.controlplane.models.counts import (
+    HeldChange,
+    HourCount,
+    HourTotal,
+    MinuteCount,
+    MinuteTotal,
+)
+from arrester.controlplane.models.log import (
     Base,
     BaseState,
     Batch,
@@ -15,8 +21,8 @@ from controlplane.models.log import (
     Snapshot,
     Stream,
 )
-from controlplane.models.service import AccountChange, RetentionRefusal, Sighting
-from controlplane.models.views import (
+from arrester.controlplane.models.service import AccountChange, RetentionRefusal, Sighting
+from arrester.controlplane.models.views import (
     Application,
     Command,
     ErrorGroup,

@@ -6,8 +6,9 @@ a cursor that is not ours raises InvalidValue. Times are aware, in UTC.
 
 from __future__ import annotations
 
-from controlplane.queries import past
-from controlplane.queries.acts import (
+from arrester.controlplane.queries import as_of_state
+from arrester.controlplane.queries.as_of import AsOf, as_of, position
+from arrester.controlplane.queries.audit import (
     ACT_KINDS,
     accounts,
     audit,
@@ -16,7 +17,69 @@ from controlplane.queries.acts import (
     notes_on_command,
     people,
 )
-from controlplane.queries.answers import (
+from arrester.controlplane.queries.causes import failed_by_group, top_causes
+from arrester.controlplane.queries.current import (
+    check_known,
+    command,
+    commands,
+    group,
+    instance,
+    instances,
+    task,
+    threads,
+)
+from arrester.controlplane.queries.dashboard_lists import (
+    heard,
+    neighbours,
+    open_commands,
+    positions,
+    stopped_by_group,
+    tasks,
+)
+from arrester.controlplane.queries.error_groups import (
+    NEWEST,
+    SORTS,
+    affected,
+    group_counts,
+    group_history,
+    groups,
+    groups_by_key,
+    groups_of,
+    paused,
+    paused_of,
+    quiet_groups,
+    resumed_by,
+    stages,
+)
+from arrester.controlplane.queries.failure_search import check_class, check_group
+from arrester.controlplane.queries.feed import Feed, feed
+from arrester.controlplane.queries.filters import (
+    AuditFilter,
+    DeadLetterFilter,
+    FailureFilter,
+    GroupFilter,
+    TaskFilter,
+)
+from arrester.controlplane.queries.held_records import held, held_in_all, held_over_time
+from arrester.controlplane.queries.history import (
+    event,
+    failures,
+    group_occurrences,
+    minutes,
+    task_history,
+)
+from arrester.controlplane.queries.instance_list import running
+from arrester.controlplane.queries.metrics import Metrics, metrics
+from arrester.controlplane.queries.operations import (
+    health,
+    lag,
+    lags,
+    quarantine,
+    quarantined,
+    storage,
+)
+from arrester.controlplane.queries.policies import policies, runs, task_gauges
+from arrester.controlplane.queries.results import (
     Account,
     Act,
     Affected,
@@ -41,63 +104,7 @@ from controlplane.queries.answers import (
     Tally,
     TaskDetail,
 )
-from controlplane.queries.causes import failed_by_group, top_causes
-from controlplane.queries.error_groups import (
-    NEWEST,
-    SORTS,
-    affected,
-    group_counts,
-    group_history,
-    groups,
-    groups_by_key,
-    groups_of,
-    paused,
-    paused_of,
-    quiet_groups,
-    resumed_by,
-    stages,
-)
-from controlplane.queries.feed import Feed, feed
-from controlplane.queries.filters import (
-    AuditFilter,
-    DeadLetterFilter,
-    FailureFilter,
-    GroupFilter,
-    TaskFilter,
-)
-from controlplane.queries.history import (
-    event,
-    failures,
-    group_occurrences,
-    minutes,
-    task_history,
-)
-from controlplane.queries.holding import held, held_in_all, held_over_time
-from controlplane.queries.lists import (
-    heard,
-    neighbours,
-    open_commands,
-    positions,
-    stopped_by_group,
-    tasks,
-)
-from controlplane.queries.metrics import Metrics, metrics
-from controlplane.queries.moments import AsOf, as_of, position
-from controlplane.queries.operations import health, lag, lags, quarantine, quarantined, storage
-from controlplane.queries.policies import policies, runs, task_gauges
-from controlplane.queries.running import running
-from controlplane.queries.searching import check_class, check_group
-from controlplane.queries.standing import (
-    check_known,
-    command,
-    commands,
-    group,
-    instance,
-    instances,
-    task,
-    threads,
-)
-from controlplane.queries.summaries import (
+from arrester.controlplane.queries.summaries import (
     application,
     application_page,
     applications,
@@ -105,7 +112,7 @@ from controlplane.queries.summaries import (
     overview,
     pipelines,
 )
-from controlplane.queries.trends import (
+from arrester.controlplane.queries.trends import (
     failed_by_application,
     task_turns,
     turns,
@@ -117,7 +124,8 @@ __all__ = [
     "GroupFilter", "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page",
     "Pipeline", "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage",
     "Summary", "Tally", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
-    "application_page", "applications", "as_of", "audit", "check_class", "check_group",
+    "application_page", "applications", "as_of", "as_of_state",
+    "audit", "check_class", "check_group",
     "check_known", "command", "commands",
     "dead_letters", "event", "examples", "failed_by_application", "failed_by_group", "failures",
     "feed",
@@ -126,7 +134,7 @@ __all__ = [
     "health", "heard", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
     "instances", "lag", "lags", "metrics", "minutes", "neighbours", "notes_on_command",
     "open_commands", "overview",
-    "past", "paused", "paused_of", "people", "pipelines", "policies", "position", "positions",
+    "paused", "paused_of", "people", "pipelines", "policies", "position", "positions",
     "quarantine", "quarantined", "quiet_groups", "resumed_by", "running", "runs", "stages",
     "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_turns", "tasks",
     "threads", "top_causes", "turns",

@@ -9,12 +9,12 @@ from typing import Any
 
 from django.db import connection
 
-from controlplane.domain.states import GroupState, GroupStatus
-from controlplane.models.counts import STEPS
-from controlplane.queries import cursors
-from controlplane.queries.answers import Cause, Tally
-from controlplane.queries.error_groups import groups_by_key
-from controlplane.queries.trends import HOUR, tallies
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus
+from arrester.controlplane.models.counts import STEPS
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.error_groups import groups_by_key
+from arrester.controlplane.queries.results import Cause, Tally
+from arrester.controlplane.queries.trends import HOUR, tallies
 
 Key = tuple[str, str]
 #: So many causes are added up one by one, and no more.

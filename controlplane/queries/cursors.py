@@ -11,8 +11,8 @@ from uuid import UUID
 
 import msgspec
 
-from controlplane.domain.errors import InvalidValue
-from controlplane.queries.answers import Page
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.queries.results import Page
 
 T = TypeVar("T")
 MOST_ROWS = 1000

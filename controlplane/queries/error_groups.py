@@ -15,16 +15,17 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from controlplane import rows, store
-from controlplane.columns import fit
-from controlplane.domain import ids
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import CommandKind, StoredEvent
-from controlplane.domain.states import GroupState, GroupStatus, TaskState
-from controlplane.models.views import about
-from controlplane.queries import cursors, lines
-from controlplane.queries.answers import Affected, Page, Paused
-from controlplane.queries.filters import GroupFilter
+from arrester.controlplane import store
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import CommandKind, StoredEvent
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
+from arrester.controlplane.models.views import about
+from arrester.controlplane.queries import cursors, live_runs
+from arrester.controlplane.queries.filters import GroupFilter
+from arrester.controlplane.queries.results import Affected, Page, Paused
+from arrester.controlplane.store.column_limits import fit
+from arrester.controlplane.views import row_mapping
 
 #: The columns that a list is sorted by; with `-` before the name the greatest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")
@@ -71,7 +72,7 @@ def groups(
             parameters.append(before[1])
     # What the index does not tell apart is sorted when it is read.
     by = ["seen_about", *keys] if column == "last_seen" else keys
-    found = rows.GROUPS.load(
+    found = row_mapping.GROUPS.load(
         f"{' AND '.join(conditions)} ORDER BY {', '.join(f'{key} {way}' for key in by)} LIMIT %s",
         [*parameters, cursors.bounded(limit) + 1],
     )
@@ -161,7 +162,7 @@ def affected(application: str, fingerprint: str) -> Affected:
     counts, complete = store.count_by_task(application, fingerprint, limit=LOOKED_AT)
     states = {
         UUID(each.id.digest): each
-        for each in rows.TASKS.load("digest = ANY(%s::uuid[])", [list(counts)])
+        for each in row_mapping.TASKS.load("digest = ANY(%s::uuid[])", [list(counts)])
     }
     tasks: Sequence[tuple[TaskState, int]] = [
         (states[digest], count) for digest, count in counts.items() if digest in states
@@ -183,7 +184,7 @@ def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Gr
     """Return those of some error groups that there are, by application and fingerprint."""
     where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
     columns = [[name for name, _ in keys], [mark for _, mark in keys]]
-    found = rows.GROUPS.readable(where, columns)
+    found = row_mapping.GROUPS.readable(where, columns)
     return {(each.application, each.fingerprint): each for each in found}
 
 
@@ -193,13 +194,13 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
     Without those for which a command is under way. Raises NotFound for no application.
     """
     store.look(application)
-    known = rows.THREADS.load("application = %s", [application])
+    known = row_mapping.THREADS.load("application = %s", [application])
     where = (
-        f"{lines.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
+        f"{live_runs.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
         " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
     )
-    parameters = [*lines.columns(lines.shown(known)), fingerprint, fingerprint]
-    found = rows.TASKS.load(
+    parameters = [*live_runs.columns(live_runs.shown(known)), fingerprint, fingerprint]
+    found = row_mapping.TASKS.load(
         f"{where} ORDER BY since, digest LIMIT %s", [*parameters, cursors.bounded(limit)]
     )
     with connection.cursor() as cursor:
@@ -215,7 +216,7 @@ def paused_of(digests: Sequence[str]) -> Paused:
         " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
         " ORDER BY since, digest"
     )
-    return Paused(tasks=tuple(rows.TASKS.load(where, [list(digests)])), left=0)
+    return Paused(tasks=tuple(row_mapping.TASKS.load(where, [list(digests)])), left=0)
 
 
 def resumed_by(act: UUID, application: str) -> list[str]:
@@ -231,7 +232,7 @@ def resumed_by(act: UUID, application: str) -> list[str]:
             " ORDER BY task",
             [application, CommandKind.RESUME_TASK.value, datetime.now(UTC) - known],
         )
-        return [task.hex for id, task in cursor.fetchall() if id == ids.part_of(act, task.hex)]
+        return [task.hex for id, task in cursor.fetchall() if id == uuids.part_of(act, task.hex)]
 
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:

@@ -6,11 +6,11 @@ one position for each log misses nothing, however many write and however long th
 
 from __future__ import annotations
 
-from controlplane import store
-from controlplane.domain.errors import BeforeHistory, InvalidValue
-from controlplane.domain.events import StoredEvent
-from controlplane.queries import cursors, vector
-from controlplane.queries.answers import Answer
+from arrester.controlplane import store
+from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.queries import cursors, feed_cursor
+from arrester.controlplane.queries.results import Answer
 
 
 class Feed(Answer, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     """
     known = store.known()
     ids = {stream.application: stream.id for stream in known}
-    given = {} if cursor is None else vector.unpack(cursor, ids=ids)
+    given = {} if cursor is None else feed_cursor.unpack(cursor, ids=ids)
     streams = [store.look(application)] if application else known
     bases = store.bases()
     read = {
@@ -50,7 +50,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
         read[each.application] = max(read[each.application], each.sequence)
     return Feed(
         events=tuple(events),
-        cursor=vector.pack(given | {each.id: read[each.application] for each in streams}),
+        cursor=feed_cursor.pack(given | {each.id: read[each.application] for each in streams}),
         more=any(read[name] < end for name, end in ends.items()),
     )
 

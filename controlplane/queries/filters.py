@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.errors import InvalidValue
 
 
 def task_id(digest: str) -> UUID:

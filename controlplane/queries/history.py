@@ -6,13 +6,14 @@ from datetime import datetime
 
 from django.db.models import Sum
 
-from controlplane import models, rows, store
-from controlplane.columns import MOST
-from controlplane.domain.errors import BeforeHistory, NotFound
-from controlplane.domain.events import StoredEvent
-from controlplane.queries import cursors, searching
-from controlplane.queries.answers import MinuteCount, Page
-from controlplane.queries.filters import FailureFilter, task_id
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.errors import BeforeHistory, NotFound
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.queries import cursors, failure_search
+from arrester.controlplane.queries.filters import FailureFilter, task_id
+from arrester.controlplane.queries.results import MinuteCount, Page
+from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.views import row_mapping
 
 
 def event(application: str, sequence: int) -> StoredEvent:
@@ -41,11 +42,11 @@ def task_history(
     Nothing that stands after position `until` is in it.
     """
     task = task_id(digest)
-    found = rows.TASKS.known("digest = %s", [task])
+    found = row_mapping.TASKS.known("digest = %s", [task])
     if not found:
         raise NotFound(f"there is no task {digest!r}")
     application = found[0].id.application
-    commands = rows.COMMANDS.known("application = %s AND task = %s", [application, task])
+    commands = row_mapping.COMMANDS.known("application = %s AND task = %s", [application, task])
     events = store.read_about(
         application,
         task=task,
@@ -77,7 +78,7 @@ def failures(
     """
     before = cursors.unpack(cursor, tuple[datetime, str, int])
     most = cursors.bounded(limit)
-    wanted = searching.wanted(filter, before=before)
+    wanted = failure_search.wanted(filter, before=before)
     if wanted is None:
         return Page(rows=())
     found = store.read_failures(wanted, limit=most + 1)

@@ -7,15 +7,16 @@ from enum import StrEnum
 
 from django.db.models import Count
 
-from controlplane import models, rows
-from controlplane.domain.states import (
+from arrester.controlplane import models
+from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandStatus,
     InstanceStatus,
     TaskStatus,
 )
-from controlplane.queries import operations, summaries
-from controlplane.queries.answers import Answer, Health, Lag
+from arrester.controlplane.queries import operations, summaries
+from arrester.controlplane.queries.results import Answer, Health, Lag
+from arrester.controlplane.views import row_mapping
 
 Counted = Mapping[tuple[str, str], int]
 
@@ -42,7 +43,7 @@ class Metrics(Answer, frozen=True, kw_only=True):
 def metrics() -> Metrics:
     """Return what can be measured now."""
     # First the applications: each of them has a lag by then.
-    known = rows.APPLICATIONS.readable("true ORDER BY name", [])
+    known = row_mapping.APPLICATIONS.readable("true ORDER BY name", [])
     names = [each.name for each in known]
     tasks, instances = summaries.task_counts(names), summaries.instance_counts(names)
     return Metrics(

@@ -8,10 +8,20 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
-from controlplane import broker, models, overload, presence, rows, store
-from controlplane.domain.errors import NotFound
-from controlplane.queries import cursors
-from controlplane.queries.answers import Health, Lag, Page, Quarantined, Reach, Refusal, Storage
+from arrester.controlplane import models, redis_client, store
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.outbound import backpressure, heartbeats
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.results import (
+    Health,
+    Lag,
+    Page,
+    Quarantined,
+    Reach,
+    Refusal,
+    Storage,
+)
+from arrester.controlplane.views import row_mapping
 
 #: Wake and the workers are seen every 5 s, the housekeeper when it has done what it does each hour.
 SILENT_AFTER = {
@@ -58,13 +68,13 @@ def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
     )
 
 
-def _loads(applications: Sequence[str]) -> Sequence[overload.Load | None]:
+def _loads(applications: Sequence[str]) -> Sequence[backpressure.Load | None]:
     """Return the load of each application; None: Redis does not say."""
     try:
-        found = overload.loads(applications)
-    except broker.RedisError:
+        found = backpressure.loads(applications)
+    except redis_client.RedisError:
         return [None] * len(applications)
-    return [each if isinstance(each, overload.Load) else None for each in found]
+    return [each if isinstance(each, backpressure.Load) else None for each in found]
 
 
 def quarantine(
@@ -115,7 +125,7 @@ def health() -> Health:
         seen = dict(models.Sighting.objects.values_list("name", "at"))
     except (DatabaseError, InterfaceError) as exc:
         unknown = Reach(up=False, detail="not known while PostgreSQL is away")
-        away = Reach(up=False, last_seen=presence.postgres_seen(), detail=_first_line(exc))
+        away = Reach(up=False, last_seen=heartbeats.postgres_seen(), detail=_first_line(exc))
         return Health(postgres=away, redis=redis, wake=unknown, worker=unknown, housekeeper=unknown)
     if not redis.up:
         redis = Reach(up=False, last_seen=seen.get("redis"), detail=redis.detail)
@@ -140,7 +150,7 @@ def storage() -> Storage:
             " AND pg_relation_size(part.oid) > 0 GROUP BY 1"
         )
         logs = {name: (size, oldest) for name, size, oldest in cursor.fetchall()}
-        tables = [*(each.table for each in rows.STATES), *_BUCKETS]
+        tables = [*(each.table for each in row_mapping.STATES), *_BUCKETS]
         cursor.execute(
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
             " WHERE relname = ANY(%s::text[]) AND relkind = 'r'",
@@ -177,8 +187,8 @@ def _process(name: str, seen: dict[str, datetime], *, now: datetime) -> Reach:
 
 def _redis() -> Reach:
     try:
-        broker.client().ping()
-    except broker.RedisError as exc:
+        redis_client.client().ping()
+    except redis_client.RedisError as exc:
         return Reach(up=False, detail=_first_line(exc))
     return Reach(up=True, last_seen=datetime.now(UTC))
 

@@ -6,28 +6,31 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from controlplane.domain import decide, spending
-from controlplane.domain.events import PipelineDescribed
-from controlplane.domain.names import TaskId
-from controlplane.domain.states import (
+from arrester.controlplane.domain.commands import decide
+from arrester.controlplane.domain.events import PipelineDescribed
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state import tolerance_usage
+from arrester.controlplane.domain.state.states import (
     ApplicationState,
     InstanceState,
     TaskState,
     ThreadState,
     ThreadStatus,
 )
-from controlplane.domain.stream import StreamState
-from controlplane.queries import lines, standing
-from controlplane.queries.answers import Gauge, PipelinePolicy
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.queries import current, live_runs
+from arrester.controlplane.queries.results import Gauge, PipelinePolicy
 
 
 def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
     """Return the policy of each pipeline at each checkpoint that the task grid shows, by name."""
-    known = standing.threads(application)
+    known = current.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
     return tuple(
         PipelinePolicy(thread=each, gauges=tuple(_gauges(each, now)), twin=alive[each.pipeline] > 1)
-        for each in sorted(lines.shown(known), key=lambda each: (each.pipeline, each.checkpoint))
+        for each in sorted(
+            live_runs.shown(known), key=lambda each: (each.pipeline, each.checkpoint)
+        )
     )
 
 
@@ -37,7 +40,7 @@ def runs(
     """Return the runs of a pipeline that hear commands: those that a policy is set in."""
     state = StreamState(application=ApplicationState(name=application))
     state.instances.update({each.id: each for each in instances})
-    known = standing.threads(application)
+    known = current.threads(application)
     state.threads.update({(each.pipeline, each.checkpoint): each for each in known})
     return tuple(decide.runs(state, pipeline))
 
@@ -46,7 +49,7 @@ def task_gauges(task: TaskState, thread: ThreadState | None, *, now: datetime) -
     """Return how much of each limit a task has spent in the run of now; none where none runs."""
     if thread is None or thread.status is not ThreadStatus.RUNNING or thread.policy is None:
         return ()
-    used = spending.of_task(task, thread, now=now)
+    used = tolerance_usage.of_task(task, thread, now=now)
     return tuple(_of_limits(thread.policy, used, (task.id, task.id), now))
 
 
@@ -54,16 +57,19 @@ def _gauges(thread: ThreadState, now: datetime) -> Iterator[Gauge]:
     if thread.policy is None:
         return
     most = thread.spent
-    used = spending.Used(most.total, spending.in_window(thread, now=now))
+    used = tolerance_usage.Used(most.total, tolerance_usage.in_window(thread, now=now))
     tasks = _task(thread, most.task), _task(thread, most.window_task)
     yield from _of_limits(thread.policy, used, tasks, now)
 
 
 def _of_limits(
-    policy: PipelineDescribed, used: spending.Used, tasks: tuple[TaskId, TaskId], now: datetime
+    policy: PipelineDescribed,
+    used: tolerance_usage.Used,
+    tasks: tuple[TaskId, TaskId],
+    now: datetime,
 ) -> Iterator[Gauge]:
     """Yield a gauge for each limit that can be reached: of the run, then of the window."""
-    tolerance = spending.tolerance_of(policy)
+    tolerance = tolerance_usage.tolerance_of(policy)
     if tolerance.limit is not None and tolerance.limit >= 0:
         task = tasks[0] if used.total else None
         yield Gauge(limit=tolerance.limit, used=used.total, task=task)
@@ -72,7 +78,7 @@ def _of_limits(
             limit=tolerance.rate_limit,
             used=used.in_window,
             window=tolerance.window,
-            ends=spending.window_end(policy, now=now),
+            ends=tolerance_usage.window_end(policy, now=now),
             task=tasks[1] if used.in_window else None,
         )
 

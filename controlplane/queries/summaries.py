@@ -13,17 +13,17 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, QuerySet, Sum
 
-from controlplane import models, rows
-from controlplane.domain.errors import NotFound
-from controlplane.domain.states import (
+from arrester.controlplane import models
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.state.states import (
     ApplicationState,
     TaskState,
     TaskStatus,
     ThreadState,
     ThreadStatus,
 )
-from controlplane.queries import cursors, lines, operations, standing
-from controlplane.queries.answers import (
+from arrester.controlplane.queries import current, cursors, live_runs, operations
+from arrester.controlplane.queries.results import (
     Brief,
     Lag,
     Overview,
@@ -32,6 +32,7 @@ from controlplane.queries.answers import (
     Stop,
     Summary,
 )
+from arrester.controlplane.views import row_mapping
 
 #: How much of each list the overview shows, and how many tasks of one cause stand apart in it.
 GLANCE, FEW = 20, 3
@@ -39,7 +40,7 @@ GLANCE, FEW = 20, 3
 _MUTED = """EXISTS (SELECT FROM error_group WHERE error_group.application = task.application
     AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')"""
 _MUTED_STOPS = f"""
-SELECT count(*) FROM task WHERE {lines.OF_LINES} AND status <> 'RUNNING' AND {_MUTED}
+SELECT count(*) FROM task WHERE {live_runs.OF_LINES} AND status <> 'RUNNING' AND {_MUTED}
 """
 # DEAD ones first, then those that have stood longest: what is left out can wait. Those that stand
 # are few, and have an index: not so, it seems to the planner, beside a list of lines.
@@ -52,7 +53,7 @@ WITH task AS MATERIALIZED (
         sum(held) OVER alike AS together,
         row_number() OVER (PARTITION BY application, pipeline, status,
             coalesce(fingerprint, digest::text) ORDER BY since, digest) AS place
-    FROM task WHERE {lines.OF_LINES} AND NOT {_MUTED}
+    FROM task WHERE {live_runs.OF_LINES} AND NOT {_MUTED}
     WINDOW alike AS (PARTITION BY application, pipeline, status,
         coalesce(fingerprint, digest::text))
 )
@@ -60,7 +61,8 @@ SELECT digest, alike, held, together, count(*) OVER () FROM stopped
 WHERE place = 1 OR alike <= %s ORDER BY status, since, digest LIMIT %s
 """
 _FIRST_OF_LINES = f"""digest IN (
-    SELECT first.digest FROM {lines.TABLE} AS line (application, pipeline, checkpoint), LATERAL (
+    SELECT first.digest FROM {live_runs.TABLE} AS line (application, pipeline, checkpoint),
+    LATERAL (
         SELECT digest FROM task WHERE task.application = line.application
             AND task.pipeline = line.pipeline AND task.checkpoint = line.checkpoint
             AND (%s = '' OR starts_with(task.key, %s))
@@ -86,7 +88,7 @@ def overview() -> Overview:
     now = datetime.now(UTC)
     newest = models.MinuteTotal.objects.filter(minute__gte=now - timedelta(hours=1))
     last_hour = newest.filter(minute__lt=now + timedelta(minutes=1)).aggregate(all=Sum("count"))
-    known = rows.THREADS.readable("true", [])
+    known = row_mapping.THREADS.readable("true", [])
     stops, more = _stops(known)
     # First the applications: each of them has a lag by then.
     names = [*_names()]
@@ -107,9 +109,9 @@ def overview() -> Overview:
         lags=lags,
         stops=stops,
         more_stops=more,
-        twins=lines.twins(known),
+        twins=live_runs.twins(known),
         muted_stops=_muted_stops(known),
-        open_commands=tuple(rows.COMMANDS.readable("open ORDER BY issued_at DESC", [])),
+        open_commands=tuple(row_mapping.COMMANDS.readable("open ORDER BY issued_at DESC", [])),
         failed_last_hour=int(last_hour["all"] or 0),
         health=operations.health(),
     )
@@ -122,10 +124,12 @@ def _names() -> QuerySet[models.Application, str]:
 def _stops(known: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
     """Return the first stops, and how many more there are."""
     with connection.cursor() as cursor:
-        cursor.execute(_STOPS, [*lines.columns(lines.shown(known)), FEW, GLANCE])
+        cursor.execute(_STOPS, [*live_runs.columns(live_runs.shown(known)), FEW, GLANCE])
         found = cursor.fetchall()
     digests = [digest for digest, *_ in found]
-    tasks = {task.id.digest: task for task in rows.TASKS.readable("digest = ANY(%s)", [digests])}
+    tasks = {
+        task.id.digest: task for task in row_mapping.TASKS.readable("digest = ANY(%s)", [digests])
+    }
     stops = tuple(
         Stop(task=tasks[digest.hex], tasks=1, held=own)
         if alike <= FEW
@@ -138,14 +142,14 @@ def _stops(known: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
 
 def _muted_stops(known: Sequence[ThreadState]) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(_MUTED_STOPS, lines.columns(lines.shown(known)))
+        cursor.execute(_MUTED_STOPS, live_runs.columns(live_runs.shown(known)))
         (count,) = cursor.fetchone()
     return int(count)
 
 
 def applications() -> tuple[Summary, ...]:
     """Return all applications by name."""
-    states = rows.APPLICATIONS.readable("true ORDER BY name", [])
+    states = row_mapping.APPLICATIONS.readable("true ORDER BY name", [])
     return _summaries(states, operations.lags())
 
 
@@ -157,13 +161,15 @@ def application_page(
     wanted = [lag.application for lag in lags]
     names = _names().filter(name__gt=after, name__in=wanted)[: cursors.bounded(limit) + 1]
     page = cursors.page([*names], limit=limit, key=str)
-    found = rows.APPLICATIONS.readable("name = ANY(%s::text[]) ORDER BY name", [[*page.rows]])
+    found = row_mapping.APPLICATIONS.readable(
+        "name = ANY(%s::text[]) ORDER BY name", [[*page.rows]]
+    )
     return Page(rows=_summaries(found, lags), next=page.next)
 
 
 def application(name: str, lags: Sequence[Lag] = ()) -> Summary:
     """Return one application, with its lag of `lags` where it is there; raise NotFound."""
-    found = rows.APPLICATIONS.load("name = %s", [name])
+    found = row_mapping.APPLICATIONS.load("name = %s", [name])
     if not found:
         raise NotFound(f"there is no application {name!r}")
     own = [lag for lag in lags if lag.application == name] or [operations.lag(name)]
@@ -175,7 +181,9 @@ def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple
     lag_of = {lag.application: lag for lag in lags}
     tasks, instances = task_counts(names), instance_counts(names)
     groups = _count(models.ErrorGroup.objects.filter(application__in=names))
-    last = {command.application: command for command in rows.COMMANDS.readable(_LAST, [names])}
+    last = {
+        command.application: command for command in row_mapping.COMMANDS.readable(_LAST, [names])
+    }
     waiting = _count(models.Command.objects.filter(application__in=names, open=True))
     return tuple(
         Summary(
@@ -206,8 +214,8 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT application, count(*), count(*) FILTER (WHERE lost) FROM instance"
-            f" WHERE application = ANY(%s) AND {standing.LIVES} GROUP BY 1",
-            [list(names), standing.OVER],
+            f" WHERE application = ANY(%s) AND {current.LIVES} GROUP BY 1",
+            [list(names), current.OVER],
         )
         for application, alive, lost in cursor.fetchall():
             found[application].update({"alive": alive, "lost": lost})
@@ -216,11 +224,11 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
 
 def task_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     """Return the number of tasks by status, and `held`, of what is shown of each application."""
-    return _shown_counts(names, rows.THREADS.readable("application = ANY(%s)", [names]))
+    return _shown_counts(names, row_mapping.THREADS.readable("application = ANY(%s)", [names]))
 
 
 def _shown_counts(names: Sequence[str], known: Sequence[ThreadState]) -> dict[str, Counter[str]]:
-    shown = {lines.line(each) for each in lines.shown(known)}
+    shown = {live_runs.line(each) for each in live_runs.shown(known)}
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for line, counts in _counts(names).items():
         if line in shown:
@@ -243,30 +251,30 @@ def pipelines(
     in any case, so that a dead pipeline does not vanish from its page. `only` names one pipeline;
     of each the tasks whose key begins with `key`, from `offset` on, are there.
     """
-    known = standing.threads(application)
+    known = current.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
-    shown = list(known) if history else lines.shown(known)
+    shown = list(known) if history else live_runs.shown(known)
     shown = [each for each in shown if only in (None, each.pipeline)]
     counts = _counts([application])
-    tasks: dict[lines.Line, list[TaskState]] = defaultdict(list)
-    asked = [*lines.columns(shown), key, key, cursors.bounded(limit), offset]
-    for task in rows.TASKS.load(_FIRST_OF_LINES, asked):
+    tasks: dict[live_runs.Line, list[TaskState]] = defaultdict(list)
+    asked = [*live_runs.columns(shown), key, key, cursors.bounded(limit), offset]
+    for task in row_mapping.TASKS.load(_FIRST_OF_LINES, asked):
         tasks[(task.id.application, task.id.pipeline, task.id.checkpoint)].append(task)
     return tuple(
         Pipeline(
             thread=thread,
-            tasks=tuple(tasks[lines.line(thread)]),
-            counts={status.value: counts[lines.line(thread)][status] for status in TaskStatus},
-            held=counts[lines.line(thread)]["held"],
+            tasks=tuple(tasks[live_runs.line(thread)]),
+            counts={status.value: counts[live_runs.line(thread)][status] for status in TaskStatus},
+            held=counts[live_runs.line(thread)]["held"],
             twin=alive[thread.pipeline] > 1,
         )
         for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint))
     )
 
 
-def _counts(names: Sequence[str]) -> dict[lines.Line, Counter[str]]:
+def _counts(names: Sequence[str]) -> dict[live_runs.Line, Counter[str]]:
     """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
-    found: dict[lines.Line, Counter[str]] = defaultdict(Counter)
+    found: dict[live_runs.Line, Counter[str]] = defaultdict(Counter)
     with connection.cursor() as cursor:
         cursor.execute(_COUNTS, [list(names), list(names)])
         for application, pipeline, checkpoint, what, count in cursor.fetchall():

@@ -10,12 +10,12 @@ from typing import Any
 
 from django.db import connection
 
-from controlplane import store
-from controlplane.columns import MOST
-from controlplane.domain.events import StoredEvent
-from controlplane.queries import cursors
-from controlplane.queries.answers import Page, Tally
-from controlplane.queries.filters import task_id
+from arrester.controlplane import store
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.filters import task_id
+from arrester.controlplane.queries.results import Page, Tally
+from arrester.controlplane.store.column_limits import MOST
 
 HOUR = timedelta(hours=1)
 

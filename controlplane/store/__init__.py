@@ -7,7 +7,7 @@ so nothing ever appears behind a reader.
 
 from __future__ import annotations
 
-from controlplane.store.appending import (
+from arrester.controlplane.store.appending import (
     Batch,
     Dropped,
     append,
@@ -19,10 +19,49 @@ from controlplane.store.appending import (
     notify,
     remember,
 )
-from controlplane.store.bodies import erase_body, vacuum
-from controlplane.store.failure_pages import read_failures
-from controlplane.store.failures import CANDIDATES, ENTRIES, Failures
-from controlplane.store.kept import (
+from arrester.controlplane.store.audit_reads import (
+    Acts,
+    DeadLetters,
+    count_by_task,
+    read_acts,
+    read_acts_on_group,
+    read_dead_letters,
+    read_examples,
+    read_notes_on_command,
+)
+from arrester.controlplane.store.bodies import erase_body, vacuum
+from arrester.controlplane.store.failure_pages import read_failures
+from arrester.controlplane.store.failures import CANDIDATES, ENTRIES, Failures
+from arrester.controlplane.store.log import (
+    Newest,
+    follow,
+    last_before,
+    newest,
+    position_at,
+    read,
+    read_about,
+    read_batch,
+    read_next,
+    read_one,
+    read_task_turns,
+    read_told,
+    read_turns,
+)
+from arrester.controlplane.store.quarantine import (
+    NOT_UNDERSTOOD,
+    KeptAside,
+    Waiting,
+    Which,
+    count_kept_aside,
+    dismiss_kept_aside,
+    forget_kept_aside,
+    keep_aside,
+    mark_requeued,
+    one_kept_aside,
+    read_kept_aside,
+    waiting_kept_aside,
+)
+from arrester.controlplane.store.snapshot_rows import (
     Base,
     Kept,
     base,
@@ -39,46 +78,7 @@ from controlplane.store.kept import (
     next_kept,
     snapshot_views,
 )
-from controlplane.store.lists import (
-    Acts,
-    DeadLetters,
-    count_by_task,
-    read_acts,
-    read_acts_on_group,
-    read_dead_letters,
-    read_examples,
-    read_notes_on_command,
-)
-from controlplane.store.log import (
-    Newest,
-    follow,
-    last_before,
-    newest,
-    position_at,
-    read,
-    read_about,
-    read_batch,
-    read_next,
-    read_one,
-    read_task_turns,
-    read_told,
-    read_turns,
-)
-from controlplane.store.quarantine import (
-    NOT_UNDERSTOOD,
-    KeptAside,
-    Waiting,
-    Which,
-    count_kept_aside,
-    dismiss_kept_aside,
-    forget_kept_aside,
-    keep_aside,
-    mark_requeued,
-    one_kept_aside,
-    read_kept_aside,
-    waiting_kept_aside,
-)
-from controlplane.store.streams import (
+from arrester.controlplane.store.streams import (
     BEGINNING,
     Stream,
     as_keeper,

@@ -17,18 +17,24 @@ from psycopg.copy import LibpqWriter
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 
-from controlplane import prepared
-from controlplane.domain import wire
-from controlplane.domain.failed import Stored, Told, each_of, last, occurred, size
-from controlplane.store import rows
-from controlplane.store.batches import placed
-from controlplane.store.streams import Stream
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.failure_columns import (
+    Stored,
+    Told,
+    each_of,
+    last,
+    occurred,
+    size,
+)
+from arrester.controlplane.store import copy_rows, prepared_statements
+from arrester.controlplane.store.batches import placed
+from arrester.controlplane.store.streams import Stream
 
 CHANNEL = "arrester"
 #: In one message: PostgreSQL goes on to the second when it has the rows of the first.
 _COPY = "; ".join(
     f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-    for table, columns in (("batch", rows.BATCH_COLUMNS), ("event", rows.COLUMNS))
+    for table, columns in (("batch", copy_rows.BATCH_COLUMNS), ("event", copy_rows.COLUMNS))
 ).encode()
 #: What a page can have of a day is known without looking into it.
 _ADD_TO_DAY = (
@@ -45,7 +51,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     events: Sequence[Told]
     #: The bytes that they came in, where those hold just these events and their bodies.
-    packed: wire.Packed | None = None
+    packed: codec.Packed | None = None
 
 
 def remember(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
@@ -57,7 +63,7 @@ def remember(stream: Stream, batches: Iterable[Batch], *, received_at: datetime)
         counts.append(size(batch.events))
         first += counts[-1]
     if ids:
-        with prepared.cursor() as cursor:
+        with prepared_statements.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO batch_seen (application, received_at, batch, first_sequence, count)"
                 " SELECT %s, %s, * FROM unnest(%s::uuid[], %s::bigint[], %s::integer[])",
@@ -88,7 +94,7 @@ def lengthen(stream: Stream, layout: Layout, *, cursor: str | None = None) -> St
         received_at=layout.received_at,
         cursor=stream.cursor if cursor is None else cursor,
     )
-    with prepared.cursor() as statement:
+    with prepared_statements.cursor() as statement:
         statement.execute(
             f"WITH day AS ({_ADD_TO_DAY}) UPDATE stream"
             " SET sequence = %s, received_at = %s, cursor = %s"
@@ -104,7 +110,7 @@ def lengthen(stream: Stream, layout: Layout, *, cursor: str | None = None) -> St
 
 def notify(stream: Stream) -> None:
     """Let live pages know, once the transaction is committed, that the application has moved."""
-    with prepared.cursor() as cursor:
+    with prepared_statements.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", _notice(stream))
 
 
@@ -138,7 +144,7 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
     stored: list[Stored] = []
     end = stream.sequence
     found: list[bytes] = []
-    kept = [rows.BEGIN]
+    kept = [copy_rows.BEGIN]
     for batch in batches:
         if not batch.events:
             continue
@@ -153,17 +159,17 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
             )
         )
         end = last(some[-1])
-        packed = batch.packed or wire.pack(list(each_of(batch.events)))
+        packed = batch.packed or codec.pack(list(each_of(batch.events)))
         count = end - first + 1
-        kept.append(rows.of_batch(stream.id, day, received_at, first, count, batch.id, packed))
-        found += rows.packed(stream.id, day, some)
+        kept.append(copy_rows.of_batch(stream.id, day, received_at, first, count, batch.id, packed))
+        found += copy_rows.packed(stream.id, day, some)
         stored += some
     return Layout(
         stored=stored,
         received_at=received_at,
         day=day,
-        batches=[*kept, rows.END],
-        events=[rows.BEGIN + b"".join(found) + rows.END],
+        batches=[*kept, copy_rows.END],
+        events=[copy_rows.BEGIN + b"".join(found) + copy_rows.END],
     )
 
 

@@ -8,11 +8,17 @@ from datetime import date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from controlplane import prepared
-from controlplane.domain import wire
-from controlplane.domain.events import Event, StoredEvent
-from controlplane.domain.failed import FailedRecords, Stored, StoredFailures, Told, each_stored
-from controlplane.store.days import among
+from arrester.controlplane.domain.events import Event, StoredEvent
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.failure_columns import (
+    FailedRecords,
+    Stored,
+    StoredFailures,
+    Told,
+    each_stored,
+)
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.day_partitions import among
 
 #: The columns of `Row`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
@@ -43,7 +49,7 @@ class Row(NamedTuple):
         application, first, id, received_at, heads = self
         return list(
             placed(
-                wire.decode_told(heads),
+                codec.decode_told(heads),
                 application=application,
                 first=first,
                 received_at=received_at,
@@ -103,7 +109,7 @@ def at(places: Sequence[Place]) -> list[StoredEvent]:
     found: dict[Place, StoredEvent] = {}
     # Neighbours stand in one block, or in two.
     for (stream, day), row in _rows(sorted(wanted)):
-        some = wire.decode_some(row.heads, wanted[stream, day, row.sequence])
+        some = codec.decode_some(row.heads, wanted[stream, day, row.sequence])
         for place, event in some.items():
             found[Place(stream, day, row.sequence, place)] = row.stored(place, event)
     return [found[each] for each in places]
@@ -123,13 +129,13 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
         f" AND batch.sequence = wanted.sequence AND {condition} LIMIT 1) AS batch"
     )
     parameters = [list(streams), list(days), list(sequences), *given]
-    for stream, day, *row in prepared.rows(statement, parameters, binary=True):
+    for stream, day, *row in prepared_statements.rows(statement, parameters, binary=True):
         yield (stream, day), _row(row)
 
 
 def read(application: str, *, after: int, until: int) -> list[Row]:
     """Return the batches that hold the positions behind `after` up to `until`, in their order."""
-    found = prepared.rows(
+    found = prepared_statements.rows(
         "SELECT %(application)s::text, sequence, id, received_at, heads FROM batch"
         f" WHERE stream = {_STREAM} AND sequence <= %(until)s"
         " AND sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
@@ -143,7 +149,7 @@ def read(application: str, *, after: int, until: int) -> list[Row]:
 
 def next_begin(application: str, *, after: int) -> int | None:
     """Return the position of the first batch that begins behind another position, if any does."""
-    ((found,),) = prepared.rows(
+    ((found,),) = prepared_statements.rows(
         f"SELECT min(sequence) FROM batch WHERE stream = {_STREAM} AND sequence > %(after)s",
         {"application": application, "after": after},
     )
@@ -152,7 +158,7 @@ def next_begin(application: str, *, after: int) -> int | None:
 
 def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
     """Return the batches that hold the `share` positions behind one position of each log."""
-    found = prepared.rows(
+    found = prepared_statements.rows(
         f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
         " JOIN stream ON stream.application = wanted.name CROSS JOIN LATERAL ("
         "SELECT * FROM batch WHERE batch.stream = stream.id"
@@ -167,7 +173,7 @@ def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
 
 def holding(application: str, sequence: int) -> Row | None:
     """Return the batch that holds a position."""
-    found = prepared.rows(
+    found = prepared_statements.rows(
         f"SELECT {COLUMNS}, batch.count"
         " FROM stream CROSS JOIN LATERAL (SELECT * FROM batch WHERE batch.stream = stream.id"
         " AND batch.sequence <= %s ORDER BY batch.sequence DESC LIMIT 1) AS batch"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from controlplane.domain import wire
-from controlplane.domain.errors import MalformedBatch, NotFound
-from controlplane.domain.events import Body, StoredEvent
+from arrester.controlplane.domain.errors import MalformedBatch, NotFound
+from arrester.controlplane.domain.events import Body, StoredEvent
+from arrester.controlplane.domain.wire import codec
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def body_of(stored: StoredEvent) -> Body | None:
     if kept is None:
         return None
     try:
-        return wire.decode_body(kept.bodies, kept.place)
+        return codec.decode_body(kept.bodies, kept.place)
     except MalformedBatch:
         # The fold does not look at bodies: a sender whose zlib was broken is found out here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
@@ -47,7 +47,7 @@ def erase_body(stored: StoredEvent) -> str:
     try:
         if kept is None:
             raise MalformedBatch("no event of its batch has a body")
-        replacement = wire.without_body(kept.bodies, kept.place)
+        replacement = codec.without_body(kept.bodies, kept.place)
     except MalformedBatch as exc:
         raise NotFound(f"{stored.application} @ {stored.sequence}: {exc}") from exc
     with connection.cursor() as cursor:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from controlplane.domain.events import StoredEvent
-from controlplane.store import batches, days
-from controlplane.store.failures import Failures, Found, look
-from controlplane.store.log import Newest
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.store import batches, day_partitions
+from arrester.controlplane.store.failures import Failures, Found, look
+from arrester.controlplane.store.log import Newest
 
 #: Where a day has so many pages, the newest day has one, mostly.
 _PAGES_A_DAY = 4
@@ -29,7 +29,7 @@ def read_failures(wanted: Failures, *, limit: int) -> Searched:
     order = _by_time if wanted.task is None else _as_told
     found = Found([], None)
     left = _days(wanted)
-    for some in days.parted(left, first=_at_first(wanted, left, limit)):
+    for some in day_partitions.parted(left, first=_at_first(wanted, left, limit)):
         there = look(wanted, [each.day for each in some], limit=limit)
         found = _joined(found, there, order, limit=limit)
         left = left[len(some) :]
@@ -40,29 +40,29 @@ def read_failures(wanted: Failures, *, limit: int) -> Searched:
     return Searched([each for each in events if wanted.has(each)], found.end)
 
 
-def _days(wanted: Failures) -> Sequence[days.Day]:
+def _days(wanted: Failures) -> Sequence[day_partitions.Day]:
     """Return the days that may have any, in the order of what they may have."""
     names = sorted(wanted.names)
     if wanted.task is not None:
         # Whatever came on an earlier day stands before all of a later one.
         end = wanted.end - 1
-        return days.known(names, since=wanted.since, until=wanted.until, end=end)
-    found = days.known(names, since=wanted.since, until=_latest(wanted))
+        return day_partitions.known(names, since=wanted.since, until=wanted.until, end=end)
+    found = day_partitions.known(names, since=wanted.since, until=_latest(wanted))
     return sorted(found, key=lambda each: each.newest, reverse=True)
 
 
-def _at_first(wanted: Failures, found: Sequence[days.Day], limit: int) -> int:
+def _at_first(wanted: Failures, found: Sequence[day_partitions.Day], limit: int) -> int:
     """Return how many days to look into at first: all that may have the newest, and one more, which
     a page of what fails all the time does not need."""
     if wanted.rare:
-        return days.FIRST * days.TIMES
+        return day_partitions.FIRST * day_partitions.TIMES
     latest = _latest(wanted)
     if wanted.task is not None or latest is None:
-        return days.FIRST
+        return day_partitions.FIRST
     newest = sum(each.newest >= latest for each in found)
     of_all = wanted.groups is None and wanted.tasks is None
     is_full = of_all or wanted.failed > _PAGES_A_DAY * limit * len(found)
-    return newest if newest and is_full else max(days.FIRST, newest + 1)
+    return newest if newest and is_full else max(day_partitions.FIRST, newest + 1)
 
 
 def _latest(wanted: Failures) -> datetime | None:
@@ -71,7 +71,7 @@ def _latest(wanted: Failures) -> datetime | None:
     return min((each for each in moments if each is not None), default=None)
 
 
-def _is_newer(end: Newest, left: Sequence[days.Day], wanted: Failures) -> bool:
+def _is_newer(end: Newest, left: Sequence[day_partitions.Day], wanted: Failures) -> bool:
     """Whether all up to `end` is newer than whatever the days left may have."""
     return wanted.task is not None or all(each.newest < end[0] for each in left)
 

@@ -14,13 +14,12 @@ from uuid import UUID
 
 import msgspec
 
-from controlplane import prepared
-from controlplane.columns import MOST, fit
-from controlplane.domain.events import StoredEvent
-from controlplane.store import marks
-from controlplane.store.batches import PLACE, Place
-from controlplane.store.days import among
-from controlplane.store.log import Newest, Parameter
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.store import hash_keys, prepared_statements
+from arrester.controlplane.store.batches import PLACE, Place
+from arrester.controlplane.store.column_limits import MOST, fit
+from arrester.controlplane.store.day_partitions import among
+from arrester.controlplane.store.log import Newest, Parameter
 
 #: So many rows are looked at for one page, all scans together, and at least a page's for each.
 CANDIDATES = 500
@@ -159,7 +158,7 @@ def _read(
     # The last row that each reads is given too, meant or not: what is older than that is not known.
     # Where all is meant, that is one of so many.
     is_last = f"row_number() OVER (ORDER BY {order}) = {most}" if meant else "false"
-    rows = prepared.rows(
+    rows = prepared_statements.rows(
         f"SELECT {PLACE}, occurred_at, name, sequence, scan, meant, last FROM {scans.sql}"
         f" CROSS JOIN LATERAL (SELECT *, {is_last} AS last FROM ({near}) AS near) AS event"
         f" WHERE meant OR last ORDER BY {result} LIMIT {limit:d}",
@@ -194,7 +193,7 @@ def _scans(wanted: Failures) -> _Scans:
     if wanted.tasks is not None:
         return _listed(wanted.tasks, "uuid")
     if wanted.groups is not None:
-        found = [(group[0], marks.of_cause(*group)) for group in wanted.groups]
+        found = [(group[0], hash_keys.of_cause(*group)) for group in wanted.groups]
         return _listed(found, "bigint")
     names = list(wanted.applications)
     if len(names) == 1:
@@ -262,7 +261,7 @@ def _meant(wanted: Failures) -> tuple[list[str], list[Parameter]]:
 
 
 def _causes(wanted: Failures) -> list[int]:
-    return [marks.of_cause(*group) for group in wanted.groups or ()]
+    return [hash_keys.of_cause(*group) for group in wanted.groups or ()]
 
 
 def _occurred(wanted: Failures) -> tuple[list[str], list[Parameter]]:
@@ -272,4 +271,4 @@ def _occurred(wanted: Failures) -> tuple[list[str], list[Parameter]]:
 
 
 def _mark(text: str | None) -> int | None:
-    return None if text is None else marks.of_text(text)
+    return None if text is None else hash_keys.of_text(text)

@@ -10,22 +10,21 @@ from uuid import UUID
 from django.db import connection
 from msgspec.structs import replace
 
-from controlplane import prepared
-from controlplane.columns import MOST
-from controlplane.domain import wire
-from controlplane.domain.errors import NotFound
-from controlplane.domain.events import (
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.events import (
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
     RetriesCounted,
     StoredEvent,
 )
-from controlplane.domain.failed import Stored, each_stored, last
-from controlplane.store import batches, days, marks
-from controlplane.store.batches import PLACE, Place
-from controlplane.store.bodies import body_of
-from controlplane.store.rows import task_of
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.failure_columns import Stored, each_stored, last
+from arrester.controlplane.store import batches, day_partitions, hash_keys, prepared_statements
+from arrester.controlplane.store.batches import PLACE, Place
+from arrester.controlplane.store.bodies import body_of
+from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.store.copy_rows import task_of
 
 #: What a statement is given.
 Parameter = Any
@@ -37,7 +36,7 @@ _STREAM = "(SELECT id FROM stream WHERE application = %s)"
 
 def type_of(cls: type[Any]) -> int:
     """Return the number that a type of events has in the tables."""
-    return marks.of_text(cls.__name__)
+    return hash_keys.of_text(cls.__name__)
 
 
 def read(
@@ -142,7 +141,7 @@ def read_one(application: str, sequence: int) -> StoredEvent:
     if row is None:
         raise NotFound(f"there is no event {application} @ {sequence}")
     place = sequence - row.sequence
-    stored = row.stored(place, wire.decode_some(row.heads, [place])[place])
+    stored = row.stored(place, codec.decode_some(row.heads, [place])[place])
     return replace(stored, event=replace(stored.event, body=body_of(stored)))
 
 
@@ -163,7 +162,7 @@ def read_about(
 ) -> list[StoredEvent]:
     """Return what happened to a task and to the commands for it, newest first."""
     end = MOST if before is None else before
-    known = days.known([application], end=end - 1)
+    known = day_partitions.known([application], end=end - 1)
     # Two index scans: one condition with OR would read and sort all of the task's history.
     found = _newest(known, "task = %s", [task], end=end, limit=limit)
     if commands:
@@ -175,7 +174,7 @@ def read_about(
 
 
 def _newest(
-    known: Sequence[days.Day],
+    known: Sequence[day_partitions.Day],
     where: str,
     parameters: Sequence[Parameter],
     *,
@@ -185,9 +184,9 @@ def _newest(
     """Return where the newest events of a log before a position are that a condition, in SQL,
     selects."""
     found: list[Place] = []
-    for some in days.parted(known):
-        condition, given = days.among([each.day for each in some])
-        rows = prepared.rows(
+    for some in day_partitions.parted(known):
+        condition, given = day_partitions.among([each.day for each in some])
+        rows = prepared_statements.rows(
             f"SELECT {PLACE} FROM event WHERE {where} AND {condition} AND sequence < %s"
             f" ORDER BY sequence DESC LIMIT {limit:d}",
             [*parameters, *given, end],
@@ -225,7 +224,7 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
     if failure is None:
         return None
     than, order = (">", "ASC") if newer else ("<", "DESC")
-    cause = marks.of_cause(stored.application, failure.fingerprint)
+    cause = hash_keys.of_cause(stored.application, failure.fingerprint)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT sequence FROM event WHERE cause = %s AND count IS NOT NULL AND type = %s"

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 
-from controlplane.columns import fit
+from arrester.controlplane.store.column_limits import fit
 
 #: Of what is about to be kept.
 NOT_YET = datetime.min.replace(tzinfo=UTC)

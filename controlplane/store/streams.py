@@ -12,8 +12,8 @@ import msgspec
 from django.db import Error, connection
 from msgspec.structs import replace
 
-from controlplane import prepared
-from controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.store import prepared_statements
 
 #: Before the first entry of a stream in Redis.
 BEGINNING = "0-0"
@@ -69,7 +69,11 @@ def ask_lock(application: str) -> Callable[[], Stream]:
 
 def known() -> list[Stream]:
     """Return all streams by name."""
-    return list(map(_stream, prepared.rows(f"SELECT {_COLUMNS} FROM stream ORDER BY application")))
+    return list(
+        map(
+            _stream, prepared_statements.rows(f"SELECT {_COLUMNS} FROM stream ORDER BY application")
+        )
+    )
 
 
 def move(stream: Stream, *, cursor: str) -> Stream:
@@ -92,7 +96,7 @@ def seen(application: str, batches: Collection[UUID]) -> set[UUID]:
 def ask_seen(application: str, batches: Collection[UUID]) -> Callable[[], set[UUID]]:
     """Ask which of `batches` are in the log already; return what says it, behind
     `prepared.together`."""
-    cursor = prepared.cursor()
+    cursor = prepared_statements.cursor()
     cursor.execute(
         "SELECT batch FROM batch_seen WHERE application = %s AND batch = ANY(%s::uuid[])",
         [application, list(batches)],
@@ -105,7 +109,7 @@ def ids_kept_since() -> date | None:
 
     Ask after `seen`, in its transaction: whoever drops ids waits for who has looked at them.
     """
-    with prepared.cursor() as cursor:
+    with prepared_statements.cursor() as cursor:
         cursor.execute("SELECT since FROM ids_kept")
         row = cursor.fetchone()
     return None if row is None else row[0]
@@ -215,7 +219,7 @@ def _unlock(lock_class: int, key: int) -> None:
 
 
 def _ask(application: str, statement: str) -> Callable[[], Stream]:
-    cursor = prepared.cursor()
+    cursor = prepared_statements.cursor()
     cursor.execute(statement, [application])
 
     def answer() -> Stream:
@@ -240,7 +244,7 @@ def _stream(row: tuple[int, str, str, int, int, datetime | None]) -> Stream:
 
 
 def _set_cursor(application: str, cursor: str, *, generation: int) -> None:
-    with prepared.cursor() as statement:
+    with prepared_statements.cursor() as statement:
         statement.execute(
             "UPDATE stream SET cursor = %s, generation = %s WHERE application = %s",
             [cursor, generation, application],

@@ -10,11 +10,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane import queries
-from dashboard import buttons, grid, listening, policies, rates
-from dashboard.pages import then
-from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, ask_as_before, page
+from arrester.controlplane import queries
+from arrester.dashboard import buttons, grid, listening, policies, rates
+from arrester.dashboard.pages import then
+from arrester.dashboard.people import Person, for_people
+from arrester.dashboard.shell import Notice, Place, ask_as_before, page
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from controlplane import queries
-from dashboard import filters
-from dashboard.people import Person, for_people
-from dashboard.shell import Place, page
+from arrester.controlplane import queries
+from arrester.dashboard import filters
+from arrester.dashboard.people import Person, for_people
+from arrester.dashboard.shell import Place, page
 
 
 @for_people

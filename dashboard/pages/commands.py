@@ -10,15 +10,15 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from controlplane import actions, queries
-from controlplane.domain.decide import why_not_cancelled
-from controlplane.domain.errors import CommandRefused
-from controlplane.domain.ids import uuid7
-from controlplane.domain.states import CommandStatus
-from dashboard import filters, listening, steps
-from dashboard.forms import act_id, after_act
-from dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people
-from dashboard.shell import Notice, Place, page
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.commands.decide import why_not_cancelled
+from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.dashboard import filters, listening, steps
+from arrester.dashboard.forms import act_id, after_act
+from arrester.dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people
+from arrester.dashboard.shell import Notice, Place, page
 
 
 @for_people

@@ -12,16 +12,16 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane import actions, queries
-from controlplane.domain.errors import CommandRefused
-from controlplane.domain.events import StageAnswer
-from controlplane.domain.ids import uuid7
-from controlplane.domain.states import CommandState
-from dashboard import listening, policies, record
-from dashboard.forms import act_id, after_act, show_dialog
-from dashboard.pages import applications, tasks
-from dashboard.people import Person, for_operators
-from dashboard.shell import Notice
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.events import StageAnswer
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.states import CommandState
+from arrester.dashboard import listening, policies, record
+from arrester.dashboard.forms import act_id, after_act, show_dialog
+from arrester.dashboard.pages import applications, tasks
+from arrester.dashboard.people import Person, for_operators
+from arrester.dashboard.shell import Notice
 
 Show = Callable[..., HttpResponse]
 Issue = Callable[[UUID], CommandState]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from controlplane import queries
-from controlplane.domain.errors import NotFound
-from controlplane.domain.events import RecordsDeadLettered
-from controlplane.domain.states import task_id
-from dashboard import filters, record
-from dashboard.people import Person, for_people
-from dashboard.shell import Place, page
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.events import RecordsDeadLettered
+from arrester.controlplane.domain.state.states import task_id
+from arrester.dashboard import filters, record
+from arrester.dashboard.people import Person, for_people
+from arrester.dashboard.shell import Place, page
 
 
 @for_people

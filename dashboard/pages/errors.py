@@ -8,18 +8,18 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane import queries
-from controlplane.columns import MOST
-from controlplane.domain import fingerprint as causes
-from controlplane.domain.errors import InvalidValue, NotFound
-from controlplane.domain.events import RecordFailed, StoredEvent
-from controlplane.domain.ids import uuid7
-from controlplane.domain.states import GroupState, GroupStatus
-from controlplane.queries import GroupDetail
-from dashboard import copying, filters, group_buttons, ranges, rates, record
-from dashboard.pages import then
-from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, ask_as_before, page
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import RecordFailed, StoredEvent
+from arrester.controlplane.domain.identity import fingerprint as causes
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus
+from arrester.controlplane.queries import GroupDetail
+from arrester.controlplane.store.column_limits import MOST
+from arrester.dashboard import copying, filters, group_buttons, ranges, rates, record
+from arrester.dashboard.pages import then
+from arrester.dashboard.people import Person, for_people
+from arrester.dashboard.shell import Notice, Place, ask_as_before, page
 
 RECENT = 20
 DIGITS = len(str(MOST))

@@ -18,12 +18,12 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict, Streaming
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import StoredEvent
-from controlplane.domain.states import CommandState, GroupState
-from dashboard import acts, filters, words
-from dashboard.people import Person, for_people
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.states import CommandState, GroupState
+from arrester.dashboard import acts, filters, words
+from arrester.dashboard.people import Person, for_people
 
 ROWS_PER_PAGE = 500
 FORMS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}

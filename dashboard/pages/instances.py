@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 
-from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from dashboard import filters
-from dashboard.people import Person, for_people
-from dashboard.shell import Place, page
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.dashboard import filters
+from arrester.dashboard.people import Person, for_people
+from arrester.dashboard.shell import Place, page
 
 #: Between the clocks of an instance and of the server; more than this is marked.
 SKEW_SECONDS = 5.0

@@ -9,16 +9,16 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane import actions, queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.ids import uuid7
-from dashboard import muting
-from dashboard.forms import act_id, after_act, show_dialog
-from dashboard.group_buttons import MANY
-from dashboard.pages import errors
-from dashboard.people import Person, for_operators
-from dashboard.shell import Notice
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.dashboard import muting
+from arrester.dashboard.forms import act_id, after_act, show_dialog
+from arrester.dashboard.group_buttons import MANY
+from arrester.dashboard.pages import errors
+from arrester.dashboard.people import Person, for_operators
+from arrester.dashboard.shell import Notice
 
 #: How many refusals a notice names.
 NAMED = 3

@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from controlplane import actions, queries
-from dashboard.forms import act_id, after_act
-from dashboard.pages import tasks
-from dashboard.people import Person, for_operators
+from arrester.controlplane import actions, queries
+from arrester.dashboard.forms import act_id, after_act
+from arrester.dashboard.pages import tasks
+from arrester.dashboard.people import Person, for_operators
 
 
 @require_POST

@@ -10,12 +10,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane import actions, queries
-from controlplane.domain.ids import uuid7
-from dashboard import record
-from dashboard.forms import act_id, after_act, show_dialog
-from dashboard.people import Person, for_operators, for_people
-from dashboard.shell import Notice, Place, page
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.dashboard import record
+from arrester.dashboard.forms import act_id, after_act, show_dialog
+from arrester.dashboard.people import Person, for_operators, for_people
+from arrester.dashboard.shell import Notice, Place, page
 
 _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e24")
 STILL = "It is still not understood, and stays here. A newer server may understand it."

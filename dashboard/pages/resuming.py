@@ -10,13 +10,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane import actions, queries
-from controlplane.domain.ids import uuid7
-from dashboard import listening
-from dashboard.forms import act_id, after_act
-from dashboard.pages import applications, errors, tasks
-from dashboard.people import Person, for_operators
-from dashboard.shell import Notice
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.dashboard import listening
+from arrester.dashboard.forms import act_id, after_act
+from arrester.dashboard.pages import applications, errors, tasks
+from arrester.dashboard.people import Person, for_operators
+from arrester.dashboard.shell import Notice
 
 #: How many refusals a notice names.
 NAMED = 3

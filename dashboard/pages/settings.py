@@ -9,11 +9,11 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from controlplane import actions, queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.roles import Role
-from dashboard.people import Person, for_admins, for_people, note_positions
-from dashboard.shell import Notice, Place, page
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.roles import Role
+from arrester.dashboard.people import Person, for_admins, for_people, note_positions
+from arrester.dashboard.shell import Notice, Place, page
 
 
 @for_people

@@ -8,16 +8,21 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.ids import uuid7
-from controlplane.domain.states import InstanceState, TaskStatus, ThreadState, ThreadStatus
-from dashboard import buttons, listening, policies, record, words
-from dashboard.history import as_json
-from dashboard.pages import then
-from dashboard.people import Person, for_people
-from dashboard.shell import Notice, Place, ask_as_before, page
-from dashboard.strip import strip
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.states import (
+    InstanceState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
+from arrester.dashboard import buttons, listening, policies, record, words
+from arrester.dashboard.history import as_json
+from arrester.dashboard.pages import then
+from arrester.dashboard.people import Person, for_people
+from arrester.dashboard.shell import Notice, Place, ask_as_before, page
+from arrester.dashboard.strip import strip
 
 #: How much of the history its page shows, and how much of it the strip of states.
 RECENT, STRIP = 12, 200
@@ -87,7 +92,7 @@ def show(
 ) -> HttpResponse:
     """Answer with the task's page, after an action with what it came to."""
     when = then.asked(request)
-    detail = queries.past.task(digest, when) if when else queries.task(digest)
+    detail = queries.as_of_state.task(digest, when) if when else queries.task(digest)
     name = detail.state.id.application
     place = Place(
         template="dashboard/task.html",
@@ -143,7 +148,7 @@ def _runs(thread: ThreadState | None) -> bool:
 def _then(detail: queries.TaskDetail, digest: str, when: queries.AsOf) -> dict[str, object]:
     """Return what is shown beside the task as it was: the history until then."""
     return {
-        "recent": queries.past.task_history(digest, when, limit=RECENT).rows,
+        "recent": queries.as_of_state.task_history(digest, when, limit=RECENT).rows,
         "still": "" if _runs(detail.thread) else NOT_RUNNING,
     }
 

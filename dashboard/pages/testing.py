@@ -7,8 +7,8 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from controlplane import actions
-from dashboard.people import Person, for_operators
+from arrester.controlplane import actions
+from arrester.dashboard.people import Person, for_operators
 
 
 @require_POST

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from controlplane import queries
-from dashboard import grid, record
-from dashboard.people import Person
-from dashboard.shell import Place, page
+from arrester.controlplane import queries
+from arrester.dashboard import grid, record
+from arrester.dashboard.people import Person
+from arrester.dashboard.shell import Place, page
 
 
 def asked(request: HttpRequest) -> queries.AsOf | None:
@@ -35,7 +35,7 @@ def application(request: HttpRequest, who: Person, name: str, when: queries.AsOf
     """Answer with an application as it was: its tasks and the instances that lived."""
     own, then = (
         reverse("application", args=[name]),
-        queries.past.whole(name, when, tasks=grid.CELLS),
+        queries.as_of_state.whole(name, when, tasks=grid.CELLS),
     )
     place = Place(
         template="dashboard/application_then.html",
@@ -59,7 +59,7 @@ def error(
     request: HttpRequest, who: Person, application: str, fingerprint: str, when: queries.AsOf
 ) -> HttpResponse:
     """Answer with an error group as it was, and the tasks that stood because of it."""
-    detail = queries.past.group(application, fingerprint, when)
+    detail = queries.as_of_state.group(application, fingerprint, when)
     place = Place(
         template="dashboard/error_then.html",
         section="errors",

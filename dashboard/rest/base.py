@@ -18,11 +18,11 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
-from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.ids import uuid7
-from dashboard.people import NOT_AN_OPERATOR, person
-from dashboard.rest import serializers
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.dashboard.people import NOT_AN_OPERATOR, person
+from arrester.dashboard.rest import serializers
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 PROBLEMS = dict.fromkeys((400, 401, 403, 404), serializers.Problem)

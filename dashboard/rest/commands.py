@@ -9,12 +9,12 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane import actions, queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import CommandKind, StageAnswer
-from controlplane.domain.states import CommandState
-from dashboard.rest import parameters, serializers
-from dashboard.rest.base import (
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import CommandKind, StageAnswer
+from arrester.controlplane.domain.state.states import CommandState
+from arrester.dashboard.rest import parameters, serializers
+from arrester.dashboard.rest.base import (
     IDEMPOTENCY_KEY,
     PROBLEMS,
     View,

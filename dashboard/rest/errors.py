@@ -11,7 +11,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
-from controlplane.domain.errors import (
+from arrester.controlplane.domain.errors import (
     ApplicationLatched,
     ArresterError,
     BeforeHistory,

@@ -9,11 +9,19 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane import actions, queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.groups import GroupAct, GroupWish
-from dashboard.rest import parameters, serializer_acts, serializers
-from dashboard.rest.base import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.dashboard.rest import parameters, serializer_acts, serializers
+from arrester.dashboard.rest.base import (
+    IDEMPOTENCY_KEY,
+    PROBLEMS,
+    View,
+    asked,
+    command_id,
+    page_of,
+    paged,
+)
 
 REFUSED = PROBLEMS | {409: serializers.Problem}
 

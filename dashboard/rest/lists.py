@@ -6,9 +6,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane import queries
-from dashboard.rest import parameters, serializer_acts, serializers
-from dashboard.rest.base import PROBLEMS, View, listed, page_of, paged
+from arrester.controlplane import queries
+from arrester.dashboard.rest import parameters, serializer_acts, serializers
+from arrester.dashboard.rest.base import PROBLEMS, View, listed, page_of, paged
 
 
 class Audit(View):

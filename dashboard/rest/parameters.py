@@ -6,9 +6,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from controlplane.domain.states import GroupStatus, TaskStatus
-from controlplane.queries import NEWEST, SORTS
-from dashboard.rest.serializers import Choice, Moment, choices
+from arrester.controlplane.domain.state.states import GroupStatus, TaskStatus
+from arrester.controlplane.queries import NEWEST, SORTS
+from arrester.dashboard.rest.serializers import Choice, Moment, choices
 
 LIMIT, MOST = 50, 500
 A_LIMIT: dict[str, Any] = dict.fromkeys(

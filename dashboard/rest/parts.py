@@ -9,9 +9,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane import queries
-from dashboard.rest import parameters, serializer_parts, serializers
-from dashboard.rest.base import PAST, MayRead, View, asked, when_asked
+from arrester.controlplane import queries
+from arrester.dashboard.rest import parameters, serializer_parts, serializers
+from arrester.dashboard.rest.base import PAST, MayRead, View, asked, when_asked
 
 
 class Instances(View):
@@ -28,7 +28,7 @@ class Instances(View):
         when, ended = when_asked(wanted), wanted["ended"]
         queries.check_known(name)
         found = (
-            queries.past.instances(name, when, ended=ended)
+            queries.as_of_state.instances(name, when, ended=ended)
             if when
             else queries.instances(name, ended=ended)
         )
@@ -44,7 +44,7 @@ class Instance(View):
     def get(self, request: Request, name: str, id: UUID) -> Response:
         """Return one instance of an application, also one that has ended."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
-        found = queries.past.instance(name, id, when) if when else queries.instance(name, id)
+        found = queries.as_of_state.instance(name, id, when) if when else queries.instance(name, id)
         return Response(serializer_parts.Instance(found).data)
 
 
@@ -60,7 +60,7 @@ class Threads(View):
         """List the newest run of each pipeline at each checkpoint of an application."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
         queries.check_known(name)
-        found = queries.past.threads(name, when) if when else queries.threads(name)
+        found = queries.as_of_state.threads(name, when) if when else queries.threads(name)
         return Response(serializer_parts.Thread(found, many=True).data)
 
 
@@ -74,7 +74,7 @@ class ErrorGroup(View):
         """Return one error group."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
         found = (
-            queries.past.group(application, fingerprint, when)
+            queries.as_of_state.group(application, fingerprint, when)
             if when
             else queries.group(application, fingerprint)
         )

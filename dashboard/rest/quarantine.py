@@ -10,10 +10,18 @@ from rest_framework import serializers as fields
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane import actions, queries
-from dashboard.rest import parameters
-from dashboard.rest.base import IDEMPOTENCY_KEY, PROBLEMS, View, asked, command_id, page_of, paged
-from dashboard.rest.serializers import Choice
+from arrester.controlplane import actions, queries
+from arrester.dashboard.rest import parameters
+from arrester.dashboard.rest.base import (
+    IDEMPOTENCY_KEY,
+    PROBLEMS,
+    View,
+    asked,
+    command_id,
+    page_of,
+    paged,
+)
+from arrester.dashboard.rest.serializers import Choice
 
 
 class KeptAside(fields.Serializer[Any]):

@@ -7,14 +7,14 @@ from uuid import UUID
 
 from rest_framework import serializers
 
-from controlplane import queries
-from controlplane.actions import MOST_GROUPS
-from controlplane.domain.events import StoredEvent
-from controlplane.domain.groups import PERIODS, GroupAct
-from controlplane.domain.states import CommandStatus, InstanceStatus
-from dashboard import acts
-from dashboard.rest.parameters import PageQuery
-from dashboard.rest.serializers import Choice, Command, ErrorGroup, Moment, choices
+from arrester.controlplane import queries
+from arrester.controlplane.actions import MOST_GROUPS
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct
+from arrester.controlplane.domain.state.states import CommandStatus, InstanceStatus
+from arrester.dashboard import acts
+from arrester.dashboard.rest.parameters import PageQuery
+from arrester.dashboard.rest.serializers import Choice, Command, ErrorGroup, Moment, choices
 
 _ID = "Said again, it is the same act. Or an Idempotency-Key."
 

@@ -8,13 +8,13 @@ from typing import Any, get_args
 import msgspec
 from rest_framework import serializers
 
-from controlplane.domain.events import StageAnswer, StoredEvent
-from controlplane.domain.policy import Scope
-from controlplane.domain.spending import moment
-from controlplane.domain.states import InstanceStatus, MostSpent, ThreadStatus
-from controlplane.domain.tolerance import Window
-from dashboard.rest.parameters import A_LIMIT, MOST, AsOfQuery
-from dashboard.rest.serializers import FailureField, choices
+from arrester.controlplane.domain.error_policy.policy import Scope
+from arrester.controlplane.domain.error_policy.tolerance import Window
+from arrester.controlplane.domain.events import StageAnswer, StoredEvent
+from arrester.controlplane.domain.state.states import InstanceStatus, MostSpent, ThreadStatus
+from arrester.controlplane.domain.state.tolerance_usage import moment
+from arrester.dashboard.rest.parameters import A_LIMIT, MOST, AsOfQuery
+from arrester.dashboard.rest.serializers import FailureField, choices
 
 
 class Instance(serializers.Serializer[Any]):

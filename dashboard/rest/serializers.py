@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from rest_framework import serializers
 
-from controlplane.domain.events import CommandKind, StageAnswer, StoredEvent
-from controlplane.domain.states import (
+from arrester.controlplane.domain.events import CommandKind, StageAnswer, StoredEvent
+from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandStatus,
     GroupStatus,

@@ -8,11 +8,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane import queries
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.states import GroupState
-from dashboard.rest import parameters, serializers
-from dashboard.rest.base import (
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.dashboard.rest import parameters, serializers
+from arrester.dashboard.rest.base import (
     PAST,
     PROBLEMS,
     View,
@@ -35,7 +35,7 @@ class Applications(View):
     def get(self, request: Request) -> Response:
         """List all applications by name."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
-        found = queries.past.applications(when) if when else queries.applications()
+        found = queries.as_of_state.applications(when) if when else queries.applications()
         return Response(serializers.Application(found, many=True).data)
 
 
@@ -48,7 +48,7 @@ class Application(View):
     def get(self, request: Request, name: str) -> Response:
         """Return one application."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
-        found = queries.past.application(name, when) if when else queries.application(name)
+        found = queries.as_of_state.application(name, when) if when else queries.application(name)
         return Response(serializers.Application(found).data)
 
 
@@ -69,7 +69,7 @@ class Tasks(View):
         when, cursor, limit = when_asked(wanted), wanted.pop("cursor", None), wanted.pop("limit")
         filter = queries.TaskFilter(**wanted)
         page = (
-            queries.past.tasks(filter, when, cursor=cursor, limit=limit)
+            queries.as_of_state.tasks(filter, when, cursor=cursor, limit=limit)
             if when
             else queries.tasks(filter, cursor=cursor, limit=limit)
         )
@@ -83,7 +83,7 @@ class Task(View):
     def get(self, request: Request, digest: str) -> Response:
         """Return one task by its id."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
-        found = queries.past.task(digest, when) if when else queries.task(digest)
+        found = queries.as_of_state.task(digest, when) if when else queries.task(digest)
         return Response(serializers.Task(found.state).data)
 
 
@@ -136,4 +136,4 @@ def _past_groups(
         allowed = "application, text, cursor and limit beside it: the past has one order"
         raise InvalidValue("as_of", str(when), allowed)
     application = wanted.pop("application", None)
-    return queries.past.groups(application, when, **wanted, **rest)
+    return queries.as_of_state.groups(application, when, **wanted, **rest)

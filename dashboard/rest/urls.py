@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from dashboard.rest import commands, errors, groups, lists, parts, quarantine, states
+from arrester.dashboard.rest import commands, errors, groups, lists, parts, quarantine, states
 
 urlpatterns = [
     path("applications", states.Applications.as_view(), name="api-applications"),

@@ -11,12 +11,12 @@ from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from controlplane.domain.events import StoredEvent
-from controlplane.domain.names import TaskId
-from controlplane.domain.states import GroupState, ThreadState, task_id
-from controlplane.queries import Summary
-from dashboard import record, steps, words
-from dashboard.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.states import GroupState, ThreadState, task_id
+from arrester.controlplane.queries import Summary
+from arrester.dashboard import record, steps, words
+from arrester.dashboard.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
 
 register = template.Library()
 register.filter("at", words.at)

@@ -10,8 +10,8 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from dashboard.chart import HEIGHT, Chart, Column
-from dashboard.templatetags.arrester import day_minute
+from arrester.dashboard.chart import HEIGHT, Chart, Column
+from arrester.dashboard.templatetags.arrester import day_minute
 
 register = template.Library()
 

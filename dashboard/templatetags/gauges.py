@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from controlplane.domain.states import TaskState, ThreadState
-from dashboard import policies, words
-from dashboard.policies import Meter
-from dashboard.templatetags.arrester import colour, key
+from arrester.controlplane.domain.state.states import TaskState, ThreadState
+from arrester.dashboard import policies, words
+from arrester.dashboard.policies import Meter
+from arrester.dashboard.templatetags.arrester import colour, key
 
 register = template.Library()
 

@@ -8,11 +8,11 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.domain.events import StoredEvent
-from controlplane.domain.groups import PERIODS
-from controlplane.domain.states import GroupState
-from dashboard import acts, words
-from dashboard.templatetags.arrester import icon
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.error_groups import PERIODS
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.dashboard import acts, words
+from arrester.dashboard.templatetags.arrester import icon
 
 register = template.Library()
 register.filter("act_about", acts.about)

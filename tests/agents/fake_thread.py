@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from agents.outbox import Outbox
-from agents.threads import Death
-from controlplane.domain.events import (
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.runtime.protocols import Death
+from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
     Event,
@@ -24,8 +24,8 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.ids import uuid7
-from controlplane.domain.states import TaskState, ThreadStatus
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
 from tests.agents.facts import INSTANCE, NOW
 
 STOPPED = "stopped"

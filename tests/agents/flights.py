@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents import Agent, LogAndContinue, LogAndPause
-from agents.pipeline import Pipeline
+from arrester import Agent, LogAndContinue, LogAndPause
+from arrester.agents.definition.pipeline import Pipeline
 
 SOURCE = "origin STRING, position LONG, value STRING"
 FLIGHT = "dep_delay INT, arr_delay INT"

@@ -14,10 +14,11 @@ from uuid import UUID
 
 import redis
 
-from controlplane.domain import keys, wire
-from controlplane.domain.events import Event
-from controlplane.embedded.home import Credentials, Home
-from controlplane.embedded.redis import Redis
+from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.embedded.home import Credentials, Home
+from arrester.controlplane.embedded.redis import Redis
 
 CONFIRMED_SECONDS = 7 * 86400
 
@@ -68,7 +69,7 @@ class Entry:
 
     @property
     def events(self) -> list[Event]:
-        events = wire.decode_batch(self.packed)
+        events = codec.decode_batch(self.packed)
         assert all(isinstance(event, Event) for event in events)
         return cast("list[Event]", events)
 
@@ -87,7 +88,7 @@ class FoldingSide:
         """Return what stands in the stream."""
         rows = cast(
             "list[tuple[bytes, dict[bytes, bytes]]]",
-            self.client.xrange(keys.events(self.application)),
+            self.client.xrange(redis_keys.events(self.application)),
         )
         return [
             Entry(
@@ -112,11 +113,11 @@ class FoldingSide:
         entries = self.entries()
         self.take()
         for entry in entries:
-            key = keys.confirmed(self.application, entry.spool)
+            key = redis_keys.confirmed(self.application, entry.spool)
             self.client.sadd(key, str(entry.batch))
             self.client.expire(key, CONFIRMED_SECONDS)
         if entries:
-            self.client.xdel(keys.events(self.application), *[entry.id for entry in entries])
+            self.client.xdel(redis_keys.events(self.application), *[entry.id for entry in entries])
 
     @property
     def events(self) -> list[Event]:

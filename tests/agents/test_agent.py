@@ -16,21 +16,22 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents import Agent, ApplicationLatched, Ending, InvalidConfiguration
-from agents.checkpoint import LocalStorage
-from agents.claim import claim
-from agents.guard import ConnectRefused
-from controlplane.domain import keys, wire
-from controlplane.domain.errors import ArresterError
-from controlplane.domain.events import (
+from arrester import Agent, ApplicationLatched, Ending, InvalidConfiguration
+from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.spark.try_eval import ConnectRefused
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandIssued,
     CommandKind,
     InstanceStopped,
     StoredEvent,
 )
-from controlplane.domain.states import InstanceStatus, TaskStatus, ThreadStatus
-from controlplane.domain.stream import StreamState, empty
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.controlplane.domain.wire import codec
 from tests.agents.flights import World
 from tests.agents.redis_server import FoldingSide, Server, eventually
 from tests.histories import POLICY
@@ -107,7 +108,7 @@ def test_an_agent_is_useful_alone(world: World) -> None:
 
 
 def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agents.thread._OWNED_SECONDS", 1_000.0)
+    monkeypatch.setattr("arrester.agents.run.thread._OWNED_SECONDS", 1_000.0)
     world.arrive("first", LATE)
     agent = agent_of(world)
     with agent:
@@ -198,14 +199,14 @@ def issue(server: Server, agent: Agent, state: StreamState, kind: CommandKind) -
         instances=(agent.instance,),
         expires_at=datetime.now(UTC) + timedelta(minutes=15),
     )
-    server.client.xadd(keys.commands("flights"), {"body": wire.encode_command(command)})
+    server.client.xadd(redis_keys.commands("flights"), {"body": codec.encode_command(command)})
     return command
 
 
 def test_a_latched_application_does_not_touch_its_checkpoint(
     world: World, with_redis: Server, folding: FoldingSide
 ) -> None:
-    with_redis.client.set(keys.state("flights"), "LATCHED")
+    with_redis.client.set(redis_keys.state("flights"), "LATCHED")
     agent = agent_of(world)
     pipeline = world.delays(agent)
     with pytest.raises(ApplicationLatched):

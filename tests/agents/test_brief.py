@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agents.brief import told_briefly
-from controlplane.domain.events import Event, RecordFailed, Response, StoredEvent
-from controlplane.domain.states import TaskState
-from controlplane.domain.stream import StreamState, empty
+from arrester.agents.transport.counted_only import told_briefly
+from arrester.controlplane.domain.events import Event, RecordFailed, Response, StoredEvent
+from arrester.controlplane.domain.state.states import TaskState
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from tests.agents.facts import NOW, batch_id, failed, paused
 
 any_failure = st.builds(

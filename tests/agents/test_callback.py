@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents.callback import Callback
-from agents.halt import BatchEnded
+from arrester.agents.run.foreach_batch import Callback
+from arrester.agents.stop_signal import BatchEnded
 
 
 def test_a_query_that_was_let_go_commits_nothing() -> None:

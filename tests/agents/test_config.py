@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.config import AgentConfig
-from agents.handlers import LogAndContinue, LogAndPause
-from controlplane.domain.error_keys import KEYS
-from controlplane.domain.errors import InvalidConfiguration
-from controlplane.domain.policy import StageKind
+from arrester.agents.config import AgentConfig
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.controlplane.domain.error_policy.policy import StageKind
+from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
+from arrester.controlplane.domain.errors import InvalidConfiguration
 
 
 def read(
@@ -149,7 +149,7 @@ def test_a_count_is_a_whole_number_within_its_bounds(value: object) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["agents.handlers.LogAndPause", LogAndPause, LogAndPause()],
+    ["arrester.agents.handlers.LogAndPause", LogAndPause, LogAndPause()],
     ids=["path", "class", "object"],
 )
 def test_a_handler_is_a_path_a_class_or_an_object(value: object) -> None:
@@ -159,7 +159,7 @@ def test_a_handler_is_a_path_a_class_or_an_object(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["LogAndPause", "agents.handlers.Nobody", "agents.handlers.ask", 3]
+    "value", ["LogAndPause", "arrester.agents.handlers.Nobody", "arrester.agents.handlers.ask", 3]
 )
 def test_what_is_no_handler_is_refused(value: object) -> None:
     name = "deserialization.exception.handler"

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from agents.worker.attempts import Rules
-from agents.worker.letters import LetterSender, TopicMaker
-from agents.worker.redacting import Redacting
-from controlplane.domain import causes
-from controlplane.domain.classify import DEFAULT_TABLE
-from controlplane.domain.retry import RetryPolicy
+from arrester.agents.executor.kafka_dead_letters import LetterSender, TopicMaker
+from arrester.agents.executor.redact_frame import Redacting
+from arrester.agents.executor.retries import Rules
+from arrester.controlplane.domain.error_policy import exception_identity
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
+from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 from tests.agents.kafka_cluster import (
     NOT_ENOUGH_REPLICAS,
     TOO_LARGE,
@@ -72,8 +72,8 @@ def sender(cluster: KafkaCluster, *, retries: int = 0, **more: Any) -> LetterSen
     configuration["retries"] = 0
     rules = Rules(
         wait_after=RetryPolicy(limit=retries, delay_max_ms=1).wait_after,
-        describe=causes.describe,
-        known_as=causes.known_as,
+        describe=exception_identity.describe,
+        known_as=exception_identity.known_as,
         kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()},
         retries=retries > 0,
     )

@@ -11,12 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from agents import poller
-from agents.poller import Poller
-from agents.road import CommandEntry
-from agents.transport import Transport
-from controlplane.domain import wire
-from controlplane.domain.events import CommandIssued, CommandKind
+from arrester.agents.transport import command_poller
+from arrester.agents.transport.command_poller import Poller
+from arrester.agents.transport.messages import CommandEntry
+from arrester.agents.transport.redis_client import Transport
+from arrester.controlplane.domain.events import CommandIssued, CommandKind
+from arrester.controlplane.domain.wire import codec
 from tests.agents.redis_server import eventually
 from tests.histories import INSTANCE, NOON, OTHER_INSTANCE
 
@@ -37,8 +37,8 @@ class Latched:
 
     def commands(self, *, after: str, seconds: float) -> list[CommandEntry]:
         self.reads.append(seconds)
-        if after == poller.FROM_THE_BEGINNING and self._addressed:
-            return [CommandEntry(id="1-0", body=wire.encode_command(shutdown(self._addressed)))]
+        if after == command_poller.FROM_THE_BEGINNING and self._addressed:
+            return [CommandEntry(id="1-0", body=codec.encode_command(shutdown(self._addressed)))]
         time.sleep(0.01)
         return []
 
@@ -91,7 +91,7 @@ def test_an_instance_that_started_into_the_latch_goes_at_once(
 ) -> None:
     heard = listen()
     assert heard.latched.wait(5)
-    assert heard.redis.reads[0] == poller.LATCH_MOMENT_SECONDS
+    assert heard.redis.reads[0] == command_poller.LATCH_MOMENT_SECONDS
 
 
 def test_a_shutdown_of_others_does_not_keep_it(listen: Callable[..., Heard]) -> None:
@@ -110,9 +110,9 @@ def test_a_shutdown_that_is_for_it_has_precedence(listen: Callable[..., Heard]) 
 def test_an_instance_that_ran_before_is_given_time_to_be_told(
     listen: Callable[..., Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "LATCH_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(command_poller, "LATCH_GRACE_SECONDS", 0.2)
     heard = listen(latched=False)
     time.sleep(0.3)
     heard.redis.latched = True
     assert heard.latched.wait(5)
-    assert poller.LATCH_MOMENT_SECONDS not in heard.redis.reads
+    assert command_poller.LATCH_MOMENT_SECONDS not in heard.redis.reads

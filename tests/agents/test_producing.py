@@ -9,20 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from agents.worker.attempts import Rules
-from agents.worker.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
-from agents.worker.producing import FULL_BUFFER, Producing
-from controlplane.domain import causes
-from controlplane.domain.classify import DEFAULT_TABLE
-from controlplane.domain.retry import RetryPolicy
+from arrester.agents.executor.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
+from arrester.agents.executor.record_sender import FULL_BUFFER, Producing
+from arrester.agents.executor.retries import Rules
+from arrester.controlplane.domain.error_policy import exception_identity
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
+from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 
 Row = dict[str, Any]
 Sent = list[tuple[str | None, int]]
 CONTINUE = frozenset({None, "RETRIABLE"})
 RULES = Rules(
     wait_after=RetryPolicy().wait_after,
-    describe=causes.describe,
-    known_as=causes.known_as,
+    describe=exception_identity.describe,
+    known_as=exception_identity.known_as,
     kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()},
     retries=False,
 )

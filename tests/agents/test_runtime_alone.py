@@ -10,16 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from agents.config import AgentConfig
-from agents.lifecycle import Ending, IllegalMove
-from agents.outbox import Outbox
-from agents.runtime import Runtime
-from agents.spool_files import open_spool
-from agents.threads import Death
-from controlplane.domain import wire
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import Event, InstanceFound, InstanceStopped, InstanceStopping
-from controlplane.domain.states import InstanceStatus
+from arrester.agents.config import AgentConfig
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.runtime.instance import Ending, IllegalMove
+from arrester.agents.runtime.protocols import Death
+from arrester.agents.runtime.runtime import Runtime
+from arrester.agents.transport.spool_ownership import open_spool
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    Event,
+    InstanceFound,
+    InstanceStopped,
+    InstanceStopping,
+)
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.wire import codec
 from tests.agents.facts import NOW, failure
 from tests.agents.fake_thread import FakeDeath, FakeThread
 
@@ -46,7 +51,7 @@ def told(folder: Path) -> list[Event]:
     own = open_spool(folder, "flights", limit_bytes=2**30, now=NOW)
     batches = own.spool.unsent(most=1000, most_bytes=2**30)
     own.close()
-    events = [event for batch in batches for event in wire.decode_batch(batch.events)]
+    events = [event for batch in batches for event in codec.decode_batch(batch.events)]
     return [event for event in events if isinstance(event, Event)]
 
 

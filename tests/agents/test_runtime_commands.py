@@ -8,17 +8,17 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from agents import commands, poller
-from agents.config import AgentConfig
-from agents.journal import Superseded
-from agents.lifecycle import Ending
-from agents.outbox import Outbox
-from agents.runtime import Runtime
-from agents.threads import Death
-from agents.transport import Transport
-from controlplane.domain import drift, keys, wire
-from controlplane.domain.errors import ApplicationLatched
-from controlplane.domain.events import (
+from arrester.agents.config import AgentConfig
+from arrester.agents.journal.journal import Superseded
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.runtime import command_dispatch
+from arrester.agents.runtime.instance import Ending
+from arrester.agents.runtime.protocols import Death
+from arrester.agents.runtime.runtime import Runtime
+from arrester.agents.transport import command_poller
+from arrester.agents.transport.redis_client import Transport
+from arrester.controlplane.domain.errors import ApplicationLatched
+from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
     CommandIssued,
@@ -29,12 +29,15 @@ from controlplane.domain.events import (
     PolicyChanged,
     ResumeHow,
 )
-from controlplane.domain.states import InstanceStatus
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state import drift
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.wire import codec
 from tests.agents.fake_thread import FakeDeath, FakeThread, Outcome
 from tests.agents.redis_server import FoldingSide, Server, eventually
 
-COMMANDS = keys.commands("flights")
-STATE = keys.state("flights")
+COMMANDS = redis_keys.commands("flights")
+STATE = redis_keys.state("flights")
 
 
 class Operator:
@@ -76,7 +79,7 @@ class Operator:
         return command
 
     def relay(self, command: CommandIssued) -> None:
-        body = wire.encode_command(command)
+        body = codec.encode_command(command)
         self._client.xadd(COMMANDS, {"command": str(command.command), "body": body})
 
     def answers(self, command: CommandIssued) -> list[EventData]:
@@ -188,7 +191,7 @@ def test_a_command_that_an_earlier_instance_applied_is_answered_again(
 def test_a_stale_command_of_others_makes_room_for_a_new_one(
     runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "UNCLAIMED", 1)
+    monkeypatch.setattr(command_dispatch, "UNCLAIMED", 1)
     stale = operator.wish(expires_in=-timedelta(seconds=1))
     resume = operator.wish()
     runtime.open()
@@ -221,13 +224,13 @@ def test_a_shutdown_that_a_failure_asked_for_ends_in_error(
 def test_the_server_hears_how_tasks_stand_and_is_answered_when_it_asks(
     runtime: Runtime, redis_server: Server
 ) -> None:
-    def said() -> wire.Heartbeat:
-        found = redis_server.client.get(keys.heartbeat("flights", runtime.id))
-        return msgspec.json.decode(found or b"", type=wire.Heartbeat)
+    def said() -> codec.Heartbeat:
+        found = redis_server.client.get(redis_keys.heartbeat("flights", runtime.id))
+        return msgspec.json.decode(found or b"", type=codec.Heartbeat)
 
     thread = begin(runtime, lambda thread: setattr(thread, "weight", 7))
-    eventually(lambda: redis_server.client.exists(keys.heartbeat("flights", runtime.id)))
-    redis_server.client.set(keys.report("flights", runtime.id), "r1", ex=60)
+    eventually(lambda: redis_server.client.exists(redis_keys.heartbeat("flights", runtime.id)))
+    redis_server.client.set(redis_keys.report("flights", runtime.id), "r1", ex=60)
     eventually(lambda: said().standing == drift.standing([7]), seconds=20)
     eventually(lambda: thread.reports == 1, seconds=20)
     thread.weight = None
@@ -372,7 +375,7 @@ def test_a_shutdown_ends_the_instance_and_is_answered_last(
         "CommandApplied",
     ]
     assert operator._folding.events[-2].caused_by == shutdown.command
-    assert not operator._client.exists(keys.heartbeat("flights", runtime.id))
+    assert not operator._client.exists(redis_keys.heartbeat("flights", runtime.id))
 
 
 def test_a_policy_is_set_in_every_thread_of_its_pipeline(
@@ -477,7 +480,7 @@ def test_an_open_application_starts(runtime: Runtime, operator: Operator) -> Non
 def test_an_instance_that_the_shutdown_missed_goes_by_itself(
     runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "LATCH_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(command_poller, "LATCH_GRACE_SECONDS", 0.0)
     begin(runtime)
     operator._client.set(STATE, "LATCHED")
     for _ in range(3):
@@ -501,13 +504,13 @@ def test_redis_may_be_away_at_the_start(
 
 def test_a_heartbeat_names_the_runs(runtime: Runtime, operator: Operator) -> None:
     begin(runtime)
-    key = keys.heartbeat("flights", runtime.id)
-    heartbeats: list[wire.Heartbeat] = []
+    key = redis_keys.heartbeat("flights", runtime.id)
+    heartbeats: list[codec.Heartbeat] = []
 
     def beaten() -> bool:
         value = operator._client.get(key)
         if isinstance(value, bytes):
-            heartbeats.append(msgspec.json.decode(value, type=wire.Heartbeat))
+            heartbeats.append(msgspec.json.decode(value, type=codec.Heartbeat))
         return bool(heartbeats and heartbeats[-1].runs)
 
     eventually(beaten)

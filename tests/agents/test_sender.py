@@ -10,16 +10,16 @@ from uuid import UUID
 
 import pytest
 
-from agents.road import TransportDown, Verdict
-from agents.sender import Sender
-from agents.spool import Spool
-from agents.transport import Transport
-from controlplane.domain import keys
+from arrester.agents.transport.messages import TransportDown, Verdict
+from arrester.agents.transport.redis_client import Transport
+from arrester.agents.transport.sender import Sender
+from arrester.agents.transport.spool import Spool
+from arrester.controlplane.domain.identity import redis_keys
 from tests.agents.facts import INSTANCE, batch_id, failed, paused, some_events
 from tests.agents.redis_server import FoldingSide, Server, eventually
 
 GIB = 2**30
-EVENTS = keys.events("flights")
+EVENTS = redis_keys.events("flights")
 
 
 @pytest.fixture
@@ -104,7 +104,9 @@ def test_what_is_confirmed_leaves_the_spool_and_then_redis(
         assert spool.events == 20
         folding.confirm()
         eventually(lambda: spool.events == 0)
-        eventually(lambda: not redis_server.client.exists(keys.confirmed("flights", spool.id)))
+        eventually(
+            lambda: not redis_server.client.exists(redis_keys.confirmed("flights", spool.id))
+        )
         assert sender.confirmed == 10
     assert all(spool.is_confirmed(batch_id(number)) for number in range(10))
 
@@ -301,8 +303,8 @@ def test_two_senders_share_a_stream_and_each_keeps_its_order(
 def test_the_server_is_obeyed_when_it_asks_for_counts_only(
     spool: Spool, redis_server: Server, folding: FoldingSide
 ) -> None:
-    key = keys.overload("flights")
-    redis_server.client.set(key, keys.OverloadLevel.COUNTS, ex=keys.OVERLOAD_SECONDS)
+    key = redis_keys.overload("flights")
+    redis_server.client.set(key, redis_keys.OverloadLevel.COUNTS, ex=redis_keys.OVERLOAD_SECONDS)
     with sending(spool, redis_server) as sender:
         eventually(lambda: spool.counts_only)
         spool.put(batch_id(1), [failed(1, text="a"), failed(2, text="b"), paused(3)])
@@ -324,18 +326,18 @@ def test_a_report_that_is_asked_for_is_made_once(spool: Spool, redis_server: Ser
     asked: list[str] = []
     with connected(redis_server) as transport:
         sender = Sender(spool, transport, heartbeat=lambda: b"alive", report=asked.append)
-        redis_server.client.set(keys.report("flights", INSTANCE), "r1")
+        redis_server.client.set(redis_keys.report("flights", INSTANCE), "r1")
         for _ in range(2):
             sender._next_beat = 0
             sender._beat_when_due()
-        redis_server.client.set(keys.report("flights", INSTANCE), "r2")
+        redis_server.client.set(redis_keys.report("flights", INSTANCE), "r2")
         sender._next_beat = 0
         sender._beat_when_due()
     assert asked == ["r1", "r2"]
 
 
 def test_the_heart_beats_and_falls_silent(spool: Spool, redis_server: Server) -> None:
-    key = keys.heartbeat("flights", INSTANCE)
+    key = redis_keys.heartbeat("flights", INSTANCE)
     with sending(spool, redis_server):
         eventually(lambda: redis_server.client.get(key) == b"alive")
         assert 25 <= redis_server.client.ttl(key) <= 30

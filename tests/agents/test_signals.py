@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agents.signals import ending_the_block
+from arrester.agents.runtime.signals import ending_the_block
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agents.spool import Spool
-from agents.spool_files import open_spool
-from controlplane.domain import wire
-from controlplane.domain.events import Event, FailuresCounted, TaskPaused
-from controlplane.domain.ids import uuid7
+from arrester.agents.transport.spool import Spool
+from arrester.agents.transport.spool_ownership import open_spool
+from arrester.controlplane.domain.events import Event, FailuresCounted, TaskPaused
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.wire import codec
 from tests.agents.facts import NOW, batch_id, failed, paused, some_events
 
 GIB = 2**30
@@ -116,7 +116,7 @@ def test_putting_twice_keeps_one(tmp_path: Path) -> None:
     for events in (some_events(1), some_events(2)):
         spool.put(batch_id(1), events)
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    assert wire.decode_batch(batch.events) == some_events(1)
+    assert codec.decode_batch(batch.events) == some_events(1)
     spool.close()
 
 
@@ -145,7 +145,7 @@ def test_a_full_spool_counts_instead_of_describing(tmp_path: Path) -> None:
     noise = [failed(n, text=os.urandom(100).hex()) for n in range(50)]
     spool.put(batch_id(1), [*noise, paused(50)])
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    first, second = wire.decode_batch(batch.events)
+    first, second = codec.decode_batch(batch.events)
     assert isinstance(first, Event)
     assert isinstance(second, Event)
     assert isinstance(first.data, FailuresCounted)
@@ -164,7 +164,7 @@ def test_a_record_that_cannot_be_packed_does_not_break_its_pipeline(tmp_path: Pa
     monster.body.record["number"] = 2**80
     spool.put(batch_id(1), [monster, paused(1)])
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    assert len(wire.decode_batch(batch.events)) == 2
+    assert len(codec.decode_batch(batch.events)) == 2
     spool.close()
 
 
@@ -173,7 +173,7 @@ def test_a_batch_that_nobody_would_unpack_goes_without_its_bodies(tmp_path: Path
     text = "x" * 2**20
     spool.put(batch_id(1), [*(failed(n, text=text) for n in range(65)), paused(1)])
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    counted, halted = wire.decode_batch(batch.events)
+    counted, halted = codec.decode_batch(batch.events)
     assert isinstance(counted, Event) and isinstance(counted.data, FailuresCounted)
     assert counted.data.count == 65
     assert isinstance(halted, Event) and isinstance(halted.data, TaskPaused)
@@ -277,7 +277,7 @@ PUTTER = """
     import sys
     from datetime import UTC, datetime
     from pathlib import Path
-    from agents.spool_files import open_spool
+    from arrester.agents.transport.spool_ownership import open_spool
     from tests.agents.facts import batch_id, some_events
 
     own = open_spool(Path(sys.argv[1]), "flights", limit_bytes=2**30, now=datetime.now(UTC))
@@ -399,7 +399,7 @@ FULL_DISK = """
     from pathlib import Path
     from uuid import uuid4
 
-    from agents import spool_files
+    from arrester.agents.transport import spool_ownership as spool_files
     from tests.agents.facts import NOW, failed
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

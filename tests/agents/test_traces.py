@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from agents.traces import with_first_lines
+from arrester.agents.failures.stack_traces import with_first_lines
 
 QUOTING = "1 error in Flight\nsecret\n  secret = 4111\n+ secret\n\n| secret"
 JAVA = f"""org.apache.spark.SparkException: {QUOTING}

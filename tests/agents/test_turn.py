@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from agents.turn import Turn, refuse_inside
-from controlplane.domain.errors import InvalidValue
+from arrester.agents.run.run_lock import Turn, refuse_inside
+from arrester.controlplane.domain.errors import InvalidValue
 
 
 def test_whoever_works_for_a_run_waits_for_none() -> None:

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from agents import UncaughtAnswer
-from agents.config import AgentConfig
-from agents.lifecycle import Ending
-from agents.outbox import Outbox
-from agents.runtime import Runtime
-from agents.threads import Death
-from agents.uncaught import Line, uncaught_handler
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import (
+from arrester import UncaughtAnswer
+from arrester.agents.config import AgentConfig
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.runtime.instance import Ending
+from arrester.agents.runtime.protocols import Death
+from arrester.agents.runtime.runtime import Runtime
+from arrester.agents.runtime.uncaught import Line, uncaught_handler
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
     InstanceStopped,
     InstanceStopping,
     ThreadReplaced,
 )
-from controlplane.domain.states import InstanceStatus
-from controlplane.domain.uncaught import Replacements
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.state.uncaught_policy import Replacements
 from tests.agents.facts import failure
 from tests.agents.fake_thread import FakeDeath, FakeThread
 from tests.agents.test_runtime_alone import told

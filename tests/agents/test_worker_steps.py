@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from agents.worker.attempts import Rules
-from agents.worker.columns import FATE, ORDINAL
-from agents.worker.records import Aborted, GuardedSteps, Step, WholeSteps
-from agents.worker.running import UserFunction
-from controlplane.domain.causes import describe, known_as
-from controlplane.domain.retry import RetryPolicy
+from arrester.agents.executor.columns import FATE, ORDINAL
+from arrester.agents.executor.map_in_arrow import Aborted, GuardedSteps, Step, WholeSteps
+from arrester.agents.executor.retries import Rules
+from arrester.agents.executor.step_runner import UserFunction
+from arrester.controlplane.domain.error_policy.exception_identity import describe, known_as
+from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 
 Row = dict[str, Any]
 

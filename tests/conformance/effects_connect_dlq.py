@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agents.builder import define
-from agents.letter_places import DeadLettersUnusable
-from agents.letter_topic import topic_place
-from agents.shipping import ship
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.levels import LEVELS, Saying
-from controlplane.domain.policy import Policy
+from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.agents.dead_letters.kafka import topic_place
+from arrester.agents.definition.builder import define
+from arrester.agents.spark.ship_executor import ship
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.agents.engine.bench import Bench, sink_to
 from tests.agents.engine.kafka_bench import (
     KafkaRecord,

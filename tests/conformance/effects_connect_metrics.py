@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
 from tests.agents.engine.bench import Bench, server_state
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records
 from tests.agents.kafka_cluster import TOO_LARGE
@@ -18,7 +18,7 @@ def check_async_failure(case: Case, bench: Bench) -> None:
         cluster.refuse(*[TOO_LARGE] * given["reports"])
         # Connect goes on without its dead letters: that is the production handler's CONTINUE.
         settings = keys(cluster, given["dlq_topic"])
-        settings["production_exception_handler"] = "agents.handlers.LogAndContinue"
+        settings["production_exception_handler"] = "arrester.agents.handlers.LogAndContinue"
         bench.start(pipeline(bench, raising("ConnectException", "x")), **settings)
         bench.wait_for_input()
         bench.stop()

@@ -6,10 +6,10 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.handlers import LogAndContinue, LogAndFail
-from controlplane.domain.events import RecordFailed, Response, TaskDied
-from controlplane.domain.states import TaskStatus, ThreadStatus
+from arrester.agents.definition.builder import define
+from arrester.agents.handlers import LogAndContinue, LogAndFail
+from arrester.controlplane.domain.events import RecordFailed, Response, TaskDied
+from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 from tests.conformance.cases import Case
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from agents import ResumeHow
-from agents.handlers import LogAndPause
-from agents.thread import PipelineThread
+from arrester import ResumeHow
+from arrester.agents.handlers import LogAndPause
+from arrester.agents.run.thread import PipelineThread
 from tests.agents.engine.bench import Bench, wait_until
 from tests.conformance.cases import Case
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agents import Agent
-from agents.lifecycle import Ending
-from controlplane.domain.states import InstanceStatus
+from arrester import Agent
+from arrester.agents.runtime.instance import Ending
+from arrester.controlplane.domain.state.states import InstanceStatus
 from tests.agents.engine.bench import Bench
 from tests.conformance.cases import Case
 

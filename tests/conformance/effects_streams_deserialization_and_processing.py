@@ -6,12 +6,12 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.fatal import RecordFatal
-from agents.handlers import LogAndContinue, LogAndFail
-from agents.pipeline import Pipeline
-from controlplane.domain.events import RecordFailed, TaskDied
-from controlplane.domain.states import ThreadStatus
+from arrester.agents.decisions.fatal import RecordFatal
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue, LogAndFail
+from arrester.controlplane.domain.events import RecordFailed, TaskDied
+from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
 from tests.conformance.cases import Case

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.handlers import ErrorContext, LogAndFail, Record, RecordError
-from controlplane.domain.policy import Answer
+from arrester.agents.handlers import ErrorContext, LogAndFail, Record, RecordError
+from arrester.controlplane.domain.error_policy.policy import Answer
 from tests.agents.engine.bench import Bench, wait_until
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records
 from tests.agents.kafka_cluster import TOO_LARGE, headers_of

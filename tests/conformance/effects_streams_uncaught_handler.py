@@ -12,13 +12,15 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
-from agents import Agent, ApplicationLatched, Ending, UncaughtAnswer
-from agents.handlers import LogAndFail
-from controlplane.domain import events, keys, wire
-from controlplane.domain.events import CommandIssued, CommandKind, EventData, StoredEvent
-from controlplane.domain.follow import asks, follow
-from controlplane.domain.states import ThreadStatus
-from controlplane.domain.stream import StreamState, empty
+from arrester import Agent, ApplicationLatched, Ending, UncaughtAnswer
+from arrester.agents.handlers import LogAndFail
+from arrester.controlplane.domain import events
+from arrester.controlplane.domain.commands.reactions import asks, follow
+from arrester.controlplane.domain.events import CommandIssued, CommandKind, EventData, StoredEvent
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.controlplane.domain.wire import codec
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.agents.redis_server import FoldingSide, running
 from tests.conformance.cases import Case
@@ -119,10 +121,12 @@ class Server:
 
     def relay(self, data: EventData) -> None:
         if isinstance(data, CommandIssued):
-            body = wire.encode_command(data)
-            self._client.xadd(keys.commands("tests"), {"command": str(data.command), "body": body})
+            body = codec.encode_command(data)
+            self._client.xadd(
+                redis_keys.commands("tests"), {"command": str(data.command), "body": body}
+            )
         elif isinstance(data, events.ApplicationLatched):
-            self._client.set(keys.state("tests"), "LATCHED")
+            self._client.set(redis_keys.state("tests"), "LATCHED")
 
     def errors(self) -> list[str]:
         return [each.status.value for each in self.fold().instances.values()]

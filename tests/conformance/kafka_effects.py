@@ -9,9 +9,9 @@ from typing import Any
 from confluent_kafka import Message
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.handlers import Handler, LogAndContinue
-from agents.pipeline import Pipeline
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import Handler, LogAndContinue
 from tests.agents.engine.bench import Bench, sink_to
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
 from tests.agents.kafka_cluster import KafkaCluster, kafka

@@ -6,10 +6,10 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.handlers import ErrorContext, Handler, Record, RecordError
-from agents.pipeline import Pipeline
-from controlplane.domain.policy import Answer
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import ErrorContext, Handler, Record, RecordError
+from arrester.controlplane.domain.error_policy.policy import Answer
 from tests.agents.engine.bench import Bench, sink_to
 
 Row = dict[str, Any]

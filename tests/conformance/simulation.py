@@ -10,21 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, repeat
 
-from controlplane.domain.causes import Cause
-from controlplane.domain.classify import describe
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.events import (
-    Failure,
-    RecordFailed,
-    RecordsDeadLettered,
-    Response,
-    RetriesCounted,
-    TaskEvent,
-)
-from controlplane.domain.evolve import At, evolve_task
-from controlplane.domain.names import TaskId
-from controlplane.domain.policy import Policy, StageKind
-from controlplane.domain.respond import (
+from arrester.controlplane.domain.error_policy.classify import describe
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
+from arrester.controlplane.domain.error_policy.respond import (
     UNASKED,
     AskHandler,
     Decided,
@@ -34,8 +23,19 @@ from controlplane.domain.respond import (
     TaskRun,
     respond,
 )
-from controlplane.domain.retry import Attempts, RetryAfter, Undecided
-from controlplane.domain.states import Counters, TaskState
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, Undecided
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.events import (
+    Failure,
+    RecordFailed,
+    RecordsDeadLettered,
+    Response,
+    RetriesCounted,
+    TaskEvent,
+)
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.evolve import At, evolve_task
+from arrester.controlplane.domain.state.states import Counters, TaskState
 
 AT = At(sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
 NOBODY = TaskState(id=TaskId(application="a", pipeline="p", checkpoint="c", key="0_0"))

@@ -54,7 +54,7 @@ def web(port: int | None = None) -> Iterator[str]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application"]
+    command = [sys.executable, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"]
     options = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
     process = subprocess.Popen([*command, "--port", str(port), *options], cwd=REPOSITORY)
     url = f"http://127.0.0.1:{port}"

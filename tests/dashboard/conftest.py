@@ -10,7 +10,7 @@ from django.test import Client
 from playwright.sync_api import Browser, Page
 from redis import Redis
 
-from controlplane import embedded
+from arrester.controlplane import embedded
 from tests.dashboard.browser import PASSWORD, chromium, web, window
 from tests.dashboard.story import Story
 

@@ -14,11 +14,12 @@ from django.test import RequestFactory
 from django.urls import reverse
 from playwright.sync_api import Page
 
-from controlplane import actions, entries, queries
-from controlplane.domain.events import Failure, RecordFailed
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.ids import uuid7
-from controlplane.roles import Role
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.events import Failure, RecordFailed
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.roles import Role
+from arrester.controlplane.store import stream_entry
 from tests.dashboard.story import NA, TYPO, Story, failure
 
 FULL = failure("produce", "app.Full", "no room")
@@ -277,7 +278,7 @@ def _of_the_rest(story: Story) -> list[Deed]:
     waiting = story.command(story.pauses("cancel"))
     page = reverse("command", args=[waiting])
     doubted = frozenset({RecordFailed})
-    with mock.patch.multiple(entries, SERVER_ONLY=doubted, NOT_ALWAYS_BELIEVED=doubted):
+    with mock.patch.multiple(stream_entry, SERVER_ONLY=doubted, NOT_ALWAYS_BELIEVED=doubted):
         story.skips("understood-later", 1)
     story.send(b"garbled")
     garbled, later = queries.quarantine().rows

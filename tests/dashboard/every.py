@@ -8,10 +8,10 @@ from uuid import UUID
 
 from django.urls import reverse
 
-from controlplane import actions, queries
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.ids import uuid7
-from dashboard.pages import applications, errors, tasks
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.dashboard.pages import applications, errors, tasks
 from tests.dashboard.story import NA, STACK, TYPO, Story, failure
 
 #: What payloads are like on a bad day: other directions, no direction, too long, not for eyes.

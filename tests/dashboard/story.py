@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID, uuid4
 
-from controlplane import actions, broker, ingest, queries
-from controlplane.domain import keys, wire
-from controlplane.domain.events import (
+from arrester.controlplane import actions, queries, redis_client
+from arrester.controlplane.domain.events import (
     Body,
     CommandApplied,
     CommandDelivered,
@@ -34,8 +33,11 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.fingerprint import fingerprint
-from controlplane.domain.names import TaskId
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.fingerprint import fingerprint
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
 
 STACK = """Traceback (most recent call last):
   File "/opt/spark/python/lib/pyspark.zip/_arrester_worker/guard.py", line 88, in guarded
@@ -92,7 +94,7 @@ POLICY = PipelineDescribed(
             step="flight",
             kind="Deserialize",
             answer="CONTINUE",
-            handler="agents.handlers.LogAndContinue",
+            handler="arrester.agents.handlers.LogAndContinue",
             origin="configuration",
         ),
         StageDescribed(
@@ -158,13 +160,13 @@ class Story:
             )
             for each in data
         ]
-        self.send(wire.encode_batch(events))
+        self.send(codec.encode_batch(events))
 
     def send(self, packed: bytes) -> None:
         """Send bytes as a batch, and fold what waits."""
         fields = {"batch": str(uuid4()), "spool": str(self.spool), "events": packed}
-        broker.client().xadd(keys.events(self.application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
-        ingest.drain(self.application)
+        redis_client.client().xadd(redis_keys.events(self.application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
+        drain.drain(self.application)
 
     def starts(
         self,
@@ -180,12 +182,12 @@ class Story:
 
     def beats(self) -> None:
         """Its heart beats."""
-        key = keys.heartbeat(self.application, self.instance)
-        broker.client().set(key, b"{}", ex=keys.LOST_AFTER_SECONDS)
+        key = redis_keys.heartbeat(self.application, self.instance)
+        redis_client.client().set(key, b"{}", ex=redis_keys.LOST_AFTER_SECONDS)
 
     def falls_silent(self) -> None:
         """Its heart stops, and the server notices while Redis is there all the time."""
-        broker.client().delete(keys.heartbeat(self.application, self.instance))
+        redis_client.client().delete(redis_keys.heartbeat(self.application, self.instance))
         now = datetime.now(UTC)
         for seconds in range(0, 60, 10):
             actions.watch(now=now + timedelta(seconds=seconds))

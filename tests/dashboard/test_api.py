@@ -18,12 +18,12 @@ from django.urls import reverse
 from msgspec.structs import replace
 from rest_framework.authtoken.models import Token
 
-from controlplane import actions, queries
-from controlplane.domain.errors import ArresterError
-from controlplane.queries import searching
-from controlplane.store import failures
-from dashboard.rest.errors import STATUS_CODES, status_code
-from dashboard.rest.serializers import A_TIME
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.queries import failure_search
+from arrester.controlplane.store import failures
+from arrester.dashboard.rest.errors import STATUS_CODES, status_code
+from arrester.dashboard.rest.serializers import A_TIME
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story
 
@@ -116,7 +116,7 @@ def test_a_page_of_failures_says_up_to_where_it_has_looked(
     flights.pauses("JFK", ago=timedelta(hours=2))
     for _ in range(3):
         flights.skips("EWR", 2)
-    monkeypatch.setattr(searching, "FEW", 0)
+    monkeypatch.setattr(failure_search, "FEW", 0)
     monkeypatch.setattr(failures, "CANDIDATES", 3)
     asked: dict[str, Any] = {"exception_class": TYPO.exception_class, "limit": 2}
     first = read(viewer, "failures", **asked)

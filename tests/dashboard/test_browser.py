@@ -6,8 +6,8 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
-from controlplane import queries
-from controlplane.domain.states import CommandStatus
+from arrester.controlplane import queries
+from arrester.controlplane.domain.state.states import CommandStatus
 from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations
 from tests.dashboard.story import NA, Story
 

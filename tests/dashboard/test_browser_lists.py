@@ -8,8 +8,9 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
-from controlplane import actions, ingest, queries
-from controlplane.domain.states import CommandStatus, GroupStatus
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
+from arrester.controlplane.ingest import drain
 from tests.dashboard.browser import expect_no_reload, open_live, window
 from tests.dashboard.story import TYPO, Story
 
@@ -85,7 +86,7 @@ def test_a_test_error_appears_by_itself(page: Page, story: Story) -> None:
     open_live(page, reverse("settings"))
     page.get_by_role("button", name="Send a test error").click()
     expect(page.get_by_text("A test error is on its way")).to_be_visible()
-    ingest.drain("test")
+    drain.drain("test")
     expect(page.get_by_role("link", name="TestError")).to_be_visible()
 
 

@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from controlplane import actions, queries
-from controlplane.domain.events import CommandKind
-from controlplane.domain.states import ApplicationStatus, CommandStatus
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.states import ApplicationStatus, CommandStatus
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import Story
 

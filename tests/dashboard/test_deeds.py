@@ -10,8 +10,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from playwright.sync_api import Browser, expect
 
-from controlplane import ingest, queries
-from controlplane.roles import Role
+from arrester.controlplane import queries
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.roles import Role
 from tests.dashboard.browser import window
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.deeds import Deed, Offered, deeds, only_posts
@@ -124,7 +125,7 @@ def test_what_a_role_may_do_is_done_with_the_mouse(
                 page.wait_for_timeout(50)
             assert done() > before, deed
             expect(page.get_by_role("dialog")).to_be_hidden()
-    ingest.drain("test")
+    drain.drain("test")
     assert queries.application("test").state.failed == 1
 
 

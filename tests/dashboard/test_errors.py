@@ -17,10 +17,10 @@ from django.test import AsyncClient, Client
 from django.urls import reverse
 from msgspec.structs import replace
 
-from controlplane import actions, queries
-from controlplane.domain.events import TaskPaused
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.states import GroupState, GroupStatus
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.events import TaskPaused
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from tests.dashboard.conftest import make_user
 from tests.dashboard.story import NA, TYPO, Story, failure
 
@@ -304,7 +304,7 @@ async def _user(name: str) -> Any:
 def test_an_export_is_what_the_page_shows(
     flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.pages.exports.ROWS_PER_PAGE", 2)
+    monkeypatch.setattr("arrester.dashboard.pages.exports.ROWS_PER_PAGE", 2)
     for number in range(5):
         cause = failure("process:check", "checks.Wrong", f"=1+{number}", f"checks.py:{number}")
         flights.pauses(f"gate-{number}", cause=cause)

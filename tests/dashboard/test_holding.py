@@ -8,8 +8,9 @@ from uuid import uuid4
 from django.test import Client
 from django.urls import reverse
 
-from controlplane import models, queries, rebuilding
-from dashboard import attention
+from arrester.controlplane import models, queries
+from arrester.controlplane.history import rebuild
+from arrester.dashboard import attention
 from tests.dashboard.story import Story
 
 HOUR = timedelta(hours=1)
@@ -50,7 +51,7 @@ def test_what_was_held_is_known_by_the_hour(flights: Story) -> None:
     (first, *_) = queries.held_over_time(since=since, until=until, step=24 * HOUR)
     assert (first.application, first.count) == ("flights", 5)
     for application in ("flights", "orders"):
-        assert rebuilding.differences(application) == []
+        assert rebuild.differences(application) == []
 
 
 def test_what_is_held_over_time_is_drawn_and_stands_in_a_table(

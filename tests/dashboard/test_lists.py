@@ -17,13 +17,15 @@ from django.urls import reverse
 from redis import Redis
 from rest_framework.authtoken.models import Token
 
-from controlplane import actions, broker, ingest, models, queries
-from controlplane.domain import keys, wire
-from controlplane.domain.errors import CommandRefused
-from controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.states import CommandStatus
-from controlplane.roles import Role
+from arrester.controlplane import actions, models, queries, redis_client
+from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.roles import Role
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story
 
@@ -190,7 +192,7 @@ def test_instances_show_clock_spool_and_what_was_only_counted(
     flights: Story, viewer: Client
 ) -> None:
     now = datetime.now(UTC)
-    beat = wire.Heartbeat(
+    beat = codec.Heartbeat(
         at=now + timedelta(seconds=42),
         status="RUNNING",
         spooled=1200,
@@ -198,8 +200,8 @@ def test_instances_show_clock_spool_and_what_was_only_counted(
         spool_since=now - timedelta(minutes=9),
         counted_only=77,
     )
-    key = keys.heartbeat("flights", flights.instance)
-    broker.client().set(key, msgspec.json.encode(beat), ex=keys.LOST_AFTER_SECONDS)
+    key = redis_keys.heartbeat("flights", flights.instance)
+    redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
     page = text(viewer, reverse("instances"))
     assert "spark-driver-0" in page and "spark 4.3.0" in page
     assert "42 s ahead" in page or "41 s ahead" in page
@@ -309,7 +311,7 @@ def test_a_test_error_takes_the_road_of_agents(
     response = operator.post(reverse("test-error"))
     assert response.headers["Location"] == "/errors?application=test&sent=1"
     assert "on its way" in text(operator, response.headers["Location"])
-    ingest.drain("test")
+    drain.drain("test")
     assert "TestError" in text(operator, "/errors?application=test&sent=1")
     (group,) = queries.groups().rows
     assert group.message.startswith("This is a test error")

@@ -21,10 +21,10 @@ from django.urls import reverse
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
-from controlplane import embedded, queries
-from controlplane.pooling import SIZE
-from dashboard import live
-from dashboard.hub import ALL, NAMES_LIMIT, Hub, Mailbox
+from arrester.controlplane import embedded, queries
+from arrester.controlplane.web.connection_pool import SIZE
+from arrester.dashboard import live
+from arrester.dashboard.hub import ALL, NAMES_LIMIT, Hub, Mailbox
 from tests.dashboard.browser import web
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import Story

@@ -15,8 +15,10 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from controlplane import actions, overload, queries, store
-from controlplane.domain import keys, wire
+from arrester.controlplane import actions, queries, store
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.outbound import backpressure
 from tests.dashboard.story import Story
 from tests.server import streams
 
@@ -101,14 +103,14 @@ def test_what_waits_is_told_in_seconds(flights: Story, viewer: Client, redis: Re
     # The log's newest entry came an hour ago; two wait, of 300 and of 100 seconds ago.
     with connection.cursor() as statement:
         statement.execute("UPDATE stream SET cursor = %s", [f"{cursor - 3_600_000}-0"])
-    redis.delete(keys.events("flights"))
+    redis.delete(redis_keys.events("flights"))
     for seconds in (300, 100):
-        fields = streams.fields(uuid4(), wire.encode_batch([]))
+        fields = streams.fields(uuid4(), codec.encode_batch([]))
         streams.put(redis, fields, id=f"{cursor - seconds * 1000}-0")
     _, behind, overloaded = told(300)
     # From the oldest that waits to the newest: before it there was nothing to fold.
     assert (behind, overloaded) == (200, 0)
-    overload.watch("flights", now=datetime.now(UTC))
+    backpressure.watch("flights", now=datetime.now(UTC))
     assert told(300)[1:] == (200, 1)
     assert "its agents count failed records" in viewer.get("/").content.decode()
     # What is folded reaches beyond the older one, which only waits to be confirmed.

@@ -17,9 +17,9 @@ from django.urls import reverse
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, models, queries
-from controlplane.domain.errors import CommandRefused
-from controlplane.domain.events import (
+from arrester.controlplane import actions, models, queries
+from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.events import (
     RecordFailed,
     RecordsHeld,
     Response,
@@ -29,11 +29,12 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.ids import uuid7
-from dashboard import attention
-from dashboard.grid import DENSE_FROM
-from dashboard.pages import applications
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.ingest import drain
+from arrester.dashboard import attention
+from arrester.dashboard.grid import DENSE_FROM
+from arrester.dashboard.pages import applications
 from tests import histories
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
@@ -146,7 +147,7 @@ def test_a_driver_whose_clock_is_slow_by_weeks_is_told_of(redis: Redis, operator
     long_ago = datetime.now(UTC) - timedelta(days=31)
     for events in (histories.started(), histories.paused()):
         streams.send(redis, events, batch=uuid7(long_ago))
-    ingest.drain("flights")
+    drain.drain("flights")
     # Nothing of it is in the log, and its sender was told that all of it arrived.
     assert queries.positions() == {"flights": 0}
     page = text(operator, reverse("tasks"))
@@ -267,7 +268,7 @@ def test_a_command_under_way_is_seen_behind_many_refused_ones(
     end = queries.positions()["flights"]
     for seen in (
         queries.task(task.digest),
-        queries.past.task(task.digest, queries.AsOf(position=end)),
+        queries.as_of_state.task(task.digest, queries.AsOf(position=end)),
     ):
         assert seen.open_command is not None and seen.open_command.id == under_way
         assert seen.last_command is not None and seen.last_command.id != under_way

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     Body,
     CommandKind,
     Event,
@@ -26,16 +26,23 @@ from controlplane.domain.events import (
     TaskPaused,
     TaskResumed,
 )
-from controlplane.domain.states import (
+from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandStatus,
     InstanceStatus,
     TaskStatus,
     ThreadStatus,
 )
-from dashboard import chart, rates, record
-from dashboard.strip import strip
-from dashboard.templatetags.arrester import ICONS, KIND_WORDS, LOOKS, large, relative, state
+from arrester.dashboard import chart, rates, record
+from arrester.dashboard.strip import strip
+from arrester.dashboard.templatetags.arrester import (
+    ICONS,
+    KIND_WORDS,
+    LOOKS,
+    large,
+    relative,
+    state,
+)
 from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

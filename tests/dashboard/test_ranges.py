@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.domain.errors import InvalidValue
-from dashboard import ranges
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.dashboard import ranges
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 from redis import Redis
 
-from controlplane import embedded, queries
-from controlplane.domain import wire
+from arrester.controlplane import embedded, queries
+from arrester.controlplane.domain.wire import codec
 from tests.dashboard import every
 from tests.dashboard.browser import expect_no_reload, log_in, open_dialog, open_live, web, window
 from tests.dashboard.conftest import make_user
@@ -66,7 +66,7 @@ def copied(page: Page) -> str:
 def lag_behind(redis: Redis) -> None:
     """Leave a batch in Redis that has waited for a minute."""
     seconds, _ = redis.time()
-    batch = wire.encode_batch([])
+    batch = codec.encode_batch([])
     entry = f"{(seconds - 60) * 1000}-0"
     stream = "arrester:flights:events"
     if redis.exists(stream):

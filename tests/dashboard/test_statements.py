@@ -10,10 +10,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, reverse
 
-from controlplane import actions, queries
-from dashboard.pages.applications import TABS
-from dashboard.pages.errors import TABS as ERROR_TABS
-from dashboard.pages.tasks import VIEWS
+from arrester.controlplane import actions, queries
+from arrester.dashboard.pages.applications import TABS
+from arrester.dashboard.pages.errors import TABS as ERROR_TABS
+from arrester.dashboard.pages.tasks import VIEWS
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import TYPO, Story, failure
 

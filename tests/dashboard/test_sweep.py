@@ -14,7 +14,7 @@ import pytest
 from django.urls import URLPattern, resolve
 from playwright.sync_api import Browser, Page
 
-from dashboard import urls
+from arrester.dashboard import urls
 from tests.dashboard import every
 from tests.dashboard.browser import REPOSITORY, open_dialog, violations, window
 from tests.dashboard.deeds import only_posts

@@ -10,10 +10,11 @@ from django.test import Client
 from django.urls import reverse
 from redis import Redis
 
-from controlplane import actions, embedded, queries, retention, store
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.ids import uuid7
-from controlplane.queries import GroupFilter, vector
+from arrester.controlplane import actions, embedded, queries, store
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.history import retention
+from arrester.controlplane.queries import GroupFilter, feed_cursor
 from tests import histories
 from tests.dashboard.story import Story
 from tests.histories import APPLICATION, JFK
@@ -116,5 +117,7 @@ def test_a_feed_that_is_behind_the_log_is_gone(
 ) -> None:
     streams.append_late(5)
     retention.retain(days=30, replay_days=30)
-    response = operator.get("/api/feed", {"cursor": vector.pack({store.look(APPLICATION).id: 1})})
+    response = operator.get(
+        "/api/feed", {"cursor": feed_cursor.pack({store.look(APPLICATION).id: 1})}
+    )
     assert (response.status_code, response.json()["position"]) == (410, 5)

@@ -9,7 +9,7 @@ from django.db import connection
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
-from controlplane import queries
+from arrester.controlplane import queries
 from tests.dashboard.browser import expect_no_reload, log_in, open_live
 from tests.dashboard.story import NA, TYPO, Story, failure
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, find, settings
 
-from controlplane.domain import wire
-from controlplane.domain.events import EVENT_TYPES
+from arrester.controlplane.domain.events import EVENT_TYPES
+from arrester.controlplane.domain.wire import codec
 from tests import histories
 
 SAMPLES = sorted((Path(__file__).parent / "samples").glob("*.json"))
@@ -22,10 +22,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "events.md"
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_what_was_ever_sent_is_still_read(sample: Path) -> None:
     text = sample.read_text()
-    event = wire.from_json(text)
+    event = codec.from_json(text)
     assert event.type == sample.stem.partition("-")[0]
-    assert json.loads(wire.to_json(event)) == json.loads(text)
-    assert wire.decode_event(wire.encode_event(event)) == event
+    assert json.loads(codec.to_json(event)) == json.loads(text)
+    assert codec.decode_event(codec.encode_event(event)) == event
 
 
 @pytest.mark.parametrize("name", EVENT_TYPES)

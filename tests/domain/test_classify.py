@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.domain import failure_table
-from controlplane.domain.causes import CHAIN_LIMIT, Cause
-from controlplane.domain.classify import DEFAULT_TABLE, Kind, describe, unwrapped
+from arrester.controlplane.domain.error_policy import failure_classes
+from arrester.controlplane.domain.error_policy.classify import (
+    DEFAULT_TABLE,
+    Kind,
+    describe,
+    unwrapped,
+)
+from arrester.controlplane.domain.error_policy.exception_identity import CHAIN_LIMIT, Cause
 
 KAFKA = "org.apache.kafka.common.errors."
 
@@ -75,7 +80,7 @@ def test_a_time_out_that_send_itself_raises_is_a_full_buffer() -> None:
     cause = Cause(names=(KAFKA + "TimeoutException", KAFKA + "RetriableException"))
     assert DEFAULT_TABLE.classify(cause).kind is Kind.RETRIABLE
     ruling = DEFAULT_TABLE.classify(cause, immediate=True)
-    assert (ruling.kind, ruling.reason) == (Kind.FATAL, failure_table.FULL_BUFFER)
+    assert (ruling.kind, ruling.reason) == (Kind.FATAL, failure_classes.FULL_BUFFER)
 
 
 def test_users_extend_and_overrule_the_table() -> None:
@@ -110,8 +115,8 @@ def test_a_chain_of_causes_that_is_a_loop_ends() -> None:
 
 
 def test_there_are_nine_fatal_reasons_and_no_name_has_two_kinds() -> None:
-    assert len(failure_table.FATAL) == 9
-    rows = (failure_table.FATAL, failure_table.RETRIABLE, failure_table.SELF_HEALING)
+    assert len(failure_classes.FATAL) == 9
+    rows = (failure_classes.FATAL, failure_classes.RETRIABLE, failure_classes.SELF_HEALING)
     names = [name for row in rows for listed in row.values() for name in listed]
-    names += failure_table.TIMEOUTS_OF_SEND
+    names += failure_classes.TIMEOUTS_OF_SEND
     assert len(names) == len(set(names))

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from controlplane.domain.decide import COMMAND_EXPIRY, Wish, decide
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import (
+from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, Wish, decide
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
     ApplicationLatched,
     CommandApplied,
     CommandDelivered,
@@ -28,8 +28,8 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.states import CommandStatus
-from controlplane.domain.stream import StreamState, empty
+from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, NOON, OTHER_INSTANCE, POLICY
 

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.decide import COMMAND_EXPIRY, TASK_COMMANDS, Wish, decide, refusal
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import (
+from arrester.controlplane.domain.commands.decide import (
+    COMMAND_EXPIRY,
+    TASK_COMMANDS,
+    Wish,
+    decide,
+    refusal,
+)
+from arrester.controlplane.domain.commands.timeouts import watch
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     CommandApplied,
@@ -35,10 +42,9 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.keys import LOST_AFTER_SECONDS
-from controlplane.domain.names import TaskId
-from controlplane.domain.passing import watch
-from controlplane.domain.stream import StreamState, empty
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.identity.redis_keys import LOST_AFTER_SECONDS
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, NOON, OTHER_INSTANCE
 

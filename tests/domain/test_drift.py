@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.domain import drift
-from controlplane.domain.drift import Difference, differing
-from controlplane.domain.events import Event, Run, StateReported, TaskDied, TaskPaused
-from controlplane.domain.names import TaskId
-from controlplane.domain.states import TaskState, TaskStatus
-from controlplane.domain.stream import StreamState, empty
+from arrester.controlplane.domain.events import Event, Run, StateReported, TaskDied, TaskPaused
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state import drift
+from arrester.controlplane.domain.state.drift import Difference, differing
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK, NOON, RUN
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.classify import Kind, describe
-from controlplane.domain.error_keys import KEYS, SPELLINGS
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.errors import InvalidConfiguration
-from controlplane.domain.policy import Answer, Scope, StageKind
-from controlplane.domain.retry import RetryPolicy
-from controlplane.domain.tolerance import Tolerance, Window
+from arrester.controlplane.domain.error_policy.classify import Kind, describe
+from arrester.controlplane.domain.error_policy.policy import Answer, Scope, StageKind
+from arrester.controlplane.domain.error_policy.retry import RetryPolicy
+from arrester.controlplane.domain.error_policy.setting_definitions import KEYS, SPELLINGS
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
+from arrester.controlplane.domain.errors import InvalidConfiguration
 
 DOCS = Path(__file__).parents[2] / "docs" / "semantics.md"
 ON: dict[str, object] = {"errors.dlq.enable": True}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     CommandApplied,
@@ -44,7 +44,7 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.states import (
+from arrester.controlplane.domain.state.states import (
     AnyState,
     ApplicationStatus,
     CommandState,
@@ -55,7 +55,7 @@ from controlplane.domain.states import (
     TaskStatus,
     ThreadStatus,
 )
-from controlplane.domain.stream import StreamState, empty, subjects
+from arrester.controlplane.domain.state.stream_state import StreamState, empty, subjects
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, INSTANCE, JFK, NOON, OTHER_INSTANCE
 

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from controlplane.domain import wire
-from controlplane.domain.errors import MalformedBatch
-from controlplane.domain.events import Event, Failure, RecordFailed
-from controlplane.domain.failed import (
+from arrester.controlplane.domain.errors import MalformedBatch
+from arrester.controlplane.domain.events import Event, Failure, RecordFailed
+from arrester.controlplane.domain.state.minute_counts import failures
+from arrester.controlplane.domain.state.stream_state import empty, subjects
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.failure_columns import (
     LEAST,
     FailedRecords,
     Kind,
@@ -26,10 +28,8 @@ from controlplane.domain.failed import (
     said,
     size,
 )
-from controlplane.domain.joined import lasts
-from controlplane.domain.later import Later
-from controlplane.domain.minutes import failures
-from controlplane.domain.stream import empty, subjects
+from arrester.controlplane.domain.wire.joined_columns import lasts
+from arrester.controlplane.domain.wire.lazy_column import Later
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE
 
@@ -57,8 +57,8 @@ def test_columns_are_folded_as_their_events_are_one_by_one(events: list[Event]) 
 @given(histories.floods)
 def test_what_stays_packed_until_somebody_asks_says_the_same(events: list[Event]) -> None:
     heads = [replace(event, body=None) for event in events]
-    packed, told = wire.pack(events).heads, histories.told(events)
-    later = iter(wire.decode_told(packed))
+    packed, told = codec.pack(events).heads, histories.told(events)
+    later = iter(codec.decode_told(packed))
     in_log: list[Stored] = [
         replace(each, failed=found)
         if isinstance(each, StoredFailures) and isinstance(found, FailedRecords)
@@ -66,9 +66,9 @@ def test_what_stays_packed_until_somebody_asks_says_the_same(events: list[Event]
         for each, found in zip(told, later, strict=True)
     ]
     assert empty(APPLICATION).fold(in_log) == empty(APPLICATION).fold(told)
-    assert list(each_of(wire.decode_told(packed))) == heads
+    assert list(each_of(codec.decode_told(packed))) == heads
     places = range(0, len(heads), 3)
-    assert wire.decode_some(packed, places) == {place: heads[place] for place in places}
+    assert codec.decode_some(packed, places) == {place: heads[place] for place in places}
 
 
 @pytest.mark.parametrize("different", [1, 3, 240, 3_000, 9_000])

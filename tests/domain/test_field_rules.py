@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from controlplane.domain.field_rules import fields
+from arrester.controlplane.domain.error_policy.redaction_rules import fields
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.commands.reactions import FRESH, asks, follow
+from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationShutdownRequested,
     CommandApplied,
@@ -18,8 +19,7 @@ from controlplane.domain.events import (
     EventData,
     StoredEvent,
 )
-from controlplane.domain.follow import FRESH, asks, follow
-from controlplane.domain.stream import StreamState, empty
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, OTHER_INSTANCE
 

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from controlplane.domain import groups
-from controlplane.domain.adding import MOST_CLASSES
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import (
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -25,9 +23,11 @@ from controlplane.domain.events import (
     RecordFailed,
     Response,
 )
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.states import GroupState, GroupStatus
-from controlplane.domain.stream import empty
+from arrester.controlplane.domain.state import error_groups
+from arrester.controlplane.domain.state.counters import MOST_CLASSES
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus
+from arrester.controlplane.domain.state.stream_state import empty
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, NOON
 
@@ -106,7 +106,7 @@ def test_what_has_no_condition_has_no_other_classes() -> None:
 def test_a_failure_reopens_what_was_resolved() -> None:
     state = group(histories.failed(1), RESOLVED, histories.failed(2))
     assert (state.status, state.recurred) == (GroupStatus.UNRESOLVED, True)
-    assert (state.actor, state.reason, state.status_sequence) == (None, groups.RECURRED, 3)
+    assert (state.actor, state.reason, state.status_sequence) == (None, error_groups.RECURRED, 3)
 
 
 def test_the_same_record_that_fails_again_reopens_too() -> None:
@@ -150,8 +150,8 @@ def test_a_mute_until_a_time_ends_with_it() -> None:
     mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", until=until))
     state = group(histories.failed(1), mute, more(10**6))
     assert state.status is GroupStatus.MUTED
-    assert groups.over([state], now=until - timedelta(seconds=1)) == []
-    [over] = groups.over([state], now=until)
+    assert error_groups.over([state], now=until - timedelta(seconds=1)) == []
+    [over] = error_groups.over([state], now=until)
     assert over == ErrorGroupUnmuted(fingerprint=MARK, reason="its time is over")
     assert group(histories.failed(1), mute, by(over)).status is GroupStatus.UNRESOLVED
 
@@ -184,7 +184,7 @@ def test_each_act_in_each_state_is_allowed_or_refused_with_a_reason() -> None:
         ),
     }
     allowed = {
-        name: [act.value for act in GroupAct if groups.refusal(act, state.status) is None]
+        name: [act.value for act in GroupAct if error_groups.refusal(act, state.status) is None]
         for name, state in states.items()
     }
     assert allowed == {
@@ -211,5 +211,5 @@ def test_a_mute_needs_an_end_that_can_come(name: str, end: dict[str, object]) ->
         id=UUID(int=1), act=GroupAct.MUTE, fingerprint=MARK, actor="ana", **end  # type: ignore[arg-type]  # by name
     )  # fmt: skip
     with pytest.raises(InvalidValue) as wrong:
-        groups.decide(wish, now=NOON)
+        error_groups.decide(wish, now=NOON)
     assert wrong.value.name == name

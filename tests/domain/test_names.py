@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain import ids, keys
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.fingerprint import fingerprint, normalised
-from controlplane.domain.names import KEY_MAX_BYTES, TaskId, bounded_key, check_name
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.identity.fingerprint import fingerprint, normalised
+from arrester.controlplane.domain.identity.names import (
+    KEY_MAX_BYTES,
+    TaskId,
+    bounded_key,
+    check_name,
+)
 from tests.histories import INSTANCE, JFK, NOON
 
 AWKWARD = ["/", "..", "a/../b", "🛫", "", "\0", " ", "%2e", "_", "x" * 10_240]
@@ -79,7 +84,7 @@ def commit(at: datetime = NOON, **other: object) -> object:
     values: dict[str, object] = {
         "application": "flights", "pipeline": "delays", "checkpoint": "cp-1", "entry": 1, "part": 0,
     }  # fmt: skip
-    return ids.commit_id(at, **(values | other))  # type: ignore[arg-type]  # each by its name
+    return uuids.commit_id(at, **(values | other))  # type: ignore[arg-type]  # each by its name
 
 
 def test_a_commit_has_one_id_wherever_it_is_sent_from() -> None:
@@ -98,12 +103,12 @@ def test_two_commits_never_share_an_id(other: dict[str, object]) -> None:
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(3000, 1, 1), timezones=st.just(UTC)))
 def test_ids_begin_with_their_time_and_say_their_version(at: datetime) -> None:
-    random = ids.uuid7(at)
-    named = ids.commit_id(at, application="a", pipeline="p", checkpoint="c", entry=1)
+    random = uuids.uuid7(at)
+    named = uuids.commit_id(at, application="a", pipeline="p", checkpoint="c", entry=1)
     assert (random.version, named.version) == (7, 8)
     assert random.variant == named.variant == RFC_4122
-    assert ids.milliseconds(random) == ids.milliseconds(named) == int(at.timestamp() * 1000)
-    assert ids.uuid7(at) != random
+    assert uuids.milliseconds(random) == uuids.milliseconds(named) == int(at.timestamp() * 1000)
+    assert uuids.uuid7(at) != random
 
 
 # ── fingerprints ─────────────────────────────────────────────────────────────────────────────
@@ -153,10 +158,10 @@ def test_a_condition_or_a_frame_says_more_than_the_message() -> None:
 
 def test_keys_of_redis_begin_with_their_application() -> None:
     made = [
-        keys.events("flights"), keys.commands("flights"), keys.state("flights"),
-        keys.woken("flights"), keys.heartbeat("flights", INSTANCE),
-        keys.confirmed("flights", INSTANCE),
+        redis_keys.events("flights"), redis_keys.commands("flights"), redis_keys.state("flights"),
+        redis_keys.woken("flights"), redis_keys.heartbeat("flights", INSTANCE),
+        redis_keys.confirmed("flights", INSTANCE),
     ]  # fmt: skip
     assert all(key.startswith("arrester:flights:") for key in made)
     assert len(set(made)) == len(made)
-    assert keys.application_of(keys.events("flights")) == "flights"
+    assert redis_keys.application_of(redis_keys.events("flights")) == "flights"

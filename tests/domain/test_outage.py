@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.events import Response
-from controlplane.domain.outage import OutagePolicy
+from arrester.controlplane.domain.error_policy.outage import OutagePolicy
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.events import Response
 
 any_policy = st.builds(OutagePolicy, share=st.floats(0.001, 1.0), minimum=st.integers(1, 1_000))
 

@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.domain.causes import Cause
-from controlplane.domain.classify import describe
-from controlplane.domain.events import Response
-from controlplane.domain.levels import LEVELS, Saying
-from controlplane.domain.policy import Answer, Policy, StageKind
-from controlplane.domain.respond import (
+from arrester.controlplane.domain.error_policy.classify import describe
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.controlplane.domain.error_policy.respond import (
     UNASKED,
     AskHandler,
     Because,
@@ -23,8 +22,14 @@ from controlplane.domain.respond import (
     as_answer,
     respond,
 )
-from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, Undecided
-from controlplane.domain.tolerance import Tally, Tolerance
+from arrester.controlplane.domain.error_policy.retry import (
+    Attempts,
+    RetryAfter,
+    RetryPolicy,
+    Undecided,
+)
+from arrester.controlplane.domain.error_policy.tolerance import Tally, Tolerance
+from arrester.controlplane.domain.events import Response
 
 VALUE, LATER, DENIED = (describe(e) for e in (ValueError(), TimeoutError(), PermissionError()))
 SUPERSEDED = Cause(names=("org.apache.kafka.common.errors.ProducerFencedException",))

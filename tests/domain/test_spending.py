@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.domain.events import (
+from arrester.controlplane.domain.error_policy.tolerance import Tally, Tolerance, Window, count
+from arrester.controlplane.domain.events import (
     Event,
     FailuresCounted,
     PipelineDescribed,
@@ -19,10 +20,9 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.spending import in_window, window_end
-from controlplane.domain.states import MostSpent, ThreadState
-from controlplane.domain.stream import StreamState, empty
-from controlplane.domain.tolerance import Tally, Tolerance, Window, count
+from arrester.controlplane.domain.state.states import MostSpent, ThreadState
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.controlplane.domain.state.tolerance_usage import in_window, window_end
 from tests.histories import FAILURE, NOON, POLICY, RUN
 
 LIMITED = replace(POLICY, rate_limit=100, rate_duration="hour")

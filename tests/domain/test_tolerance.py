@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.tolerance import Counted, Exceeded, Tally, Tolerance, Window, count
+from arrester.controlplane.domain.error_policy.tolerance import (
+    Counted,
+    Exceeded,
+    Tally,
+    Tolerance,
+    Window,
+    count,
+)
 
 limits = st.none() | st.integers(-1, 20)
 tolerances = st.builds(

@@ -4,9 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.lifecycle import Move, may_start_thread, move_instance, move_thread
-from controlplane.domain.states import ENDED, InstanceStatus, ThreadStatus
-from controlplane.domain.uncaught import (
+from arrester.controlplane.domain.state.states import ENDED, InstanceStatus, ThreadStatus
+from arrester.controlplane.domain.state.transitions import (
+    Move,
+    may_start_thread,
+    move_instance,
+    move_thread,
+)
+from arrester.controlplane.domain.state.uncaught_policy import (
     TO_ERROR,
     TO_NOT_RUNNING,
     Because,

@@ -14,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.domain import wire
-from controlplane.domain.compressed import BATCH_MAX_BYTES, BATCH_MOST_EVENTS
-from controlplane.domain.errors import MalformedBatch
-from controlplane.domain.events import (
+from arrester.controlplane.domain.errors import MalformedBatch
+from arrester.controlplane.domain.events import (
     CommandIssued,
     Event,
     InstanceStopping,
@@ -25,7 +23,9 @@ from controlplane.domain.events import (
     TaskPaused,
     ThreadStarted,
 )
-from controlplane.domain.failed import FailedRecords, each_of, in_columns
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES, BATCH_MOST_EVENTS
+from arrester.controlplane.domain.wire.failure_columns import FailedRecords, each_of, in_columns
 from tests import histories
 from tests.histories import FAILURE, RUN
 
@@ -36,49 +36,49 @@ def packed(*events: bytes) -> bytes:
 
 def unreadable(event: Event | bytes) -> str:
     """Return why an event alone in its batch is not understood."""
-    raw = event if isinstance(event, bytes) else wire.encode_event(event)
-    (read,) = wire.decode_batch(packed(raw))
-    assert isinstance(read, wire.Unreadable)
+    raw = event if isinstance(event, bytes) else codec.encode_event(event)
+    (read,) = codec.decode_batch(packed(raw))
+    assert isinstance(read, codec.Unreadable)
     assert read.raw == raw
-    assert wire.decode_event(raw) == read
+    assert codec.decode_event(raw) == read
     return read.reason
 
 
 @given(histories.floods)
 def test_a_batch_comes_back_as_it_was_sent(events: list[Event]) -> None:
-    assert wire.decode_batch(wire.encode_batch(events)) == events
+    assert codec.decode_batch(codec.encode_batch(events)) == events
 
 
 @given(histories.floods)
 def test_heads_and_bodies_of_a_batch_can_be_read_apart(events: list[Event]) -> None:
-    packed = wire.encode_batch(events)
+    packed = codec.encode_batch(events)
     heads = [replace(event, body=None) for event in events]
-    found = wire.read_batch(packed)
+    found = codec.read_batch(packed)
     assert found is not None
-    assert found == (list(in_columns(heads)), wire.pack(events))
-    assert list(each_of(wire.decode_told(found[1].heads))) == heads
-    assert wire.decode_some(found[1].heads, range(len(events))) == dict(enumerate(heads))
+    assert found == (list(in_columns(heads)), codec.pack(events))
+    assert list(each_of(codec.decode_told(found[1].heads))) == heads
+    assert codec.decode_some(found[1].heads, range(len(events))) == dict(enumerate(heads))
     bodies = [event.body for event in events]
     if found[1].bodies is None:
         assert not any(bodies)
     else:
-        assert [wire.decode_body(found[1].bodies, at) for at in range(len(events))] == bodies
+        assert [codec.decode_body(found[1].bodies, at) for at in range(len(events))] == bodies
 
 
 def test_a_batch_whose_events_hold_their_bodies_is_read_too() -> None:
     event = histories.failed(1)
-    whole = packed(wire.encode_event(event))
+    whole = packed(codec.encode_event(event))
     assert event.body is not None
-    assert wire.decode_batch(whole) == [event]
-    assert wire.read_batch(whole) is None
+    assert codec.decode_batch(whole) == [event]
+    assert codec.read_batch(whole) is None
 
 
 def test_an_event_that_is_not_understood_is_kept_with_its_body() -> None:
     good, strange = histories.failed(1), replace(histories.failed(2), schema_version=2)
-    first, second = wire.decode_batch(wire.encode_batch([good, strange]))
+    first, second = codec.decode_batch(codec.encode_batch([good, strange]))
     assert first == good
-    assert isinstance(second, wire.Unreadable)
-    assert wire.read_batch(wire.encode_batch([good, strange])) is None
+    assert isinstance(second, codec.Unreadable)
+    assert codec.read_batch(codec.encode_batch([good, strange])) is None
     assert msgspec.msgpack.decode(second.raw, type=Event) == strange
 
 
@@ -97,11 +97,11 @@ def changed(event: Event, **changes: Any) -> Event:
 def test_a_strange_event_among_columns_spoils_no_other(changes: dict[str, Any]) -> None:
     events = [histories.failed(position) for position in range(6)]
     strange = changed(events[3], **changes)
-    batch = wire.encode_batch([*events[:3], strange, *events[4:]])
-    assert wire.read_batch(batch) is None
-    *before, found, fifth, sixth = wire.decode_batch(batch)
+    batch = codec.encode_batch([*events[:3], strange, *events[4:]])
+    assert codec.read_batch(batch) is None
+    *before, found, fifth, sixth = codec.decode_batch(batch)
     assert [*before, fifth, sixth] == [*events[:3], *events[4:]]
-    assert isinstance(found, wire.Unreadable)
+    assert isinstance(found, codec.Unreadable)
     # With its body, to be read again once it is understood.
     kept, sent = msgspec.msgpack.decode(found.raw), msgspec.to_builtins(strange)
     assert (kept["data"], kept["body"]) == (sent["data"], sent["body"])
@@ -130,33 +130,33 @@ def test_a_batch_with_columns_that_are_no_events_is_none(changes: dict[str, Any]
     (columns,) = in_columns(events)
     assert isinstance(columns, FailedRecords)
     raw = msgspec.msgpack.encode(columns._replace(**changes))
-    batch = packed(raw, wire.encode_event(events[0]))
-    assert wire.read_batch(batch) is None
+    batch = packed(raw, codec.encode_event(events[0]))
+    assert codec.read_batch(batch) is None
     # How many bodies are theirs is not known, so nobody could say whose the others are.
     with pytest.raises(MalformedBatch, match="columns"):
-        wire.decode_batch(batch)
+        codec.decode_batch(batch)
 
 
 def test_columns_of_a_newer_agent_are_kept_for_a_newer_server() -> None:
     (columns,) = in_columns(replace(histories.failed(each), body=None) for each in range(6))
     assert isinstance(columns, FailedRecords)
     batch = packed(msgspec.msgpack.encode([*columns, "a column that nobody knows yet"]))
-    assert wire.read_batch(batch) is None
+    assert codec.read_batch(batch) is None
     with pytest.raises(MalformedBatch, match="columns"):
-        wire.decode_batch(batch)
+        codec.decode_batch(batch)
 
 
 def test_a_batch_with_columns_is_none_to_who_knows_no_columns() -> None:
     events = [histories.failed(position) for position in range(6)]
-    for marked in (wire.encode_batch(events), wire.pack(events).heads):
+    for marked in (codec.encode_batch(events), codec.pack(events).heads):
         with pytest.raises(zlib.error):
             zlib.decompressobj().decompress(marked)
     # Whoever wrote columns before there was a mark is read still.
-    bare = wire.encode_batch(events)[1:]
-    assert wire.decode_batch(bare) == events
-    found, marked_one = wire.read_batch(bare), wire.read_batch(wire.encode_batch(events))
+    bare = codec.encode_batch(events)[1:]
+    assert codec.decode_batch(bare) == events
+    found, marked_one = codec.read_batch(bare), codec.read_batch(codec.encode_batch(events))
     assert found is not None and marked_one is not None
-    assert found[0] == marked_one[0] == wire.decode_told(found[1].heads)
+    assert found[0] == marked_one[0] == codec.decode_told(found[1].heads)
     assert found[1].bodies == marked_one[1].bodies
 
 
@@ -165,45 +165,45 @@ def test_a_batch_without_columns_is_the_bytes_that_it_always_was() -> None:
     heads = [replace(event, body=None) for event in events]
     bodies = [event.body for event in events]
     lists = [zlib.compress(msgspec.msgpack.encode(each), level=1) for each in (heads, bodies)]
-    assert wire.encode_batch(events) == b"".join(lists)
+    assert codec.encode_batch(events) == b"".join(lists)
 
 
 def test_events_that_travel_each_for_themselves_are_read_too() -> None:
     events = [replace(histories.failed(position), body=None) for position in range(6)]
-    batch = packed(*map(wire.encode_event, events))
-    assert wire.decode_batch(batch) == events
-    assert wire.decode_told(batch) == events
-    assert wire.decode_some(batch, [5, 0]) == {0: events[0], 5: events[5]}
+    batch = packed(*map(codec.encode_event, events))
+    assert codec.decode_batch(batch) == events
+    assert codec.decode_told(batch) == events
+    assert codec.decode_some(batch, [5, 0]) == {0: events[0], 5: events[5]}
 
 
 def test_bodies_that_are_cut_off_say_so() -> None:
-    cut = wire.encode_batch([histories.failed(1)])[:-5]
-    found = wire.read_batch(cut)
+    cut = codec.encode_batch([histories.failed(1)])[:-5]
+    found = codec.read_batch(cut)
     assert found is not None
     (heads, packed) = found
     assert heads == [replace(histories.failed(1), body=None)]
     assert packed.bodies is not None
-    for read in (partial(wire.decode_body, packed.bodies, 0), partial(wire.decode_batch, cut)):
+    for read in (partial(codec.decode_body, packed.bodies, 0), partial(codec.decode_batch, cut)):
         with pytest.raises(MalformedBatch, match="cut off"):
             read()
 
 
 @given(st.lists(histories.any_event, max_size=5))
 def test_the_bytes_of_a_batch_are_always_the_same(events: list[Event]) -> None:
-    assert wire.encode_batch(events) == wire.encode_batch(list(events))
+    assert codec.encode_batch(events) == codec.encode_batch(list(events))
 
 
 @given(histories.any_event)
 def test_events_come_back_from_json(event: Event) -> None:
-    assert wire.from_json(wire.to_json(event)) == event
+    assert codec.from_json(codec.to_json(event)) == event
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_or_read_but_never_breaks_the_reader(garbage: bytes) -> None:
     for data in (garbage, zlib.compress(garbage)):
         with suppress(MalformedBatch):
-            wire.decode_batch(data)
-    wire.decode_event(garbage)
+            codec.decode_batch(data)
+    codec.decode_event(garbage)
 
 
 @given(st.lists(histories.agent_events, min_size=1, max_size=3), st.data())
@@ -211,7 +211,7 @@ def test_a_flipped_byte_never_breaks_the_reader(events: list[Event], data: st.Da
     raw = bytearray(msgspec.msgpack.encode(events))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with suppress(MalformedBatch):
-        wire.decode_batch(zlib.compress(bytes(raw)))
+        codec.decode_batch(zlib.compress(bytes(raw)))
 
 
 def test_one_strange_event_spoils_no_other() -> None:
@@ -219,22 +219,22 @@ def test_one_strange_event_spoils_no_other() -> None:
     plain: dict[str, Any] = msgspec.to_builtins(good)
     plain["data"]["type"] = "RecordVanished"
     strange = msgspec.msgpack.encode(plain)
-    first, middle, last = wire.decode_batch(
-        packed(wire.encode_event(good), strange, wire.encode_event(good))
+    first, middle, last = codec.decode_batch(
+        packed(codec.encode_event(good), strange, codec.encode_event(good))
     )
     assert first == last == good
-    assert isinstance(middle, wire.Unreadable)
+    assert isinstance(middle, codec.Unreadable)
 
 
 @pytest.mark.parametrize("head", [7, "RecordFailed", [1], {1: 2}, None])
 def test_a_head_that_is_no_map_spoils_no_other(head: object) -> None:
     good = histories.failed(1)
-    bare = wire.encode_event(replace(good, body=None))
+    bare = codec.encode_event(replace(good, body=None))
     heads = packed(bare, msgspec.msgpack.encode(head), bare)
     bodies = zlib.compress(msgspec.msgpack.encode([good.body] * 3))
-    first, strange, last = wire.decode_batch(heads + bodies)
+    first, strange, last = codec.decode_batch(heads + bodies)
     assert first == last == good
-    assert isinstance(strange, wire.Unreadable)
+    assert isinstance(strange, codec.Unreadable)
     assert strange.raw == msgspec.msgpack.encode(head)
 
 
@@ -278,7 +278,7 @@ def test_a_moment_beyond_time_is_kept_aside() -> None:
 
 def test_a_moment_has_one_spelling() -> None:
     east = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
-    event = wire.decode_event(wire.encode_event(replace(histories.failed(1), occurred_at=east)))
+    event = codec.decode_event(codec.encode_event(replace(histories.failed(1), occurred_at=east)))
     assert isinstance(event, Event)
     assert event.occurred_at == east
     assert event.occurred_at.tzinfo is UTC
@@ -290,12 +290,12 @@ def test_a_moment_has_one_spelling() -> None:
 )
 def test_what_is_no_batch_says_so(batch: bytes) -> None:
     with pytest.raises(MalformedBatch):
-        wire.decode_batch(batch)
+        codec.decode_batch(batch)
 
 
 def test_a_batch_does_not_unpack_without_end() -> None:
     with pytest.raises(MalformedBatch, match="unpacks to more"):
-        wire.decode_batch(zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
+        codec.decode_batch(zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
 
 
 _PLAIN = replace(histories.failed(1), body=None)
@@ -305,11 +305,11 @@ _OTHER = histories.event(ThreadStarted())
 @pytest.mark.parametrize(
     "batch",
     [
-        wire.encode_batch([_PLAIN] * (BATCH_MOST_EVENTS + 1)),
-        wire.encode_batch([*[_PLAIN] * 6000, _OTHER, *[_PLAIN] * 6000]),
+        codec.encode_batch([_PLAIN] * (BATCH_MOST_EVENTS + 1)),
+        codec.encode_batch([*[_PLAIN] * 6000, _OTHER, *[_PLAIN] * 6000]),
         # A third of a million, and each column is short.
         packed(*[msgspec.msgpack.encode(next(in_columns([_PLAIN] * 9000)))] * 37),
-        wire.encode_batch([_PLAIN, _OTHER] * 6000),
+        codec.encode_batch([_PLAIN, _OTHER] * 6000),
         zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1))),
         zlib.compress(b"\xdd\0\x98\x96\x80" + bytes(10_000_000)),
     ],
@@ -318,38 +318,38 @@ _OTHER = histories.event(ThreadStarted())
 def test_what_says_more_events_than_anybody_sends_is_no_batch(batch: bytes) -> None:
     assert len(batch) < 200_000
     with pytest.raises(MalformedBatch, match="more than 10000 events"):
-        if wire.read_batch(batch) is None:
-            wire.decode_batch(batch)
+        if codec.read_batch(batch) is None:
+            codec.decode_batch(batch)
     with pytest.raises(MalformedBatch, match="more than 10000 events"):
-        wire.decode_batch(batch)
+        codec.decode_batch(batch)
 
 
 def test_a_batch_of_as_many_events_as_may_be_is_one() -> None:
     events = [_PLAIN] * BATCH_MOST_EVENTS
-    found = wire.read_batch(wire.encode_batch(events))
+    found = codec.read_batch(codec.encode_batch(events))
     assert found is not None
     assert list(each_of(found[0])) == events
 
 
 def test_more_bodies_than_events_may_be_are_no_batch() -> None:
-    strange = packed(wire.encode_event(replace(_PLAIN, schema_version=2)))
+    strange = packed(codec.encode_event(replace(_PLAIN, schema_version=2)))
     bodies = zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1)))
     with pytest.raises(MalformedBatch, match="more than 10000"):
-        wire.decode_batch(strange + bodies)
+        codec.decode_batch(strange + bodies)
 
 
 def test_a_record_nested_without_end_is_kept_aside() -> None:
     with pytest.raises(MalformedBatch):
-        wire.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
-    assert isinstance(wire.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), wire.Unreadable)
+        codec.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
+    assert isinstance(codec.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), codec.Unreadable)
 
 
 @given(histories.issued_commands)
 def test_commands_reach_the_agent_as_they_were_issued(command: CommandIssued) -> None:
-    assert wire.decode_command(wire.encode_command(command)) == command
+    assert codec.decode_command(codec.encode_command(command)) == command
 
 
 @pytest.mark.parametrize("text", [None, "", "7", b"\xff", b"no uuid"])
 def test_what_is_no_uuid_says_what_it_should_be(text: bytes | str | None) -> None:
     with pytest.raises(MalformedBatch, match="batch"):
-        wire.parse_uuid(text, "batch")
+        codec.parse_uuid(text, "batch")

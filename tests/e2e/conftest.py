@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from redis import Redis
 from rest_framework.authtoken.models import Token
 
-from controlplane import embedded
+from arrester.controlplane import embedded
 from tests.e2e.stack import Stack, make_input
 
 OPERATOR, PASSWORD = "ana", "a password for tests"

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents import Agent, LogAndContinue, LogAndPause
+from arrester import Agent, LogAndContinue, LogAndPause
 from examples.flights import SCHEMA, ImplausibleDelay, plausible
 
 APPLICATION = "flights"

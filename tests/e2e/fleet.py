@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from agents import Agent, ApplicationLatched, LogAndFail, UncaughtAnswer
-from agents.pipeline import Pipeline
+from arrester import Agent, ApplicationLatched, LogAndFail, UncaughtAnswer
+from arrester.agents.definition.pipeline import Pipeline
 
 APPLICATION = "fleet"
 

@@ -62,7 +62,14 @@ class Stack:
         """Start web, wake and a worker; they find PostgreSQL and Redis in the environment."""
         self.port = _free_port()
         python = sys.executable
-        web = [python, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(self.port)]
+        web = [
+            python,
+            "-m",
+            "uvicorn",
+            "arrester.controlplane.web.asgi:application",
+            "--port",
+            str(self.port),
+        ]
         self.run("web", [*web, "--lifespan", "off", "--no-access-log"])
         self.run("wake", [python, "manage.py", "wake"])
         self.run("worker", [python, "-m", "celery", "-A", "controlplane", "worker", "-c", "2"])

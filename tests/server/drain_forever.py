@@ -8,9 +8,9 @@ import django
 
 django.setup()
 
-from controlplane import ingest  # noqa: E402  # Django has to be ready first
+from arrester.controlplane.ingest import drain  # noqa: E402  # Django has to be ready first
 
-ingest.FIRST_ENTRIES = ingest.MOST_ENTRIES = 2
+drain.FIRST_ENTRIES = drain.MOST_ENTRIES = 2
 print("ready", flush=True)
 while True:
-    ingest.drain(sys.argv[1], budget_seconds=0.5)
+    drain.drain(sys.argv[1], budget_seconds=0.5)

@@ -8,10 +8,10 @@ import django
 
 django.setup()
 
-from controlplane import ingest  # noqa: E402  # Django has to be ready first
-from controlplane.celery import app  # noqa: E402
+from arrester.controlplane.celery import app  # noqa: E402
+from arrester.controlplane.ingest import drain  # noqa: E402  # Django has to be ready first
 
 __all__ = ["app"]
 
-ingest.drain = partial(ingest.drain, budget_seconds=0.02)
-ingest.FIRST_ENTRIES = ingest.MOST_ENTRIES = 32
+drain.drain = partial(drain.drain, budget_seconds=0.02)
+drain.FIRST_ENTRIES = drain.MOST_ENTRIES = 32

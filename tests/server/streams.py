@@ -12,11 +12,14 @@ from django.db import connection, transaction
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import models, projections, rebuilding, retention, rows, store
-from controlplane.domain import ids, keys, wire
-from controlplane.domain.events import Event, StoredEvent
-from controlplane.domain.states import TaskState
-from controlplane.domain.stream import StreamState, empty
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.events import Event, StoredEvent
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.state.states import TaskState
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.history import rebuild, retention
+from arrester.controlplane.views import projections, row_mapping
 from tests import histories
 from tests.histories import APPLICATION
 
@@ -32,7 +35,7 @@ def put(
 ) -> None:
     """Put any entry into a stream."""
     entry: dict[Any, Any] = dict(fields)
-    redis.xadd(keys.events(application), entry, id=id)
+    redis.xadd(redis_keys.events(application), entry, id=id)
 
 
 def send(
@@ -43,8 +46,8 @@ def send(
     application: str = APPLICATION,
 ) -> UUID:
     """Send a batch as an agent does; return its id."""
-    batch = batch or ids.uuid7(datetime.now(UTC))
-    put(redis, fields(batch, wire.encode_batch(events)), application=application)
+    batch = batch or uuids.uuid7(datetime.now(UTC))
+    put(redis, fields(batch, codec.encode_batch(events)), application=application)
     return batch
 
 
@@ -59,15 +62,15 @@ def append(
     """Append events to the log as if they had come at a time."""
     store.open_stream(application)
     with locked(application) as stream:
-        batch = store.Batch(id=ids.uuid7(received_at), events=events)
+        batch = store.Batch(id=uuids.uuid7(received_at), events=events)
         _, stored = store.append(stream, [batch], received_at=received_at)
         projections.project(application, stored)
 
 
 def confirmed(redis: Redis, application: str = APPLICATION) -> set[UUID]:
     """Return the batches that the server has confirmed."""
-    members = redis.smembers(keys.confirmed(application, SPOOL))
-    return {wire.parse_uuid(member, "batch") for member in members}
+    members = redis.smembers(redis_keys.confirmed(application, SPOOL))
+    return {codec.parse_uuid(member, "batch") for member in members}
 
 
 def log(application: str = APPLICATION) -> list[StoredEvent]:
@@ -82,7 +85,7 @@ def said(application: str = APPLICATION) -> list[Event]:
 
 def task(digest: str) -> TaskState:
     """Return a task's row."""
-    (state,) = rows.TASKS.load("digest = %s", [UUID(digest)])
+    (state,) = row_mapping.TASKS.load("digest = %s", [UUID(digest)])
     return state
 
 
@@ -97,13 +100,13 @@ def assert_exact(application: str = APPLICATION) -> None:
     assert [each.sequence for each in whole] == list(range(1, len(whole) + 1))
     seen = models.BatchSeen.objects.filter(application=application)
     assert sum(each.count for each in seen) <= len(whole)
-    assert rebuilding.differences(application) == []
+    assert rebuild.differences(application) == []
     assert known_days(application) == days_of(whole)
     pure = reference(application)
     assert {
-        each.id.digest: each for each in rows.TASKS.load("application = %s", [application])
+        each.id.digest: each for each in row_mapping.TASKS.load("application = %s", [application])
     } == (pure.tasks)
-    assert rows.APPLICATIONS.load("name = %s", [application]) == (
+    assert row_mapping.APPLICATIONS.load("name = %s", [application]) == (
         [pure.application] if whole else []
     )
 

@@ -12,10 +12,9 @@ from django.conf import settings
 from django.core.management import call_command
 from redis import Redis
 
-from controlplane import actions, broker, ingest, queries, relay, tasks
-from controlplane.domain import keys, wire
-from controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
-from controlplane.domain.events import (
+from arrester.controlplane import actions, queries, redis_client, tasks
+from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
     CommandIssued,
@@ -26,13 +25,17 @@ from controlplane.domain.events import (
     StageAnswer,
     TaskResumed,
 )
-from controlplane.domain.states import (
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandState,
     CommandStatus,
     InstanceStatus,
     TaskStatus,
 )
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import command_outbox
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK
 from tests.server import streams
@@ -44,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 def paused(redis: Redis) -> Redis:
     """Return a Redis beside a log in which the task JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     return redis
 
 
@@ -61,8 +64,8 @@ def redis_away() -> Iterator[None]:
 def relayed(redis: Redis) -> list[CommandIssued]:
     """Return the commands that agents find in Redis."""
     return [
-        wire.decode_command(fields[b"body"])
-        for _, fields in broker.entries(redis, keys.commands(APPLICATION))
+        codec.decode_command(fields[b"body"])
+        for _, fields in redis_client.entries(redis, redis_keys.commands(APPLICATION))
     ]
 
 
@@ -81,7 +84,7 @@ def answer(redis: Redis, command: CommandState) -> None:
             histories.event(CommandApplied(command=command.id), run=None, caused_by=command.id),
         ],
     )
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
 
 def test_a_resume_goes_to_the_instance_and_its_answer_comes_back(paused: Redis) -> None:
@@ -160,7 +163,7 @@ def test_shut_down_latches_cancels_and_ends_when_the_instance_has(paused: Redis)
     pending = actions.resume_task(JFK.digest, actor="ana")
     command = actions.shut_down_application(APPLICATION, actor="ben", reason="night")
 
-    assert paused.get(keys.state(APPLICATION)) == b"LATCHED"
+    assert paused.get(redis_keys.state(APPLICATION)) == b"LATCHED"
     assert queries.command(pending.id).status is CommandStatus.CANCELLED
     assert [told.command for told in relayed(paused)] == [command.id]
     with pytest.raises(CommandRefused, match="still being shut down by ben"):
@@ -174,7 +177,7 @@ def test_shut_down_latches_cancels_and_ends_when_the_instance_has(paused: Redis)
             histories.event(stopped, run=None),
         ],
     )
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
     assert queries.command(command.id).status is CommandStatus.APPLIED
     (instance,) = queries.instances(APPLICATION, ended=True)
@@ -183,7 +186,7 @@ def test_shut_down_latches_cancels_and_ends_when_the_instance_has(paused: Redis)
         actions.resume_task(JFK.digest, actor="ana")
     opened = actions.start_application(APPLICATION, actor="ana")
     assert opened.status is CommandStatus.APPLIED
-    assert paused.get(keys.state(APPLICATION)) == b"OPEN"
+    assert paused.get(redis_keys.state(APPLICATION)) == b"OPEN"
     streams.assert_exact()
 
 
@@ -223,23 +226,23 @@ def test_a_lost_command_is_relayed_again(paused: Redis) -> None:
     command = actions.resume_task(JFK.digest, actor="ana")
     paused.flushall()
     for _ in range(2):
-        relay.relay(APPLICATION)
+        command_outbox.relay(APPLICATION)
     (told,) = relayed(paused)
     assert told.command == command.id
     assert (told.actor, told.expires_at) == ("ana", command.expires_at)
-    assert paused.get(keys.state(APPLICATION)) == b"OPEN"
+    assert paused.get(redis_keys.state(APPLICATION)) == b"OPEN"
 
 
 def test_what_is_foreign_in_the_command_stream_is_taken_out(paused: Redis) -> None:
-    paused.xadd(keys.commands(APPLICATION), {"hello": "world"})
-    relay.relay(APPLICATION)
+    paused.xadd(redis_keys.commands(APPLICATION), {"hello": "world"})
+    command_outbox.relay(APPLICATION)
     assert relayed(paused) == []
 
 
 def test_an_answer_to_a_command_that_nobody_gave_is_history(redis: Redis) -> None:
     stray = CommandApplied(command=UUID(int=5))
     streams.send(redis, [histories.event(stray, run=None)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert types() == ["CommandApplied"]
     with pytest.raises(NotFound):
         queries.command(UUID(int=5))
@@ -254,7 +257,7 @@ def test_texts_with_nul_are_kept_whole_in_the_log(paused: Redis) -> None:
 
 def test_a_policy_is_relayed_as_it_was_wished_and_shown_as_it_was_answered(redis: Redis) -> None:
     streams.send(redis, [*histories.started(), histories.event(histories.POLICY)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     issued = set_policy()
     [command] = relayed(redis)
     assert (command.pipeline, command.checkpoint, command.task) == ("delays", None, None)
@@ -272,7 +275,7 @@ def test_a_policy_is_relayed_as_it_was_wished_and_shown_as_it_was_answered(redis
             histories.event(CommandApplied(command=issued.id), caused_by=issued.id),
         ],
     )
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert queries.command(issued.id).status is CommandStatus.APPLIED
     [shown] = queries.policies(APPLICATION, now=histories.NOON)
     assert shown.thread.policy is not None

@@ -13,9 +13,10 @@ from django.db import connection
 from psycopg import sql
 from redis import Redis
 
-from controlplane import embedded, ingest, store, tasks
-from controlplane.domain.events import Body, RecordsHeld
-from controlplane.domain.failed import each_stored
+from arrester.controlplane import embedded, store, tasks
+from arrester.controlplane.domain.events import Body, RecordsHeld
+from arrester.controlplane.domain.wire.failure_columns import each_stored
+from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -34,7 +35,7 @@ def role(
 ) -> Iterator[psycopg.Connection]:
     """Return a connection of a role to a database with something in its log."""
     streams.send(redis, [histories.failed(1)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     urls = {"owner": fresh_database.migrate_database, "application": fresh_database.database}
     with psycopg.connect(urls[request.param], autocommit=True) as connection:
         yield connection

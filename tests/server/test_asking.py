@@ -13,17 +13,18 @@ from django.db import connections
 from kombu import Connection
 from redis import Redis
 
-from controlplane import ingest, queries, store, tasks
-from controlplane.celery import DRAINS, FOLDS, app
-from controlplane.domain import keys
-from controlplane.domain.keys import WOKEN_SECONDS
-from controlplane.management.commands.wake import LOOK_SECONDS, SWEEP_SECONDS, Waker
+from arrester.controlplane import queries, store, tasks
+from arrester.controlplane.celery import DRAINS, FOLDS, app
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.redis_keys import WOKEN_SECONDS
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands.wake import LOOK_SECONDS, SWEEP_SECONDS, Waker
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
-MARK = keys.woken(APPLICATION)
+MARK = redis_keys.woken(APPLICATION)
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def kill_the_fold(redis: Redis) -> None:
     connections.close_all()
     child = os.fork()
     if child == 0:
-        ingest.drain(APPLICATION, may_linger=die)
+        drain.drain(APPLICATION, may_linger=die)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     redis.delete(DRAINS)
     streams.send(redis, [histories.failed(2)])
@@ -107,8 +108,8 @@ def test_a_fold_that_is_gone_is_asked_for_by_a_look(
 def test_there_is_one_chain_of_messages(
     redis: Redis, waker: Waker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = ingest.drain
-    monkeypatch.setattr(ingest, "drain", partial(whole, budget_seconds=0.0))
+    whole = drain.drain
+    monkeypatch.setattr(drain, "drain", partial(whole, budget_seconds=0.0))
     run(redis)
     (continued,) = messages(redis)
     assert redis.get(MARK) == continued.encode()
@@ -122,7 +123,7 @@ def test_there_is_one_chain_of_messages(
     assert messages(redis) == [second]
     run(redis)
     assert len(messages(redis)) == 1
-    monkeypatch.setattr(ingest, "drain", whole)
+    monkeypatch.setattr(drain, "drain", whole)
     run(redis)
     assert not messages(redis) and not redis.exists(MARK)
     assert queries.positions()[APPLICATION] == 1

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.signals import m2m_changed
 
-from controlplane import actions
-from controlplane.management.commands.bootstrap import USERS, password_variable
-from controlplane.roles import Role
+from arrester.controlplane import actions
+from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
+from arrester.controlplane.roles import Role
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 

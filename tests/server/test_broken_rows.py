@@ -15,10 +15,13 @@ from django.db import connection
 from django.test import Client
 from redis import Redis
 
-from controlplane import actions, ingest, presence, queries, rebuilding, tasks
-from controlplane.domain import keys
-from controlplane.domain.errors import BrokenState
-from controlplane.store import rows
+from arrester.controlplane import actions, queries, tasks
+from arrester.controlplane.domain.errors import BrokenState
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.history import rebuild
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import heartbeats
+from arrester.controlplane.store import copy_rows
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -48,7 +51,7 @@ def test_a_row_that_cannot_be_read_blames_no_batch(
     redis: Redis, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     confirmed, before = streams.confirmed(redis), len(streams.log())
     break_rows(broken)
     sent = [streams.send(redis, [histories.failed(position)]) for position in (8, 9)]
@@ -56,19 +59,19 @@ def test_a_row_that_cannot_be_read_blames_no_batch(
 
     for _ in range(2):
         with pytest.raises(BrokenState, match=f"a row of {broken} cannot be read"):
-            ingest.drain(APPLICATION)
+            drain.drain(APPLICATION)
     assert f"{APPLICATION}: nothing is folded until this is repaired" in caplog.text
-    assert ingest.drain(OTHER).events == 1
+    assert drain.drain(OTHER).events == 1
     # Both are there still, their sender keeps them, and it is seen how long they have waited.
     assert queries.quarantine().rows == ()
     assert streams.confirmed(redis) == confirmed
     assert len(streams.log()) == before
     assert queries.lag(APPLICATION).waiting == 2
     # Nobody asks for the fold before the mark of this one is over: it does not spin.
-    assert 0 < redis.pttl(keys.woken(APPLICATION)) <= keys.WOKEN_SECONDS * 1000
+    assert 0 < redis.pttl(redis_keys.woken(APPLICATION)) <= redis_keys.WOKEN_SECONDS * 1000
 
-    rebuilding.rebuild(APPLICATION)
-    assert ingest.drain(APPLICATION).events == 2
+    rebuild.rebuild(APPLICATION)
+    assert drain.drain(APPLICATION).events == 2
     assert streams.confirmed(redis) == confirmed | set(sent)
     streams.assert_exact()
 
@@ -76,11 +79,11 @@ def test_a_row_that_cannot_be_read_blames_no_batch(
 def test_the_others_are_put_back_by_command(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     for application in (APPLICATION, OTHER):
         streams.send(redis, histories.started(), application=application)
-        ingest.drain(application)
+        drain.drain(application)
         with monkeypatch.context() as patch:
-            patch.setattr(rows, "packed", Mock(side_effect=ValueError("two")))
+            patch.setattr(copy_rows, "packed", Mock(side_effect=ValueError("two")))
             streams.send(redis, [histories.failed(2)], application=application)
-            ingest.drain(application)
+            drain.drain(application)
     break_rows("application")
     out, error = StringIO(), StringIO()
 
@@ -96,16 +99,16 @@ def test_the_others_are_swept_and_watched(redis: Redis, turn: Callable[[], objec
     now = datetime.now(UTC)
     for application in (APPLICATION, OTHER):
         streams.send(redis, histories.started(), application=application)
-        ingest.drain(application)
+        drain.drain(application)
     break_rows("application")
     redis.flushall()
-    watched = presence.Watch(since=now - timedelta(hours=1), last=now)
-    redis.set(keys.WATCH, msgspec.json.encode(watched))
+    watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)
+    redis.set(redis_keys.WATCH, msgspec.json.encode(watched))
 
     turn()
 
     if turn is tasks.sweep:
-        assert redis.exists(keys.state(OTHER))
+        assert redis.exists(redis_keys.state(OTHER))
     else:
         assert all(each.lost for each in queries.instances(OTHER))
 
@@ -117,7 +120,7 @@ def test_what_shows_all_applications_shows_the_others(
     for application in (APPLICATION, OTHER):
         told = [*histories.started(), *histories.paused()]
         streams.send(redis, told, application=application)
-        ingest.drain(application)
+        drain.drain(application)
     break_rows(broken)
 
     for page in ("/", "/applications", "/metrics", "/api/applications"):
@@ -129,7 +132,7 @@ def test_what_shows_all_applications_shows_the_others(
 
 def test_a_list_that_would_leave_a_row_out_says_which(redis: Redis, admin_client: Client) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     break_rows("task")
 
     answer = admin_client.get("/api/tasks")

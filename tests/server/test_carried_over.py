@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from psycopg import sql
 from redis import Redis
 
-from controlplane import actions, embedded, ingest, models, rebuilding, store
-from controlplane.columns import ANY
-from controlplane.domain.events import (
+from arrester.controlplane import actions, embedded, models, store
+from arrester.controlplane.domain.events import (
     FAILED,
     Event,
     Failure,
@@ -28,8 +27,11 @@ from controlplane.domain.events import (
     Response,
     StoredEvent,
 )
-from controlplane.queries import FailureFilter, failures
-from controlplane.store import rows
+from arrester.controlplane.history import rebuild
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import FailureFilter, failures
+from arrester.controlplane.store import copy_rows
+from arrester.controlplane.store.column_limits import ANY
 from tests import histories, services
 from tests.histories import APPLICATION, FAILURE, JFK
 from tests.server import streams
@@ -64,16 +66,16 @@ def told(failure: Failure) -> Event:
 
 def old_row(stored: StoredEvent) -> tuple[object, ...]:
     event, run, data = stored.event, stored.event.run, stored.event.data
-    failure, task = getattr(data, "failure", None), rows.task_of(stored)
+    failure, task = getattr(data, "failure", None), copy_rows.task_of(stored)
     return (
         *(stored.application, stored.sequence, stored.received_at.date(), stored.received_at),
         *(event.occurred_at, event.type, event.schema_version, stored.batch, event.instance),
         *((None, None, None) if run is None else (run.pipeline, run.checkpoint, run.epoch)),
         *(event.caused_by, None if task is None else UUID(task)),
         *((None, None) if failure is None else (failure.stage, failure.exception_class)),
-        rows.fingerprint_of(event),
+        copy_rows.fingerprint_of(event),
         data.count if isinstance(data, FAILED) else None,
-        *(getattr(data, "command", None), rows.actor_of(event)),
+        *(getattr(data, "command", None), copy_rows.actor_of(event)),
         msgspec.msgpack.encode(data),
     )
 
@@ -121,7 +123,7 @@ def old_log(redis: Redis, fresh_database: embedded.Urls) -> list[StoredEvent]:
     streams.send(redis, [replace(histories.failed(9, key="EWR"), body=None), told(CAST)])
     streams.send(redis, [histories.failed(1)], application="trains")
     for name in (APPLICATION, "trains"):
-        ingest.drain(name)
+        drain.drain(name)
     actions.skip_record(JFK.digest, actor="ana", reason="bad")
     actions.shut_down_application(APPLICATION, actor="ben", reason="night")
     whole = [
@@ -200,8 +202,8 @@ def test_a_log_of_before_is_carried_over(
         # What was held when is a view that there was not, as groups did not say their classes: a
         # rebuild makes it.
         new = ("held_change", "error_group")
-        assert all(line.startswith(new) for line in rebuilding.differences(name))
-        rebuilding.rebuild(name)
+        assert all(line.startswith(new) for line in rebuild.differences(name))
+        rebuild.rebuild(name)
         streams.assert_exact(name)
     assert other_classes() == {FAILURE.fingerprint: None, CAST.fingerprint: ["DateTime"]}
     # What was found by a column is found by its number.

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from controlplane import models, queries
-from controlplane.domain.events import Event, FailuresCounted, Response
-from controlplane.queries import causes
+from arrester.controlplane import models, queries
+from arrester.controlplane.domain.events import Event, FailuresCounted, Response
+from arrester.controlplane.queries import causes
 from tests import histories
 from tests.server import streams
 

@@ -10,14 +10,16 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, models, past, queries, store
-from controlplane.domain import wire
-from controlplane.domain.events import Event, FailuresCounted, RecordFailed, Response
-from controlplane.domain.failed import FailedRecords, in_columns
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.states import GroupStatus
-from controlplane.domain.stream import empty
-from controlplane.entries import Entry
+from arrester.controlplane import actions, models, queries, store
+from arrester.controlplane.domain.events import Event, FailuresCounted, RecordFailed, Response
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.states import GroupStatus
+from arrester.controlplane.domain.state.stream_state import empty
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.failure_columns import FailedRecords, in_columns
+from arrester.controlplane.history import state_at_position
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.store.stream_entry import Entry
 from tests import histories
 from tests.histories import APPLICATION, FAILURE
 from tests.server import streams
@@ -55,12 +57,12 @@ def sent(redis: Redis) -> list[Event]:
     for number, events in enumerate(batches):
         streams.send(redis, events)
         if number == 2:
-            ingest.drain(APPLICATION)
+            drain.drain(APPLICATION)
             wish = GroupWish(
                 id=uuid4(), act=GroupAct.RESOLVE, fingerprint=FAILURE.fingerprint, actor="ana"
             )
             actions.act_on_group(APPLICATION, wish)
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     return [event for events in batches for event in events]
 
 
@@ -74,7 +76,9 @@ def test_the_log_says_what_was_sent_and_the_views_what_the_log_gives(sent: list[
 def test_the_past_may_end_within_columns(sent: list[Event]) -> None:
     log = streams.log()
     for position in range(len(log) + 1):
-        assert past.at(APPLICATION, position) == empty(APPLICATION).fold(log[:position])
+        assert state_at_position.at(APPLICATION, position) == empty(APPLICATION).fold(
+            log[:position]
+        )
 
 
 @pytest.mark.parametrize("at_once", [store.log.EVENTS_PER_READ, 7])
@@ -95,7 +99,7 @@ def test_columns_that_an_older_server_refused_are_put_back_whole(redis: Redis) -
     # It cannot inflate them, so it kept the entry as it came.
     fields = {
         name.encode(): value if isinstance(value, bytes) else value.encode()
-        for name, value in streams.fields(batch, wire.encode_batch(events)).items()
+        for name, value in streams.fields(batch, codec.encode_batch(events)).items()
     }
     refused = Entry(application=APPLICATION, id="1-0", fields=fields, batch=batch).refused("old")
     store.open_stream(APPLICATION)
@@ -109,11 +113,11 @@ def test_columns_that_an_older_server_refused_are_put_back_whole(redis: Redis) -
 def test_a_transaction_takes_as_many_entries_as_are_enough(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest, "EVENTS_PER_READ", 10)
+    monkeypatch.setattr(drain, "EVENTS_PER_READ", 10)
     sent = [many(10 * each) for each in range(5)]
     for events in sent:
         streams.send(redis, events)
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert streams.said() == [event for events in sent for event in events]
     moments = Counter(models.BatchSeen.objects.values_list("received_at", flat=True))
     assert max(moments.values()) == 2
@@ -125,8 +129,8 @@ def test_one_event_among_columns_that_is_not_understood_is_kept_aside(redis: Red
     assert isinstance(data, RecordFailed)
     other = replace(data, failure=replace(data.failure, fingerprint="no token"))
     strange = [*good[:2], replace(good[2], data=other), *good[3:]]
-    streams.put(redis, streams.fields(uuid4(), wire.encode_batch(strange)))
-    ingest.drain(APPLICATION)
+    streams.put(redis, streams.fields(uuid4(), codec.encode_batch(strange)))
+    drain.drain(APPLICATION)
     assert streams.said() == [*good[:2], *good[3:]]
     assert queries.lag(APPLICATION).quarantined == 1
     streams.assert_exact()

@@ -19,9 +19,11 @@ import psycopg
 import pytest
 from redis import Redis
 
-from controlplane import embedded, ingest, rebuilding
-from controlplane.domain import ids, keys
-from controlplane.domain.events import Event
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.history import rebuild
+from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -45,7 +47,7 @@ class Spool:
         """Send new batches of a few failures each; now and then one twice."""
         for _ in range(batches):
             events = [histories.failed(next(self.numbers)) for _ in range(random.randint(1, 8))]
-            batch = ids.uuid7(datetime.now(UTC))
+            batch = uuids.uuid7(datetime.now(UTC))
             self.kept[batch] = events
             self.sent += events
             for _ in range(random.choice((1, 1, 1, 2))):
@@ -66,7 +68,7 @@ class Spool:
 
         A fold that was at work while Redis was emptied confirms what has been sent again since.
         """
-        return self.is_heard() and self.redis.xlen(keys.events(APPLICATION)) == 0
+        return self.is_heard() and self.redis.xlen(redis_keys.events(APPLICATION)) == 0
 
     def say_again(self) -> None:
         """Send all that is not confirmed, from the oldest on."""
@@ -82,7 +84,7 @@ def worker() -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"},
     )
     try:
         assert child.stdout is not None
@@ -105,10 +107,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def assert_all_once_and_in_order(redis: Redis, spool: Spool) -> None:
     assert streams.said() == spool.sent
     streams.assert_exact()
-    assert redis.xlen(keys.events(APPLICATION)) == 0
-    before = rebuilding.live(APPLICATION)
-    rebuilding.rebuild(APPLICATION)
-    assert rebuilding.live(APPLICATION) == before
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+    before = rebuild.live(APPLICATION)
+    rebuild.rebuild(APPLICATION)
+    assert rebuild.live(APPLICATION) == before
 
 
 def test_kill_nine_of_workers_folds_exactly_once(
@@ -119,10 +121,10 @@ def test_kill_nine_of_workers_folds_exactly_once(
         with worker():
             spool.say(batches=40)
             time.sleep(random.uniform(0, 0.05))
-        in_flight += redis.xlen(keys.events(APPLICATION)) > 0
+        in_flight += redis.xlen(redis_keys.events(APPLICATION)) > 0
     # Else it would prove nothing.
     assert in_flight > 0
-    ingest.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
+    drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
     spool.hear()
 
     assert spool.kept == {}
@@ -161,7 +163,7 @@ def test_two_workers_fold_once(redis: Redis, fresh_database: embedded.Urls) -> N
         for _ in range(10):
             spool.say(batches=20)
             time.sleep(0.05)
-        wait_until(lambda: redis.xlen(keys.events(APPLICATION)) == 0)
+        wait_until(lambda: redis.xlen(redis_keys.events(APPLICATION)) == 0)
     spool.hear()
 
     assert spool.kept == {}
@@ -194,7 +196,7 @@ def test_flushall_in_flight_of_wake_and_celery_loses_and_doubles_nothing(
             spool.say(batches=60)
             wait_until(lambda: bool(streams.confirmed(redis)))
             spool.say(batches=60)
-            in_flight += redis.xlen(keys.events(APPLICATION)) > 0
+            in_flight += redis.xlen(redis_keys.events(APPLICATION)) > 0
             redis.flushall()
             spool.say_again()
         wait_until(spool.is_over)

@@ -9,9 +9,12 @@ import msgspec
 import pytest
 from redis import Redis
 
-from controlplane import drifting, ingest
-from controlplane.domain import drift, keys, wire
-from controlplane.domain.states import TaskState, TaskStatus
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state import drift
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import drift_check
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, RUN
 from tests.server import streams
@@ -25,7 +28,7 @@ NOW = datetime.now(UTC)
 def paused(redis: Redis) -> Redis:
     """Return a Redis beside a view in which JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     return redis
 
 
@@ -34,26 +37,26 @@ def beat(redis: Redis, number: int, *tasks: TaskState, epoch: int = 1) -> list[U
     at = NOW + timedelta(seconds=5 * number)
     run = msgspec.structs.replace(RUN, epoch=epoch)
     standing = drift.standing([drift.weight(tasks)])
-    said = wire.Heartbeat(at=at, status="RUNNING", runs=(run,), standing=standing)
-    key = keys.heartbeat(APPLICATION, INSTANCE)
-    redis.set(key, msgspec.json.encode(said), ex=keys.LOST_AFTER_SECONDS)
-    return drifting.look(APPLICATION, [INSTANCE], now=at)
+    said = codec.Heartbeat(at=at, status="RUNNING", runs=(run,), standing=standing)
+    key = redis_keys.heartbeat(APPLICATION, INSTANCE)
+    redis.set(key, msgspec.json.encode(said), ex=redis_keys.LOST_AFTER_SECONDS)
+    return drift_check.look(APPLICATION, [INSTANCE], now=at)
 
 
 def test_a_view_that_stays_different_is_asked_about_and_healed(paused: Redis) -> None:
     asked = [beat(paused, number) for number in range(5)]
     assert asked == [[], [], [INSTANCE], [], []]
-    assert paused.get(keys.report(APPLICATION, INSTANCE)) is not None
+    assert paused.get(redis_keys.report(APPLICATION, INSTANCE)) is not None
 
     streams.send(paused, [histories.event(each) for each in drift.report([])])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
     task = streams.task(JFK.digest)
     assert (task.status, task.position, task.held) == (TaskStatus.RUNNING, None, 0)
     assert streams.log()[-1].event.type == "StateReported"
     streams.assert_exact()
     assert beat(paused, 6) == []
-    assert paused.get(keys.drift(APPLICATION, INSTANCE)) is None
+    assert paused.get(redis_keys.drift(APPLICATION, INSTANCE)) is None
 
 
 def test_what_is_seen_alike_is_not_asked_about(paused: Redis) -> None:

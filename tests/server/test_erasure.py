@@ -13,10 +13,12 @@ from django.db import ProgrammingError, connection
 from psycopg import sql
 from redis import Redis
 
-from controlplane import embedded, erasure, ingest, rebuilding, store
-from controlplane.domain import wire
-from controlplane.domain.errors import MalformedBatch
-from controlplane.domain.events import Body, BodyErased
+from arrester.controlplane import embedded, store
+from arrester.controlplane.domain.errors import MalformedBatch
+from arrester.controlplane.domain.events import Body, BodyErased
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.history import erasure, rebuild
+from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -29,7 +31,7 @@ WHY = {"reason": "a passenger asked for it", "actor": "ana"}
 def three_failures(redis: Redis) -> list[Body | None]:
     """Fold a batch of three failed records; return their bodies."""
     streams.send(redis, [histories.failed(number) for number in range(3)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     return [event.body for event in streams.said()]
 
 
@@ -48,12 +50,12 @@ def test_a_body_is_erased_and_its_neighbours_stay(three_failures: list[Body | No
     with connection.cursor() as cursor:
         cursor.execute("SELECT bodies FROM batch WHERE bodies IS NOT NULL")
         ((packed,),) = cursor.fetchall()
-    found = [wire.decode_body(bytes(packed), place) for place in range(3)]
+    found = [codec.decode_body(bytes(packed), place) for place in range(3)]
     assert found == [three_failures[0], Body(erased=True), three_failures[2]]
     streams.assert_exact()
-    before = rebuilding.live(APPLICATION)
-    rebuilding.rebuild(APPLICATION)
-    assert rebuilding.live(APPLICATION) == before
+    before = rebuild.live(APPLICATION)
+    rebuild.rebuild(APPLICATION)
+    assert rebuild.live(APPLICATION) == before
 
 
 def test_what_is_not_there_cannot_be_erased(three_failures: list[Body | None]) -> None:
@@ -97,4 +99,4 @@ def test_the_guard_stands_after_an_erasure(
 
 def test_a_batch_that_is_not_understood_is_left_alone() -> None:
     with pytest.raises(MalformedBatch):
-        wire.without_body(b"what is that?", 0)
+        codec.without_body(b"what is that?", 0)

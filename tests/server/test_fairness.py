@@ -11,11 +11,13 @@ import pytest
 from django.db import connection, transaction
 from redis import Redis
 
-from controlplane import embedded, ingest, queries, store, tasks
-from controlplane.celery import DRAINS, FOLDS, HOUSEKEEPING
-from controlplane.domain import ids, keys, wire
-from controlplane.management.commands import wake
-from controlplane.management.commands.wake import Waker
+from arrester.controlplane import embedded, queries, store, tasks
+from arrester.controlplane.celery import DRAINS, FOLDS, HOUSEKEEPING
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
+from arrester.controlplane.management.commands.wake import Waker
 from tests import histories
 from tests.histories import APPLICATION, NOON
 from tests.server import streams
@@ -39,11 +41,11 @@ def test_a_quiet_application_has_its_turn_beside_a_noisy_one(
     with process(WAKE, tmp_path / "wake.log"), process([*ONE_WORKER, "-l", "WARNING"], log):
         streams.send(redis, [histories.failed(1)], application="quiet")
         wait_until(lambda: length("quiet") == 1)
-        packed = wire.encode_batch([histories.failed(number) for number in range(10)])
+        packed = codec.encode_batch([histories.failed(number) for number in range(10)])
         with redis.pipeline(transaction=True) as pipe:
             for _ in range(NOISY_BATCHES):
-                fields = streams.fields(ids.uuid7(NOON), packed)
-                pipe.xadd(keys.events("noisy"), dict(fields))  # type: ignore[arg-type]  # as put does
+                fields = streams.fields(uuids.uuid7(NOON), packed)
+                pipe.xadd(redis_keys.events("noisy"), dict(fields))  # type: ignore[arg-type]  # as put does
             pipe.execute()
         wait_until(lambda: length("noisy") > 0)
         streams.send(redis, [histories.failed(2)], application="quiet")
@@ -62,7 +64,7 @@ def test_nobody_asks_for_a_fold_that_is_at_work(redis: Redis) -> None:
 
     def something_comes() -> bool:
         """All is folded, the stream is still ours; twice, one more batch comes."""
-        looks.append(redis.exists(keys.woken(APPLICATION)))
+        looks.append(redis.exists(redis_keys.woken(APPLICATION)))
         if len(looks) < 3:
             streams.send(redis, [histories.failed(1 + len(looks))])
             waker.turn()
@@ -71,7 +73,7 @@ def test_nobody_asks_for_a_fold_that_is_at_work(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     waker.turn()
     assert messages(redis) == 1
-    assert ingest.drain(APPLICATION, may_linger=something_comes).events == 3
+    assert drain.drain(APPLICATION, may_linger=something_comes).events == 3
     # It was said once, before; and what came as the drain gave the stream back is not lost.
     assert looks == [1, 1, 1] and messages(redis) == 1
     # From here on it has to be said again.
@@ -89,7 +91,7 @@ def test_a_drain_lingers_only_while_no_message_waits(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     before = reads()
     tasks.drain(APPLICATION)
-    assert reads() - before == ingest.LINGER_LOOKS
+    assert reads() - before == drain.LINGER_LOOKS
     redis.lpush(DRAINS, "of another application")
     streams.send(redis, [histories.failed(2)])
     before = reads()
@@ -111,8 +113,8 @@ def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
         )
 
     # A stream that is empty, as it is when all is folded.
-    id = redis.xadd(keys.events("quiet"), {"batch": "", "events": ""})
-    redis.xdel(keys.events("quiet"), id)
+    id = redis.xadd(redis_keys.events("quiet"), {"batch": "", "events": ""})
+    redis.xdel(redis_keys.events("quiet"), id)
     # As a worker does.
     tasks.watch()
     waker = Waker()
@@ -155,14 +157,14 @@ def test_a_redis_that_others_fill_is_gone_through_bit_by_bit(
         looks += 1
         assert scans() - before <= 2 * looks
     assert 4 < looks < 20
-    assert set(waker.positions) == {keys.events(APPLICATION)}
+    assert set(waker.positions) == {redis_keys.events(APPLICATION)}
 
     look()
     redis.flushall()
     streams.send(redis, [histories.failed(1)], application="another")
     look()
     look()
-    assert keys.events("another") in waker.positions
+    assert redis_keys.events("another") in waker.positions
 
 
 def test_each_stream_is_asked_for_once_however_often_there_is_something_to_see(
@@ -196,9 +198,9 @@ def test_a_stream_is_folded_while_another_one_is_at_it(redis: Redis) -> None:
         with connection.cursor() as cursor:
             # Whoever waits for the other all the same ends here.
             cursor.execute("SET lock_timeout = '5s'")
-        assert ingest.drain("beta").events == 1
+        assert drain.drain("beta").events == 1
         assert (length("alpha"), length("beta")) == (0, 1)
     finally:
         let_go.set()
         other.join()
-    assert ingest.drain("alpha").events == 1
+    assert drain.drain("alpha").events == 1

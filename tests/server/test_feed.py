@@ -16,11 +16,11 @@ from django.db import connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane import queries, store
-from controlplane.columns import MOST
-from controlplane.domain.errors import BeforeHistory, InvalidValue
-from controlplane.domain.events import Event, StoredEvent
-from controlplane.queries import vector
+from arrester.controlplane import queries, store
+from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
+from arrester.controlplane.domain.events import Event, StoredEvent
+from arrester.controlplane.queries import feed_cursor
+from arrester.controlplane.store.column_limits import MOST
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -143,7 +143,13 @@ def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
         queries.feed(cursor=begin.cursor)
     assert [each.sequence for each in queries.feed().events] == [4, 5]
     wrongs = [{store.look(APPLICATION).id: 9}, {1: 2**63}]
-    for wrong in (*map(vector.pack, wrongs), "what is that?", "e30x", bomb(), begin.cursor[:-2]):
+    for wrong in (
+        *map(feed_cursor.pack, wrongs),
+        "what is that?",
+        "e30x",
+        bomb(),
+        begin.cursor[:-2],
+    ):
         with pytest.raises(InvalidValue, match="cursor"):
             queries.feed(cursor=wrong)
 
@@ -155,12 +161,12 @@ def bomb() -> str:
 
 @given(st.dictionaries(st.integers(1, 2**31), st.integers(0, MOST), max_size=50))
 def test_a_cursor_says_what_was_put_in(given_positions: dict[int, int]) -> None:
-    assert vector.unpack(vector.pack(given_positions), ids={}) == given_positions
+    assert feed_cursor.unpack(feed_cursor.pack(given_positions), ids={}) == given_positions
 
 
 def test_a_cursor_of_two_thousand_logs_fits_into_an_address() -> None:
     chance = random.Random(1)
-    cursor = vector.pack({1 + id: chance.randrange(2_000_000) for id in range(2_000)})
+    cursor = feed_cursor.pack({1 + id: chance.randrange(2_000_000) for id in range(2_000)})
     assert len(cursor) < 8_100  # nginx takes a line of 8 KB, uvicorn one of 16.
 
 

@@ -11,9 +11,11 @@ from django.conf import settings
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, broker, ingest, presence, queries, tasks
-from controlplane.domain import keys
-from controlplane.management.commands import wake
+from arrester.controlplane import actions, queries, redis_client, tasks
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
+from arrester.controlplane.outbound import heartbeats
 from tests import histories
 from tests.server import streams
 
@@ -44,14 +46,14 @@ def send_to_all(redis: Redis) -> None:
 def waker(redis: Redis, asked: list[str]) -> wake.Waker:
     """Return one that knows three streams, one of which is none any more; the others have news."""
     send_to_all(redis)
-    presence.look(now=datetime.now(UTC))  # else it would sweep at once
+    heartbeats.look(now=datetime.now(UTC))  # else it would sweep at once
     waker = wake.Waker()
     waker.turn()
     assert set(APPLICATIONS) < set(asked)
     asked.clear()
-    redis.set(keys.events("beta"), "whose?")
+    redis.set(redis_keys.events("beta"), "whose?")
     for application in APPLICATIONS:
-        redis.delete(keys.woken(application))
+        redis.delete(redis_keys.woken(application))
     return waker
 
 
@@ -68,7 +70,7 @@ def test_the_sweep_of_the_wake_leaves_it_alone(waker: wake.Waker, asked: list[st
     waker.next_sweep = 0.0
     waker.turn()
     assert set(asked) == OTHERS | {"arrester.sweep", "arrester.watch"}
-    assert set(map(keys.application_of, waker.positions)) == OTHERS
+    assert set(map(redis_keys.application_of, waker.positions)) == OTHERS
 
 
 @pytest.fixture
@@ -76,22 +78,22 @@ def folded(redis: Redis) -> Redis:
     """Return a Redis beside three applications that are in the log."""
     send_to_all(redis)
     for application in APPLICATIONS:
-        ingest.drain(application)
-        redis.delete(keys.state(application))
+        drain.drain(application)
+        redis.delete(redis_keys.state(application))
     return redis
 
 
 def test_the_others_are_relayed(folded: Redis) -> None:
-    folded.set(keys.commands("beta"), "whose?")
+    folded.set(redis_keys.commands("beta"), "whose?")
     tasks.sweep()
-    assert all(folded.exists(keys.state(application)) for application in OTHERS)
+    assert all(folded.exists(redis_keys.state(application)) for application in OTHERS)
 
 
 def test_the_others_are_watched(folded: Redis) -> None:
-    folded.set(keys.events("beta"), "whose?")
+    folded.set(redis_keys.events("beta"), "whose?")
     now = datetime.now(UTC)
-    watched = presence.Watch(since=now - timedelta(hours=1), last=now)
-    folded.set(keys.WATCH, msgspec.json.encode(watched))
+    watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)
+    folded.set(redis_keys.WATCH, msgspec.json.encode(watched))
     assert actions.watch(now=now) == 2
     lost = {name for name in APPLICATIONS if any(each.lost for each in queries.instances(name))}
     assert lost == OTHERS
@@ -100,6 +102,6 @@ def test_the_others_are_watched(folded: Redis) -> None:
 def test_an_outage_ends_the_round(folded: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
     for turn in (tasks.sweep, actions.watch, wake.Waker().turn):
-        with pytest.raises(broker.RedisError) as away:
+        with pytest.raises(redis_client.RedisError) as away:
             turn()
-        assert not isinstance(away.value, broker.ResponseError)
+        assert not isinstance(away.value, redis_client.ResponseError)

@@ -9,12 +9,18 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, queries
-from controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue, NotFound
-from controlplane.domain.events import RecordFailed, Response
-from controlplane.domain.groups import GroupAct, GroupWish
-from controlplane.domain.states import CommandStatus, GroupState, GroupStatus, TaskStatus
-from controlplane.queries import GroupFilter
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.events import RecordFailed, Response
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.states import (
+    CommandStatus,
+    GroupState,
+    GroupStatus,
+    TaskStatus,
+)
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import GroupFilter
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK
 from tests.server import streams
@@ -27,7 +33,7 @@ MARK = FAILURE.fingerprint
 def failed(redis: Redis) -> Redis:
     """Return a Redis beside a log in which a record has failed, and paused its task."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     return redis
 
 
@@ -46,7 +52,7 @@ def test_resolved_and_reopened_by_the_next_failure(failed: Redis) -> None:
     assert act(GroupAct.RESOLVE, reason="fixed").status is GroupStatus.RESOLVED
     assert state().status is GroupStatus.RESOLVED
     streams.send(failed, [histories.failed(9)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert (state().status, state().recurred) == (GroupStatus.UNRESOLVED, True)
     streams.assert_exact()
 
@@ -61,7 +67,7 @@ def test_a_list_is_in_order_however_close_what_failed_last_is(redis: Redis) -> N
         )
         moment = histories.NOON + timedelta(milliseconds=at)
         streams.send(redis, [replace(histories.event(data), occurred_at=moment)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     expected = sorted((at, f"1-{number:016x}") for number, at in enumerate(seen))
     for sort, wanted in (("last_seen", expected), ("-last_seen", expected[::-1])):
         for limit in (1, 2, 5, 50):
@@ -144,7 +150,7 @@ def test_a_command_is_taken_back_while_nobody_has_fetched_it(failed: Redis) -> N
 
 def test_many_tasks_are_resumed_at_once_and_one_refusal_stops_no_other(failed: Redis) -> None:
     streams.send(failed, [*histories.paused(key="LGA"), histories.failed(3, key="EWR")])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     digests = [
         each.id.digest for each in queries.tasks(queries.TaskFilter(application=APPLICATION)).rows
     ]
@@ -164,7 +170,7 @@ def test_many_tasks_are_resumed_at_once_and_one_refusal_stops_no_other(failed: R
 def test_many_tasks_are_resumed_in_one_batch_and_agents_told_once(failed: Redis) -> None:
     keys = [f"gate-{number}" for number in range(8)]
     streams.send(failed, [event for key in keys for event in histories.paused(key=key)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     wanted = queries.TaskFilter(application=APPLICATION, state="PAUSED")
     digests = [each.id.digest for each in queries.tasks(wanted).rows]
 

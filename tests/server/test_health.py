@@ -10,7 +10,8 @@ from django.conf import settings
 from django.db import connection
 from redis import Redis
 
-from controlplane import actions, models, presence, queries, tasks
+from arrester.controlplane import actions, models, queries, tasks
+from arrester.controlplane.outbound import heartbeats
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 EARLIER = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -74,7 +75,7 @@ def test_without_redis_the_lag_is_not_known(redis_away: None) -> None:
 
 
 def test_a_postgres_that_is_away_was_last_seen_by_redis(postgres_away: None) -> None:
-    presence.note_postgres(now=EARLIER + timedelta(seconds=1))
+    heartbeats.note_postgres(now=EARLIER + timedelta(seconds=1))
     health = queries.health()
     assert health.redis.up
     assert not health.postgres.up

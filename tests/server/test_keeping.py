@@ -12,10 +12,13 @@ import pytest
 from django.db import connection, transaction
 from redis import Redis
 
-from controlplane import ingest, models, past, rebuilding, store, tasks
-from controlplane.celery import HOUSEKEEPING
-from controlplane.domain.events import Event
-from controlplane.domain.stream import StreamState, Subjects, empty
+from arrester.controlplane import models, store, tasks
+from arrester.controlplane.celery import HOUSEKEEPING
+from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.state.stream_state import StreamState, Subjects, empty
+from arrester.controlplane.history import rebuild as full_rebuild
+from arrester.controlplane.history import state_at_position
+from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -29,8 +32,8 @@ TRANSACTIONS, REBUILDS = 25, 4
 @pytest.fixture(autouse=True)
 def few_events_per_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let states be kept every few events."""
-    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 5)
-    monkeypatch.setattr(rebuilding, "NEAR", 2)
+    monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 5)
+    monkeypatch.setattr(full_rebuild, "NEAR", 2)
 
 
 def some(random: Random) -> list[Event]:
@@ -50,7 +53,7 @@ def assert_kept_as_it_was() -> int:
     whole = streams.log()
     positions = set(models.Snapshot.objects.values_list("position", flat=True))
     for position in positions:
-        kept = past.loaded(APPLICATION, store.kept(APPLICATION, position))
+        kept = state_at_position.loaded(APPLICATION, store.kept(APPLICATION, position))
         assert kept == alone(empty(APPLICATION).fold(whole[:position]))
     return len(positions)
 
@@ -72,12 +75,12 @@ def test_what_is_kept_beside_writers_and_rebuilds_is_the_fold_up_to_there() -> N
 
     def keep() -> None:
         while not written.is_set():
-            past.keep_if_due(APPLICATION)
+            state_at_position.keep_if_due(APPLICATION)
         connection.close()
 
     def rebuild() -> None:
         for _ in range(REBUILDS):
-            rebuilding.rebuild(APPLICATION)
+            full_rebuild.rebuild(APPLICATION)
         connection.close()
 
     with ThreadPoolExecutor() as pool:
@@ -101,7 +104,7 @@ def test_a_rebuild_waits_for_who_keeps_states_and_no_fold_waits_for_it() -> None
     models.Task.objects.update(state=wrong.state.replace('"failed":', '"failed":99'))
 
     def rebuild() -> None:
-        rebuilding.rebuild(APPLICATION)
+        full_rebuild.rebuild(APPLICATION)
         connection.close()
 
     def append() -> None:
@@ -110,7 +113,7 @@ def test_a_rebuild_waits_for_who_keeps_states_and_no_fold_waits_for_it() -> None
 
     with ThreadPoolExecutor() as pool:
         with transaction.atomic():
-            past.keep_if_due(APPLICATION)
+            state_at_position.keep_if_due(APPLICATION)
             rebuilt = pool.submit(rebuild)
             while not somebody_waits() and not rebuilt.done():
                 time.sleep(0.01)
@@ -131,12 +134,12 @@ def test_one_keeps_states_at_a_time() -> None:
     streams.append([histories.failed(number) for number in range(6)], received_at=NOW)
 
     def keep() -> None:
-        past.keep_if_due(APPLICATION)
+        state_at_position.keep_if_due(APPLICATION)
         connection.close()
 
     with ThreadPoolExecutor() as pool:
         with transaction.atomic():
-            past.keep_if_due(APPLICATION)
+            state_at_position.keep_if_due(APPLICATION)
             pool.submit(keep).result(60)
         assert store.nearest(APPLICATION, 6) == 6
     assert set(models.Snapshot.objects.values_list("position", flat=True)) == {6}
@@ -147,7 +150,7 @@ def test_who_is_asked_keeps_states_and_a_fold_itself_when_nobody_came() -> None:
     looks = []
     for number in range(12):
         streams.append([histories.failed(number)], received_at=NOW)
-        looks.append(past.have_kept(APPLICATION, number + 1, ask=asked.append))
+        looks.append(state_at_position.have_kept(APPLICATION, number + 1, ask=asked.append))
     assert looks[3] == 5
     assert asked == [APPLICATION] * 5
     assert looks[4:9] == [10, 11, 12, 13, 14]
@@ -179,5 +182,5 @@ def test_nobody_is_asked_who_does_not_come(redis: Redis) -> None:
 
 def test_a_drain_without_a_keeper_keeps_states_itself(redis: Redis) -> None:
     streams.send(redis, [histories.failed(number) for number in range(6)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert store.nearest(APPLICATION, 6) == 6

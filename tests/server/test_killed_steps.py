@@ -18,8 +18,10 @@ from psycopg.copy import LibpqWriter
 from redis import Redis
 from redis.connection import AbstractConnection
 
-from controlplane import ingest, models, past, rebuilding, retention, store
-from controlplane.domain import keys
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.history import rebuild, retention, state_at_position
+from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -31,17 +33,17 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def six_days(monkeypatch: pytest.MonkeyPatch) -> rebuilding.Derived:
+def six_days(monkeypatch: pytest.MonkeyPatch) -> rebuild.Derived:
     """Put something into the log on each of six days; return the rows of the views."""
-    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 4)
-    monkeypatch.setattr(rebuilding, "NEAR", 2)
+    monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 4)
+    monkeypatch.setattr(rebuild, "NEAR", 2)
     store.ensure_partitions((NOW - timedelta(days=6)).date(), days=6)
     for number in range(6):
         events = [*histories.paused(number), histories.failed(number, key="EWR")]
         streams.append(events, received_at=NOW - timedelta(days=6 - number))
-        past.keep_if_due(APPLICATION)
+        state_at_position.keep_if_due(APPLICATION)
     streams.assert_exact()
-    return rebuilding.live(APPLICATION)
+    return rebuild.live(APPLICATION)
 
 
 def kills(work: Callable[[], object]) -> Iterator[int]:
@@ -112,28 +114,28 @@ def test_a_fold_that_is_killed_behind_any_step(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     batches = [streams.send(redis, histories.paused(0))]
     killed = 0
-    for killed in kills(lambda: ingest.drain(APPLICATION)):
+    for killed in kills(lambda: drain.drain(APPLICATION)):
         streams.assert_exact()
         batches.append(streams.send(redis, histories.paused(killed)))
     assert killed > 15
     streams.assert_exact()
     assert [batch for batch, _ in groupby(each.batch for each in streams.log())] == batches
     assert streams.confirmed(redis) == set(batches)
-    assert redis.xlen(keys.events(APPLICATION)) == 0
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
-def test_a_rebuild_that_is_killed_behind_any_statement(six_days: rebuilding.Derived) -> None:
+def test_a_rebuild_that_is_killed_behind_any_statement(six_days: rebuild.Derived) -> None:
     killed = 0
-    for number in kills(lambda: rebuilding.rebuild(APPLICATION)):
+    for number in kills(lambda: rebuild.rebuild(APPLICATION)):
         killed = number
-        assert rebuilding.live(APPLICATION) == six_days
+        assert rebuild.live(APPLICATION) == six_days
     assert killed > 30
-    assert rebuilding.live(APPLICATION) == six_days
-    assert rebuilding.differences(APPLICATION) == []
+    assert rebuild.live(APPLICATION) == six_days
+    assert rebuild.differences(APPLICATION) == []
     assert not models.ShadowRow.objects.exists()
 
 
-def test_retention_that_is_killed_behind_any_statement(six_days: rebuilding.Derived) -> None:
+def test_retention_that_is_killed_behind_any_statement(six_days: rebuild.Derived) -> None:
     def retain() -> None:
         assert not retention.retain(days=3, replay_days=3, now=NOW).busy
 
@@ -144,12 +146,12 @@ def test_retention_that_is_killed_behind_any_statement(six_days: rebuilding.Deri
         had = models.Base.objects.exists()
         for number in kills(retain):
             killed += 1
-            assert rebuilding.live(APPLICATION) == six_days
-            assert rebuilding.differences(APPLICATION) == []
+            assert rebuild.live(APPLICATION) == six_days
+            assert rebuild.differences(APPLICATION) == []
             if models.Base.objects.exists() != had:
                 break
             assert number < 500
     assert killed > 20
     assert store.base(APPLICATION).position == streams.log()[0].sequence - 1 > 0
-    assert rebuilding.differences(APPLICATION) == []
-    assert rebuilding.live(APPLICATION) == six_days
+    assert rebuild.differences(APPLICATION) == []
+    assert rebuild.live(APPLICATION) == six_days

@@ -9,10 +9,12 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, broker, ingest, tasks
-from controlplane.domain import keys, wire
-from controlplane.domain.events import ApplicationShutdownRequested, CommandKind
-from controlplane.management.commands import wake
+from arrester.controlplane import actions, redis_client, tasks
+from arrester.controlplane.domain.events import ApplicationShutdownRequested, CommandKind
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -25,7 +27,7 @@ def latched(redis: Redis) -> Redis:
     """Return an emptied Redis beside a LATCHED application."""
     actions.open_application(APPLICATION, actor="ana")
     actions.shut_down_application(APPLICATION, actor="ana", reason="because")
-    assert redis.get(keys.state(APPLICATION)) == b"LATCHED"
+    assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
     redis.flushall()
     return redis
 
@@ -42,7 +44,7 @@ def test_an_emptied_redis_is_swept_at_the_next_look(
 
     tasks.sweep()
     actions.watch()
-    assert latched.get(keys.state(APPLICATION)) == b"LATCHED"
+    assert latched.get(redis_keys.state(APPLICATION)) == b"LATCHED"
     asked.clear()
     waker.turn()
     assert asked == []
@@ -59,14 +61,14 @@ def test_an_instance_that_asks_shuts_all_others_down_and_once(redis: Redis) -> N
     asked = histories.event(ApplicationShutdownRequested(reason="it broke"), run=None)
     asked = replace(asked, occurred_at=datetime.now(UTC))
     batch = streams.send(redis, [asked])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
     streams.send(redis, [asked], batch=batch)
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
-    assert redis.get(keys.state(APPLICATION)) == b"LATCHED"
-    [(_, fields)] = broker.entries(redis, keys.commands(APPLICATION))
-    command = wire.decode_command(fields[b"body"])
+    assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
+    [(_, fields)] = redis_client.entries(redis, redis_keys.commands(APPLICATION))
+    command = codec.decode_command(fields[b"body"])
     assert (command.kind, command.error) == (CommandKind.SHUT_DOWN_APPLICATION, True)
     assert command.instances == (other,)
     told = [each.event.type for each in streams.log()]
@@ -76,5 +78,5 @@ def test_an_instance_that_asks_shuts_all_others_down_and_once(redis: Redis) -> N
 
 def test_whoever_starts_has_the_state_said_again(latched: Redis) -> None:
     streams.send(latched, [replace(histories.started()[0], instance=uuid4())])
-    ingest.drain(APPLICATION)
-    assert latched.get(keys.state(APPLICATION)) == b"LATCHED"
+    drain.drain(APPLICATION)
+    assert latched.get(redis_keys.state(APPLICATION)) == b"LATCHED"

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, queries
-from controlplane.domain.errors import InvalidValue, NotFound
-from controlplane.domain.events import (
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import (
     CommandApplied,
     Event,
     RecordFailed,
@@ -21,8 +21,9 @@ from controlplane.domain.events import (
     Run,
     StoredEvent,
 )
-from controlplane.domain.states import CommandState, CommandStatus, TaskStatus
-from controlplane.queries import FailureFilter, GroupFilter, Page
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus, TaskStatus
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import FailureFilter, GroupFilter, Page
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK, NOON
 from tests.server import streams
@@ -49,7 +50,7 @@ def positions(rows: list[StoredEvent] | tuple[StoredEvent, ...]) -> list[int | N
 
 def fold(redis: Redis, events: list[Event], *, application: str = APPLICATION) -> None:
     streams.send(redis, events, application=application)
-    ingest.drain(application)
+    drain.drain(application)
 
 
 def test_failures_come_newest_first_and_each_once(redis: Redis) -> None:

@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, models, past, queries, rows, store
-from controlplane.domain.errors import BeforeHistory, CommandRefused, InvalidValue, NotFound
-from controlplane.domain.events import Event
-from controlplane.domain.states import TaskStatus
-from controlplane.domain.stream import StreamState, Subjects, empty
+from arrester.controlplane import actions, models, queries, store
+from arrester.controlplane.domain.errors import (
+    BeforeHistory,
+    CommandRefused,
+    InvalidValue,
+    NotFound,
+)
+from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.state.stream_state import StreamState, Subjects, empty
+from arrester.controlplane.history import state_at_position
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.views import row_mapping
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK
 from tests.server import streams
@@ -28,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 @pytest.fixture
 def few_events_per_snapshot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let states be kept every few events."""
-    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 5)
+    monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 5)
     yield
 
 
@@ -58,49 +66,49 @@ def test_the_past_is_the_fold_up_to_there(
     for events in batches:
         streams.send(redis, events, application=application)
         if random.random() < 0.7:
-            ingest.drain(application)
-    ingest.drain(application)
+            drain.drain(application)
+    drain.drain(application)
     log = streams.log(application)
 
     for position in range(len(log) + 1):
         pure = empty(application).fold(log[:position])
-        assert states(past.at(application, position)) == states(pure)
+        assert states(state_at_position.at(application, position)) == states(pure)
         for task in pure.tasks.values():
-            assert queries.past.task(task.id.digest, at(position)).state == task
+            assert queries.as_of_state.task(task.id.digest, at(position)).state == task
             thread = pure.threads.get((task.id.pipeline, task.id.checkpoint))
-            assert queries.past.task(task.id.digest, at(position)).thread == thread
+            assert queries.as_of_state.task(task.id.digest, at(position)).thread == thread
         for instance in pure.instances.values():
-            assert queries.past.instance(application, instance.id, at(position)) == instance
+            assert queries.as_of_state.instance(application, instance.id, at(position)) == instance
         for group in pure.groups.values():
-            found = queries.past.group(application, group.fingerprint, at(position))
+            found = queries.as_of_state.group(application, group.fingerprint, at(position))
             assert found.state == group
 
 
 def test_as_of_now_is_what_the_views_say(redis: Redis, few_events_per_snapshot: None) -> None:
     streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     actions.skip_record(JFK.digest, actor="ana", reason="bad")
     streams.send(redis, [*histories.paused(9, key="EWR"), histories.failed(1, key=None)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert models.Snapshot.objects.exists()
     now = queries.as_of(datetime.now(UTC).isoformat())
 
     everything = queries.TaskFilter()
-    assert queries.past.tasks(everything, now) == queries.tasks(everything)
-    assert queries.past.task(JFK.digest, now) == queries.task(JFK.digest)
-    assert queries.past.groups(None, now) == queries.groups()
+    assert queries.as_of_state.tasks(everything, now) == queries.tasks(everything)
+    assert queries.as_of_state.task(JFK.digest, now) == queries.task(JFK.digest)
+    assert queries.as_of_state.groups(None, now) == queries.groups()
     (group,) = queries.groups().rows
-    assert queries.past.group(APPLICATION, group.fingerprint, now) == queries.group(
+    assert queries.as_of_state.group(APPLICATION, group.fingerprint, now) == queries.group(
         APPLICATION, group.fingerprint
     )
-    assert queries.past.instances(APPLICATION, now) == queries.instances(APPLICATION)
-    assert queries.past.instance(APPLICATION, INSTANCE, now) == queries.instance(
+    assert queries.as_of_state.instances(APPLICATION, now) == queries.instances(APPLICATION)
+    assert queries.as_of_state.instance(APPLICATION, INSTANCE, now) == queries.instance(
         APPLICATION, INSTANCE
     )
-    assert queries.past.threads(APPLICATION, now) == queries.threads(APPLICATION)
-    assert queries.past.pipelines(APPLICATION, now) == queries.pipelines(APPLICATION)
+    assert queries.as_of_state.threads(APPLICATION, now) == queries.threads(APPLICATION)
+    assert queries.as_of_state.pipelines(APPLICATION, now) == queries.pipelines(APPLICATION)
     lag = queries.lag(APPLICATION)
-    then = [replace(each, lag=lag) for each in queries.past.applications(now)]
+    then = [replace(each, lag=lag) for each in queries.as_of_state.applications(now)]
     assert tuple(then) == queries.applications()
     streams.assert_exact()
 
@@ -123,7 +131,7 @@ def test_a_time_is_what_had_been_received_by_then() -> None:
         when = queries.as_of(moment.isoformat())
         assert queries.position(APPLICATION, when) == expected
     with pytest.raises(NotFound):
-        queries.past.task(JFK.digest, queries.as_of((noon - timedelta(days=1)).isoformat()))
+        queries.as_of_state.task(JFK.digest, queries.as_of((noon - timedelta(days=1)).isoformat()))
 
 
 def test_a_clock_that_goes_back_moves_nothing_behind_what_came_before() -> None:
@@ -135,12 +143,12 @@ def test_a_clock_that_goes_back_moves_nothing_behind_what_came_before() -> None:
 
 def test_a_paused_task_was_running_before(redis: Redis) -> None:
     streams.send(redis, [*histories.started(), histories.failed(1), *histories.paused()])
-    ingest.drain(APPLICATION)
-    before = queries.past.task(JFK.digest, at(3)).state
+    drain.drain(APPLICATION)
+    before = queries.as_of_state.task(JFK.digest, at(3)).state
     assert (before.status, before.held, before.failed) == (TaskStatus.RUNNING, 0, 1)
-    grid = queries.past.pipelines(APPLICATION, at(5))
+    grid = queries.as_of_state.pipelines(APPLICATION, at(5))
     assert [each.counts["PAUSED"] for each in grid] == [1]
-    history = queries.past.task_history(JFK.digest, at(4))
+    history = queries.as_of_state.task_history(JFK.digest, at(4))
     assert [each.sequence for each in history.rows] == [4, 3]
 
 
@@ -148,22 +156,22 @@ def test_the_last_command_of_a_past_is_the_one_of_then(
     redis: Redis, few_events_per_snapshot: None
 ) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     early = actions.resume_task(JFK.digest, actor="ana")
     issued = queries.positions()[APPLICATION]
     for _ in range(30):
         with pytest.raises(CommandRefused):
             actions.resume_task(JFK.digest, actor="ana")
         # States are kept behind the first one: it is in no event that is folded.
-        past.keep_if_due(APPLICATION)
+        state_at_position.keep_if_due(APPLICATION)
     then = store.nearest(APPLICATION, issued + 15)
     assert then > issued
     for position in (issued, then):
-        seen = queries.past.task(JFK.digest, at(position))
+        seen = queries.as_of_state.task(JFK.digest, at(position))
         assert seen.open_command is not None and seen.open_command.id == early.id
         assert seen.last_command is not None
         assert (seen.last_command.id == early.id) is (position == issued)
-    assert queries.past.task(JFK.digest, at(issued - 1)).last_command is None
+    assert queries.as_of_state.task(JFK.digest, at(issued - 1)).last_command is None
 
 
 @pytest.mark.parametrize("position", [3, 7])
@@ -173,9 +181,9 @@ def test_a_past_that_retention_drops_while_it_is_read_has_no_hole(position: int)
     with streams.retaining_before("DISTINCT ON"):
         if position == 3:
             with pytest.raises(BeforeHistory):
-                past.at(APPLICATION, position)
+                state_at_position.at(APPLICATION, position)
         else:
-            (task,) = past.at(APPLICATION, position).tasks.values()
+            (task,) = state_at_position.at(APPLICATION, position).tasks.values()
             assert task.failed == position
     assert store.base(APPLICATION).position == 5
 
@@ -185,13 +193,13 @@ def test_states_are_kept_so_that_few_events_are_folded(
 ) -> None:
     for number in range(12):
         streams.send(redis, [histories.failed(number), histories.failed(number, key="EWR")])
-        ingest.drain(APPLICATION)
+        drain.drain(APPLICATION)
     kept = set(models.Snapshot.objects.values_list("position", flat=True))
     assert kept == {6, 12, 18, 24}
     assert [store.nearest(APPLICATION, position) for position in (5, 6, 23, 24)] == [0, 6, 18, 24]
     # The state of all of the log, with no event read that is the task's.
-    where = [(rows.TASKS, str(UUID(JFK.digest)))]
-    (task,) = past.at(APPLICATION, 24, states=where, tasks=[]).tasks.values()
+    where = [(row_mapping.TASKS, str(UUID(JFK.digest)))]
+    (task,) = state_at_position.at(APPLICATION, 24, states=where, tasks=[]).tasks.values()
     assert task == streams.task(JFK.digest)
 
 
@@ -203,17 +211,19 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 def test_a_position_is_of_one_application_and_has_been(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert queries.as_of("@18,233") == at(18_233)
     with pytest.raises(InvalidValue, match="up to @1"):
-        queries.past.application(APPLICATION, at(2))
+        queries.as_of_state.application(APPLICATION, at(2))
     with pytest.raises(InvalidValue, match="unless one application is chosen"):
-        queries.past.tasks(queries.TaskFilter(), at(1))
+        queries.as_of_state.tasks(queries.TaskFilter(), at(1))
     with pytest.raises(NotFound):
-        queries.past.application("other", at(0))
+        queries.as_of_state.application("other", at(0))
 
 
 def test_states_are_looked_for_ten_times_between_snapshots() -> None:
-    looks = [past.may_be_due(position, position + 100) for position in range(0, 10_000, 100)]
+    looks = [
+        state_at_position.may_be_due(position, position + 100) for position in range(0, 10_000, 100)
+    ]
     assert sum(looks) == 10
-    assert past.may_be_due(0, 30_000)
+    assert state_at_position.may_be_due(0, 30_000)

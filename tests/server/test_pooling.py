@@ -16,17 +16,18 @@ from django.db import NotSupportedError, OperationalError, connection
 from django.db.backends.postgresql import base as djangos
 from django.db.backends.utils import CursorWrapper
 
-from controlplane import embedded, pooling
-from controlplane.pooling.base import DatabaseWrapper
-from controlplane.settings import database_settings
+from arrester.controlplane import embedded
+from arrester.controlplane.settings import database_settings
+from arrester.controlplane.web import connection_pool
+from arrester.controlplane.web.connection_pool.base import DatabaseWrapper
 from tests.services import REPOSITORY
 
 Request = Callable[[], DatabaseWrapper]
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[pooling.Pool]:
-    pool = pooling.Pool()
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[connection_pool.Pool]:
+    pool = connection_pool.Pool()
     monkeypatch.setattr(DatabaseWrapper, "kept", pool)
     yield pool
     pool.close()
@@ -47,7 +48,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.fixture
-def request_(fresh_database: embedded.Urls, pool: pooling.Pool) -> Iterator[Request]:
+def request_(fresh_database: embedded.Urls, pool: connection_pool.Pool) -> Iterator[Request]:
     """Return what gives the connection that a request would have."""
     requests: list[DatabaseWrapper] = []
 
@@ -73,7 +74,7 @@ def end(request: DatabaseWrapper) -> None:
 
 
 def prepare(request: DatabaseWrapper, statement: str) -> tuple[object, ...]:
-    """Ask as `controlplane.prepared` does."""
+    """Ask as `prepared_statements` does."""
     request.ensure_connection()
     with CursorWrapper(psycopg.Cursor(request.connection), request) as cursor:
         cursor.execute(statement)
@@ -85,7 +86,7 @@ def plans(request: DatabaseWrapper) -> int:
 
 
 def test_requests_one_after_another_have_one_connection(
-    request_: Request, pool: pooling.Pool, tries: list[object]
+    request_: Request, pool: connection_pool.Pool, tries: list[object]
 ) -> None:
     seen = set()
     for _ in range(5):
@@ -117,12 +118,15 @@ def test_plans_of_prepared_statements_are_for_any_values_from_the_first_one_on(
                 "SELECT generic_plans, custom_plans FROM pg_prepared_statements"
                 " WHERE statement LIKE '%planned once%'"
             )
-            # What is not `controlplane.prepared` is planned as ever: this is no such statement.
+            # What is not `prepared_statements` is planned as ever: this is no such statement.
             assert cursor.fetchall() == [(many, 0)]
 
 
 def test_backends_that_were_ended_are_passed_over_at_once(
-    request_: Request, pool: pooling.Pool, tries: list[object], fresh_database: embedded.Urls
+    request_: Request,
+    pool: connection_pool.Pool,
+    tries: list[object],
+    fresh_database: embedded.Urls,
 ) -> None:
     requests = [request_() for _ in range(5)]
     before = {ask(each) for each in requests}
@@ -142,7 +146,7 @@ def test_backends_that_were_ended_are_passed_over_at_once(
 
 
 def test_postgres_started_again_beneath_kept_connections(
-    transactional_db: None, pool: pooling.Pool, tries: list[object]
+    transactional_db: None, pool: connection_pool.Pool, tries: list[object]
 ) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="arrester-", dir="/tmp") as folder,
@@ -173,7 +177,10 @@ def test_postgres_started_again_beneath_kept_connections(
 
 @pytest.mark.parametrize("in_a_transaction", [False, True])
 def test_a_plan_that_a_migration_made_wrong_fails_one_request(
-    request_: Request, pool: pooling.Pool, fresh_database: embedded.Urls, in_a_transaction: bool
+    request_: Request,
+    pool: connection_pool.Pool,
+    fresh_database: embedded.Urls,
+    in_a_transaction: bool,
 ) -> None:
     with psycopg.connect(fresh_database.migrate_database, autocommit=True) as owner:
         owner.execute("CREATE TABLE migrated AS SELECT 1 AS first")
@@ -197,7 +204,7 @@ def test_a_plan_that_a_migration_made_wrong_fails_one_request(
 
 
 def test_what_a_request_left_open_or_locked_goes_with_its_connection(
-    request_: Request, pool: pooling.Pool
+    request_: Request, pool: connection_pool.Pool
 ) -> None:
     left, after = request_(), request_()
     ask(left)
@@ -211,7 +218,7 @@ def test_what_a_request_left_open_or_locked_goes_with_its_connection(
 
 
 def test_the_end_within_a_transaction_leaves_nothing_behind(
-    request_: Request, pool: pooling.Pool
+    request_: Request, pool: connection_pool.Pool
 ) -> None:
     request = request_()
     ask(request)
@@ -225,21 +232,21 @@ def test_a_bounded_number_waits_and_not_for_long(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    pool = pooling.Pool(clock=lambda: now[0])
+    pool = connection_pool.Pool(clock=lambda: now[0])
     monkeypatch.setattr(DatabaseWrapper, "kept", pool)
-    requests = [request_() for _ in range(pooling.SIZE + 3)]
+    requests = [request_() for _ in range(connection_pool.SIZE + 3)]
     for each in requests:
         # More than are kept at a time: nobody waits for another.
         ask(each)
     for each in requests:
         end(each)
-    assert len(pool) == pooling.SIZE
-    now[0] += pooling.IDLE_SECONDS + 1
+    assert len(pool) == connection_pool.SIZE
+    now[0] += connection_pool.IDLE_SECONDS + 1
     last = request_()
     pid = ask(last)
     end(last)
     assert len(pool) == 1
-    now[0] += pooling.LIFE_SECONDS
+    now[0] += connection_pool.LIFE_SECONDS
     assert ask(last) == pid
     end(last)
     assert len(pool) == 0
@@ -248,7 +255,7 @@ def test_a_bounded_number_waits_and_not_for_long(
 
 def test_the_web_process_alone_keeps_connections(fresh_database: embedded.Urls) -> None:
     said = {}
-    for frame in ("controlplane.asgi", "controlplane.celery"):
+    for frame in ("arrester.controlplane.web.asgi", "arrester.controlplane.celery"):
         code = (
             f"import {frame}; from django.db import connection\n"
             "connection.ensure_connection(); connection.close()\n"
@@ -257,7 +264,7 @@ def test_the_web_process_alone_keeps_connections(fresh_database: embedded.Urls) 
         done = subprocess.run(
             [sys.executable, "-X", "dev", "-W", "error", "-c", code],
             cwd=REPOSITORY,
-            env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"},
             capture_output=True,
             text=True,
             check=True,
@@ -266,6 +273,6 @@ def test_the_web_process_alone_keeps_connections(fresh_database: embedded.Urls) 
         assert done.stderr == ""
         said[frame] = done.stdout.strip()
     assert said == {
-        "controlplane.asgi": "controlplane.pooling.base",
-        "controlplane.celery": "django.db.backends.postgresql.base",
+        "arrester.controlplane.web.asgi": "arrester.controlplane.web.connection_pool.base",
+        "arrester.controlplane.celery": "django.db.backends.postgresql.base",
     }

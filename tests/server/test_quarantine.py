@@ -17,12 +17,10 @@ from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, entries, ingest, models, queries, store
-from controlplane.actions import aside
-from controlplane.domain import ids, keys, wire
-from controlplane.domain.compressed import BATCH_MAX_BYTES
-from controlplane.domain.errors import InvalidValue, NotFound
-from controlplane.domain.events import (
+from arrester.controlplane import actions, models, queries, store
+from arrester.controlplane.actions import quarantine
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     Event,
@@ -34,8 +32,12 @@ from controlplane.domain.events import (
     TaskResumed,
     ThreadStarted,
 )
-from controlplane.domain.states import ApplicationStatus
-from controlplane.store import rows
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.store import copy_rows, stream_entry
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -50,9 +52,9 @@ GOOD: dict[str, str | bytes] = {"batch": str(uuid4()), "spool": str(streams.SPOO
         {"hello": "world"},
         GOOD | {"events": b"not packed"},
         GOOD | {"events": b""},
-        {"batch": "7", "spool": str(streams.SPOOL), "events": wire.encode_batch([])},
-        {"batch": str(uuid4()), "events": wire.encode_batch([])},
-        {"batch": str(uuid4()), "spool": b"\xff\x00", "events": wire.encode_batch([])},
+        {"batch": "7", "spool": str(streams.SPOOL), "events": codec.encode_batch([])},
+        {"batch": str(uuid4()), "events": codec.encode_batch([])},
+        {"batch": str(uuid4()), "spool": b"\xff\x00", "events": codec.encode_batch([])},
     ],
     ids=["foreign", "garbage", "empty", "wrong batch", "no spool", "wrong spool"],
 )
@@ -61,10 +63,10 @@ def test_what_is_not_understood_is_kept_aside(redis: Redis, fields: dict[str, st
     streams.put(redis, fields)
     streams.send(redis, [histories.failed(2)])
 
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
     assert len(streams.log()) == 2
-    assert redis.xlen(keys.events(APPLICATION)) == 0
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
     (kept,) = queries.quarantine(APPLICATION).rows
     assert kept.index is None
     raw = msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])
@@ -79,7 +81,7 @@ def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_let_go(redis: Redis
     batch = uuid4()
     for _ in range(2):
         streams.put(redis, streams.fields(batch, b"garbled"))
-        ingest.drain(APPLICATION)
+        drain.drain(APPLICATION)
 
     assert streams.confirmed(redis) == {batch}
     assert len(queries.quarantine().rows) == 1
@@ -98,11 +100,11 @@ def packed(*events: bytes) -> bytes:
 
 def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
     strange = newer(histories.failed(2))
-    first, last = (wire.encode_event(histories.failed(position)) for position in (1, 3))
+    first, last = (codec.encode_event(histories.failed(position)) for position in (1, 3))
     batch = uuid4()
     streams.put(redis, streams.fields(batch, packed(first, strange, last)))
 
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
     (kept,) = queries.quarantine().rows
@@ -121,7 +123,7 @@ def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis
     streams.send(redis, [first, opened, second, third])
     streams.send(redis, [second])
     streams.send(redis, [third])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
     assert streams.said() == [first, second, third, second, third]
     assert models.Batch.objects.exclude(bodies=None).count() == 2
@@ -129,10 +131,10 @@ def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis
 
 def test_an_event_whose_batch_has_too_few_bodies_has_none(redis: Redis) -> None:
     events = [histories.failed(position) for position in (1, 2)]
-    heads = packed(*(wire.encode_event(replace(each, body=None)) for each in events))
+    heads = packed(*(codec.encode_event(replace(each, body=None)) for each in events))
     bodies = zlib.compress(msgspec.msgpack.encode([events[0].body]))
     streams.put(redis, streams.fields(uuid4(), heads + bodies))
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert [each.body for each in streams.said()] == [events[0].body, None]
 
 
@@ -142,23 +144,23 @@ def test_a_batch_of_a_year_that_no_clock_has_is_folded_and_blocks_nobody(
     beyond = UUID(int=(2**48 - 1) << 80 | 7 << 76 | 2 << 62)
     streams.send(redis, [histories.failed(1)], batch=beyond)
     streams.send(redis, [histories.failed(2)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert len(streams.log()) == 2
     assert queries.quarantine().rows == ()
     # What breaks the fold is judged once: then it is aside, whatever its id says.
-    moments = ids.uuid7(datetime(2020, 1, 1, tzinfo=UTC))
+    moments = uuids.uuid7(datetime(2020, 1, 1, tzinfo=UTC))
     streams.send(redis, [histories.failed(3)], batch=moments)
     with monkeypatch.context() as patch:
-        patch.setattr(ids, "moment", int)
-        ingest.drain(APPLICATION)
+        patch.setattr(uuids, "moment", int)
+        drain.drain(APPLICATION)
     (kept,) = queries.quarantine().rows
     assert "breaks the fold" in kept.reason
-    assert redis.xlen(keys.events(APPLICATION)) == 0
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
 def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
     streams.send(redis, [histories.event(ApplicationOpened(), run=None)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
 
     assert streams.log() == []
     (kept,) = queries.quarantine().rows
@@ -174,12 +176,12 @@ def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
             raise error("two")
         return packed_rows(stream, day, stored)
 
-    packed_rows = rows.packed
+    packed_rows = copy_rows.packed
     for position in (1, 2, 3):
         streams.send(redis, [histories.failed(position)])
     with monkeypatch.context() as patch:
-        patch.setattr(rows, "packed", break_on_two)
-        ingest.drain(APPLICATION)
+        patch.setattr(copy_rows, "packed", break_on_two)
+        drain.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
     (kept,) = queries.quarantine().rows
@@ -198,7 +200,7 @@ def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
 
 def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
     streams.put(redis, {"hello": "world"})
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     out = StringIO()
 
     call_command("requeue", stdout=out)
@@ -210,7 +212,7 @@ def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
 def test_what_nobody_wants_is_dismissed(redis: Redis) -> None:
     for batch in (uuid4(), uuid4()):
         streams.put(redis, streams.fields(batch, b"garbled"))
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert queries.lag(APPLICATION).quarantined == 2
     out = StringIO()
     with pytest.raises(CommandError, match="name the applications"):
@@ -234,10 +236,10 @@ def test_one_thing_is_put_back_or_dismissed_once(
 ) -> None:
     with monkeypatch.context() as patch:
         for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
-            patch.setattr(entries, name, frozenset({RecordFailed}))
+            patch.setattr(stream_entry, name, frozenset({RecordFailed}))
         streams.send(redis, [histories.failed(1)])
         streams.put(redis, {"hello": "world"})
-        ingest.drain(APPLICATION)
+        drain.drain(APPLICATION)
     garbled, failed = queries.quarantine().rows
     act, other = uuid4(), uuid4()
     assert not actions.requeue_one(garbled.id, actor="ana", id=act)
@@ -257,11 +259,11 @@ def test_one_thing_is_put_back_or_dismissed_once(
 def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
-            patch.setattr(entries, name, frozenset({RecordFailed}))
+            patch.setattr(stream_entry, name, frozenset({RecordFailed}))
         for position in range(5):
             streams.send(redis, [histories.failed(position)])
-        ingest.drain(APPLICATION)
-    monkeypatch.setattr(aside, "PORTION", 2)
+        drain.drain(APPLICATION)
+    monkeypatch.setattr(quarantine, "PORTION", 2)
     mark = store.mark_requeued
 
     def die_in_the_second(some: Sequence[int], *, at: datetime) -> None:
@@ -276,7 +278,7 @@ def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPa
     assert len(streams.log()) == 3
     # A fold has its turn between, and who asks again goes on where it ended.
     streams.send(redis, [histories.failed(5)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert actions.requeue(APPLICATION, actor="ben") == actions.Requeued(put_back=3, waiting=0)
     said = [each.event.data for each in streams.log()]
     assert [each.position for each in said if isinstance(each, RecordFailed)] == [0, 1, 5, 2, 3, 4]
@@ -291,18 +293,18 @@ def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPa
 def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
     bomb = zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1))
     streams.put(redis, GOOD | {"events": bomb})
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert "unpacks to more than" in queries.quarantine().rows[0].reason
 
 
 def test_a_batch_of_more_events_than_anybody_sends_is_kept_aside(redis: Redis) -> None:
     event = replace(histories.failed(1), body=None)
-    flood = wire.encode_batch([event] * 100_000)
+    flood = codec.encode_batch([event] * 100_000)
     assert len(flood) < 30_000
     batch = uuid4()
     streams.put(redis, streams.fields(batch, flood))
     streams.send(redis, [event])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     (kept,) = queries.quarantine().rows
     assert kept.reason == "a batch of more than 10000 events"
     assert msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])[b"events"] == flood
@@ -322,7 +324,7 @@ def test_an_agent_is_not_believed_about_people(redis: Redis) -> None:
         replace(histories.event(resumed), instance=None, caused_by=uuid4()),
     ]
     streams.send(redis, said)
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert [each.event.type for each in streams.log()] == ["TaskResumed"] * 2
     reasons = [each.reason for each in queries.quarantine(APPLICATION).rows]
     assert reasons == [

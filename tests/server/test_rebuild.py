@@ -15,7 +15,9 @@ from django.db import connection
 from django.db.models import F
 from redis import Redis
 
-from controlplane import actions, embedded, ingest, models, past, rebuilding, shadow, store
+from arrester.controlplane import actions, embedded, models, store
+from arrester.controlplane.history import rebuild, rebuild_swap, state_at_position
+from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
@@ -24,13 +26,13 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 
 @pytest.fixture
-def before(redis: Redis) -> rebuilding.Derived:
+def before(redis: Redis) -> rebuild.Derived:
     """Return the rows of an application with a bit of everything."""
     streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     actions.skip_record(JFK.digest, actor="ana", reason="bad")
     actions.shut_down_application(APPLICATION, actor="ben", reason="night")
-    rows = rebuilding.live(APPLICATION)
+    rows = rebuild.live(APPLICATION)
     assert all(rows.values())
     return rows
 
@@ -41,25 +43,25 @@ def run(*words: str) -> str:
     return out.getvalue()
 
 
-def test_rebuild_equals_live(before: rebuilding.Derived) -> None:
-    for model in rebuilding.VIEWS:
+def test_rebuild_equals_live(before: rebuild.Derived) -> None:
+    for model in rebuild.VIEWS:
         model._default_manager.all().delete()
     assert run() == "flights @ 10: derived again\n"
-    assert rebuilding.live(APPLICATION) == before
+    assert rebuild.live(APPLICATION) == before
     assert run("--verify") == "flights: 0 rows differ\n"
 
 
-def test_verify_finds_what_differs_and_changes_nothing(before: rebuilding.Derived) -> None:
+def test_verify_finds_what_differs_and_changes_nothing(before: rebuild.Derived) -> None:
     models.Task.objects.update(failed=999)
     models.Thread.objects.all().delete()
     with pytest.raises(CommandError, match="2 rows differ"):
         run(APPLICATION, "--verify")
     assert models.Task.objects.get().failed == 999
     run(APPLICATION)
-    assert rebuilding.live(APPLICATION) == before
+    assert rebuild.live(APPLICATION) == before
 
 
-def test_days_that_are_not_known_are_found_and_put_right(before: rebuilding.Derived) -> None:
+def test_days_that_are_not_known_are_found_and_put_right(before: rebuild.Derived) -> None:
     found = streams.known_days()
     assert len(found) == 1
     for change in ({"first": 2}, {"oldest": F("newest")}, {"newest": F("oldest")}, None):
@@ -73,7 +75,7 @@ def test_days_that_are_not_known_are_found_and_put_right(before: rebuilding.Deri
         assert run("--verify") == "flights: 0 rows differ\n"
     # What says more than there is leaves nothing out.
     models.LogDay.objects.update(oldest=F("oldest") - timedelta(days=1))
-    assert rebuilding.differences(APPLICATION) == []
+    assert rebuild.differences(APPLICATION) == []
 
 
 def test_an_unknown_application_is_named() -> None:
@@ -82,27 +84,29 @@ def test_an_unknown_application_is_named() -> None:
 
 
 def test_folds_go_on_while_views_are_rebuilt(
-    before: rebuilding.Derived, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    before: rebuild.Derived, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuilding, "NEAR", 2)
-    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 3)
+    monkeypatch.setattr(rebuild, "NEAR", 2)
+    monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 3)
     models.Task.objects.update(failed=999)
     models.HourCount.objects.create(
         application=APPLICATION, hour=histories.NOON, fingerprint="never", count=1, sequence=1
     )
-    save, folded = shadow.save, 0
+    save, folded = rebuild_swap.save, 0
 
-    def save_while_more_comes(application: str, wanted: shadow.Rows, *, gone: shadow.Rows) -> None:
+    def save_while_more_comes(
+        application: str, wanted: rebuild_swap.Rows, *, gone: rebuild_swap.Rows
+    ) -> None:
         nonlocal folded
         save(application, wanted, gone=gone)
         if not folded:
             beside = models.ShadowRow.objects.exclude(view="snapshot")
             assert {each.view for each in beside} == {"task", "-hour_count"}
             streams.send(redis, [histories.failed(9), *histories.paused(3, key="EWR")])
-            folded = ingest.drain(APPLICATION).events
+            folded = drain.drain(APPLICATION).events
 
-    monkeypatch.setattr(shadow, "save", save_while_more_comes)
-    assert rebuilding.rebuild(APPLICATION) == 14
+    monkeypatch.setattr(rebuild_swap, "save", save_while_more_comes)
+    assert rebuild.rebuild(APPLICATION) == 14
     assert folded == 4
     streams.assert_exact()
     assert streams.task(JFK.digest).failed == 3
@@ -115,18 +119,20 @@ def test_folds_go_on_while_views_are_rebuilt(
 def assert_kept_as_the_log_says() -> None:
     """The states of each position that some are kept at are those of the log, and no others."""
     for position in models.Snapshot.objects.values_list("position", flat=True).distinct():
-        whole = rebuilding.derive(APPLICATION, until=position).state
+        whole = rebuild.derive(APPLICATION, until=position).state
         assert set(store.kept(APPLICATION, position)) == {
-            past.packed(each) for each in past.everything(whole)
+            state_at_position.packed(each) for each in whole.states()
         }
 
 
 def test_a_live_row_that_changes_while_it_is_not_looked_at_is_put_right(
-    before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+    before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save, changed = shadow.save, 0
+    save, changed = rebuild_swap.save, 0
 
-    def save_and_change(application: str, wanted: shadow.Rows, *, gone: shadow.Rows) -> None:
+    def save_and_change(
+        application: str, wanted: rebuild_swap.Rows, *, gone: rebuild_swap.Rows
+    ) -> None:
         nonlocal changed
         save(application, wanted, gone=gone)
         if not changed:
@@ -135,32 +141,32 @@ def test_a_live_row_that_changes_while_it_is_not_looked_at_is_put_right(
             count = {"application": APPLICATION, "fingerprint": "never", "count": 1}
             models.HourCount.objects.create(hour=histories.NOON, sequence=11, **count)
 
-    monkeypatch.setattr(rebuilding, "NEAR", 1)
-    monkeypatch.setattr(shadow, "save", save_and_change)
-    rebuilding.rebuild(APPLICATION)
+    monkeypatch.setattr(rebuild, "NEAR", 1)
+    monkeypatch.setattr(rebuild_swap, "save", save_and_change)
+    rebuild.rebuild(APPLICATION)
     assert changed
-    assert rebuilding.live(APPLICATION) == before
+    assert rebuild.live(APPLICATION) == before
 
 
 def versions() -> dict[str, set[tuple[str, str]]]:
     """Return which version of which rows there are."""
-    tables = [model._meta.db_table for model in rebuilding.VIEWS]
+    tables = [model._meta.db_table for model in rebuild.VIEWS]
     with connection.cursor() as cursor:
         found = {}
-        for table in (*tables, shadow.SNAPSHOT):
+        for table in (*tables, rebuild_swap.SNAPSHOT):
             cursor.execute(f"SELECT ctid::text, xmin::text FROM {table}")
             found[table] = set(cursor.fetchall())
     return found
 
 
 @pytest.fixture
-def kept(before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def kept(before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Keep states at some positions of that application's log; return these."""
-    monkeypatch.setattr(rebuilding, "NEAR", 1)
-    monkeypatch.setattr(past, "EVENTS_PER_SNAPSHOT", 2)
-    rebuilding.rebuild(APPLICATION)
+    monkeypatch.setattr(rebuild, "NEAR", 1)
+    monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 2)
+    rebuild.rebuild(APPLICATION)
     streams.append(histories.paused(9, key="EWR"), received_at=histories.NOON)
-    past.keep_if_due(APPLICATION)
+    state_at_position.keep_if_due(APPLICATION)
     streams.append(histories.paused(3), received_at=histories.NOON)
     assert_kept_as_the_log_says()
     return [4, 8, 13]
@@ -170,11 +176,11 @@ def kept(before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch) -> list[in
 def test_what_is_right_is_not_written_again(
     kept: list[int], near: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuilding, "NEAR", near)
+    monkeypatch.setattr(rebuild, "NEAR", near)
     for _ in range(2):
         there = versions()
         assert {position for (position,) in positions()} == {*kept}
-        rebuilding.rebuild(APPLICATION)
+        rebuild.rebuild(APPLICATION)
         assert versions() == there
 
 
@@ -198,50 +204,50 @@ def test_states_on_the_way_are_put_right(kept: list[int], fresh_database: embedd
     ):
         with psycopg.connect(fresh_database.migrate_database) as owner:
             assert owner.execute(damage.encode()).rowcount, damage
-        rebuilding.rebuild(APPLICATION)
+        rebuild.rebuild(APPLICATION)
         assert_kept_as_the_log_says()
         there = [0, *sorted({position for (position,) in positions()}), 16]
         # As near to any position as live folds keep them.
         assert max(after - before for before, after in pairwise(there)) <= 6, damage
         assert not models.ShadowRow.objects.exists()
     for position in range(1, 17):
-        whole = rebuilding.derive(APPLICATION, until=position).state
-        seen = past.at(APPLICATION, position)
-        assert {past.packed(each) for each in past.everything(seen)} == {
-            past.packed(each) for each in past.everything(whole)
+        whole = rebuild.derive(APPLICATION, until=position).state
+        seen = state_at_position.at(APPLICATION, position)
+        assert {state_at_position.packed(each) for each in seen.states()} == {
+            state_at_position.packed(each) for each in whole.states()
         }
 
 
 def test_to_verify_keeps_nothing(kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     models.Snapshot.objects.all().delete()
-    monkeypatch.setattr(shadow, "save_snapshot", None)
-    assert rebuilding.differences(APPLICATION) == []
+    monkeypatch.setattr(rebuild_swap, "save_snapshot", None)
+    assert rebuild.differences(APPLICATION) == []
     assert not models.ShadowRow.objects.exists()
     assert not models.Snapshot.objects.exists()
 
 
 def test_a_rebuild_that_dies_leaves_the_live_views(
-    before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+    before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(application: str, *, but: list[int]) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rebuilding, "NEAR", 2)
+    monkeypatch.setattr(rebuild, "NEAR", 2)
     models.Task.objects.update(failed=999)
-    wrong = rebuilding.live(APPLICATION)
+    wrong = rebuild.live(APPLICATION)
     with monkeypatch.context() as patch:
         # Before the last step of the transaction.
         patch.setattr(store, "forget_snapshots", die)
         with pytest.raises(KeyboardInterrupt):
-            rebuilding.rebuild(APPLICATION)
+            rebuild.rebuild(APPLICATION)
     assert models.ShadowRow.objects.exists()
-    assert rebuilding.live(APPLICATION) == wrong
-    rebuilding.rebuild(APPLICATION)
-    assert rebuilding.live(APPLICATION) == before
+    assert rebuild.live(APPLICATION) == wrong
+    rebuild.rebuild(APPLICATION)
+    assert rebuild.live(APPLICATION) == before
     assert not models.ShadowRow.objects.exists()
 
 
-def test_views_are_rebuilt_while_workers_fold(redis: Redis, before: rebuilding.Derived) -> None:
+def test_views_are_rebuilt_while_workers_fold(redis: Redis, before: rebuild.Derived) -> None:
     done = threading.Event()
 
     def fold() -> None:
@@ -249,19 +255,19 @@ def test_views_are_rebuilt_while_workers_fold(redis: Redis, before: rebuilding.D
         while not done.is_set() or number < 20:
             number += 1
             streams.send(redis, [histories.failed(number), histories.failed(number, key="EWR")])
-            ingest.drain(APPLICATION)
+            drain.drain(APPLICATION)
         connection.close()
 
     with ThreadPoolExecutor(1) as pool:
         folding = pool.submit(fold)
         for _ in range(5):
-            rebuilding.rebuild(APPLICATION)
+            rebuild.rebuild(APPLICATION)
         done.set()
         folding.result(60)
     streams.assert_exact()
 
 
-def test_progress_is_shown(before: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilding, "PROGRESS_EVERY", 4)
+def test_progress_is_shown(before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuild, "PROGRESS_EVERY", 4)
     shown = run("--verify")
     assert shown == "flights: 10 of 10 events\nflights: 0 rows differ\n"

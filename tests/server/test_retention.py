@@ -19,22 +19,13 @@ from django.test import Client
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import (
-    actions,
-    embedded,
-    ingest,
-    models,
-    past,
-    queries,
-    rebuilding,
-    retention,
-    store,
-    tasks,
-)
-from controlplane.celery import app
-from controlplane.domain import ids
-from controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
-from controlplane.domain.states import ApplicationState, GroupState, TaskState
+from arrester.controlplane import actions, embedded, models, queries, store, tasks
+from arrester.controlplane.celery import app
+from arrester.controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.state.states import ApplicationState, GroupState, TaskState
+from arrester.controlplane.history import rebuild, retention, state_at_position
+from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.histories import APPLICATION, JFK
 from tests.server import streams
@@ -51,7 +42,7 @@ def today() -> None:
 
 
 @pytest.fixture
-def forty_days() -> rebuilding.Derived:
+def forty_days() -> rebuild.Derived:
     """Put something into the log on each of forty days; return the rows of the views."""
     first = (NOW - timedelta(days=40)).date()
     store.ensure_partitions(first, days=40)
@@ -61,7 +52,7 @@ def forty_days() -> rebuilding.Derived:
             events = [*histories.started(), *histories.paused(1, key="LGA"), *events]
         streams.append(events, received_at=NOW - timedelta(days=40 - number))
     streams.assert_exact()
-    return rebuilding.live(APPLICATION)
+    return rebuild.live(APPLICATION)
 
 
 def retain(days: int = 30) -> retention.Retained:
@@ -78,7 +69,7 @@ def partitions(table: str) -> set[str]:
 
 
 def test_views_rebuild_and_past_are_the_same_after_retention(
-    forty_days: rebuilding.Derived,
+    forty_days: rebuild.Derived,
 ) -> None:
     before = retain()
     assert before.bases == {APPLICATION: 25}
@@ -88,21 +79,21 @@ def test_views_rebuild_and_past_are_the_same_after_retention(
     assert streams.log()[0].sequence == 26
     assert streams.known_days() == streams.days_of(streams.log())
 
-    assert rebuilding.live(APPLICATION) == forty_days
-    assert rebuilding.differences(APPLICATION) == []
-    for model in rebuilding.VIEWS:
+    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.differences(APPLICATION) == []
+    for model in rebuild.VIEWS:
         model._default_manager.all().delete()
-    rebuilding.rebuild(APPLICATION)
-    assert rebuilding.live(APPLICATION) == forty_days
+    rebuild.rebuild(APPLICATION)
+    assert rebuild.live(APPLICATION) == forty_days
 
     now = queries.AsOf(moment=datetime.now(UTC))
-    assert queries.past.task(JFK.digest, now).state == queries.task(JFK.digest).state
-    assert queries.past.task(JFK.digest, queries.AsOf(position=25)).state.failed == 10
+    assert queries.as_of_state.task(JFK.digest, now).state == queries.task(JFK.digest).state
+    assert queries.as_of_state.task(JFK.digest, queries.AsOf(position=25)).state.failed == 10
     with pytest.raises(BeforeHistory) as raised:
-        queries.past.task(JFK.digest, queries.AsOf(position=24))
+        queries.as_of_state.task(JFK.digest, queries.AsOf(position=24))
     assert raised.value.position == 25
     with pytest.raises(BeforeHistory):
-        queries.past.applications(queries.AsOf(moment=NOW - timedelta(days=35)))
+        queries.as_of_state.applications(queries.AsOf(moment=NOW - timedelta(days=35)))
     with pytest.raises(BeforeHistory):
         queries.event(APPLICATION, 3)
     # The record behind a pause of long ago is gone; the pause is not.
@@ -112,7 +103,7 @@ def test_views_rebuild_and_past_are_the_same_after_retention(
 
 
 def test_what_is_left_is_read_from_before_its_beginning(
-    forty_days: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+    forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retain()
     left = streams.log()
@@ -122,7 +113,7 @@ def test_what_is_left_is_read_from_before_its_beginning(
     assert list(store.read(APPLICATION, until=25)) == []
 
 
-def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuilding.Derived) -> None:
+def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuild.Derived) -> None:
     """A worker that waited for it would fold nothing, for any application."""
     streams.append([histories.failed(1)], application="other", received_at=NOW - timedelta(days=35))
     streams.append([histories.failed(2)], application="other", received_at=NOW)
@@ -164,7 +155,7 @@ def test_a_beat_that_forgets_and_begins_again_each_20_minutes_keeps_house_each_h
     assert asked == 24
 
 
-def test_one_housekeeping_runs_at_a_time(forty_days: rebuilding.Derived) -> None:
+def test_one_housekeeping_runs_at_a_time(forty_days: rebuild.Derived) -> None:
     with ThreadPoolExecutor(1) as elsewhere:
         holding = store.keeping_house()
         assert elsewhere.submit(holding.__enter__).result(60)
@@ -179,18 +170,18 @@ def test_one_housekeeping_runs_at_a_time(forty_days: rebuilding.Derived) -> None
     assert Session.objects.get().session_key == "mine"
 
 
-def test_each_day_takes_the_base_on(forty_days: rebuilding.Derived) -> None:
+def test_each_day_takes_the_base_on(forty_days: rebuild.Derived) -> None:
     for days in (38, 35, 20, 1):
         retain(days)
-        assert rebuilding.live(APPLICATION) == forty_days
-        assert rebuilding.differences(APPLICATION) == []
+        assert rebuild.live(APPLICATION) == forty_days
+        assert rebuild.differences(APPLICATION) == []
     assert models.Base.objects.count() == 1
     # One row for each state: what a newer base says has taken the older one's place.
     kept = models.BaseState.objects.filter(kind="task").values_list("key", flat=True)
     assert len(kept) == len(set(kept)) == models.Task.objects.count()
 
 
-def test_the_disk_comes_back(forty_days: rebuilding.Derived) -> None:
+def test_the_disk_comes_back(forty_days: rebuild.Derived) -> None:
     def sizes() -> list[int]:
         with connection.cursor() as cursor:
             cursor.execute(
@@ -214,8 +205,8 @@ def test_the_disk_comes_back(forty_days: rebuilding.Derived) -> None:
 def test_the_disk_comes_back_of_days_without_a_partition(redis: Redis) -> None:
     old = NOW - timedelta(days=40)
     streams.append([histories.failed(number) for number in range(50)], received_at=old)
-    streams.send(redis, [histories.failed(1)], batch=ids.uuid7(old))
-    ingest.drain(APPLICATION)
+    streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(old))
+    drain.drain(APPLICATION)
     defaults = ["event_default", "batch_default", "batch_seen_default"]
 
     def pages() -> list[int]:
@@ -231,7 +222,7 @@ def test_the_disk_comes_back_of_days_without_a_partition(redis: Redis) -> None:
 
 
 def test_what_no_base_covers_is_not_dropped(
-    forty_days: rebuilding.Derived, fresh_database: embedded.Urls
+    forty_days: rebuild.Derived, fresh_database: embedded.Urls
 ) -> None:
     urls = [fresh_database.database, fresh_database.migrate_database]
     before = NOW.date() - timedelta(days=1)
@@ -247,7 +238,7 @@ def test_what_no_base_covers_is_not_dropped(
 
 @pytest.mark.parametrize("position", [25, 10**12])
 def test_a_base_that_somebody_made_up_covers_nothing(
-    forty_days: rebuilding.Derived, fresh_database: embedded.Urls, position: int
+    forty_days: rebuild.Derived, fresh_database: embedded.Urls, position: int
 ) -> None:
     day = (NOW - timedelta(days=30)).date()
     (last,) = store.read(APPLICATION, after=24, until=25)
@@ -278,11 +269,11 @@ def test_a_base_that_somebody_made_up_covers_nothing(
     ids=["dropped", "made", "made where ids came early"],
 )
 def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
-    forty_days: rebuilding.Derived, fresh_database: embedded.Urls, statement: str
+    forty_days: rebuild.Derived, fresh_database: embedded.Urls, statement: str
 ) -> None:
     retained = retention._make_base(APPLICATION, (NOW - timedelta(days=30)).date(), now=NOW)
     assert retained == 25
-    early = store.Batch(id=ids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
+    early = store.Batch(id=uuids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
     with streams.locked(APPLICATION) as stream:
         store.remember(stream, [early], received_at=NOW)
     failed: list[Exception] = []
@@ -329,7 +320,7 @@ def test_where_nothing_is_due_no_fold_is_waited_for(fresh_database: embedded.Url
 
 
 def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
-    forty_days: rebuilding.Derived,
+    forty_days: rebuild.Derived,
     fresh_database: embedded.Urls,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -355,13 +346,13 @@ def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
             retain(days=20)
     assert streams.log()[0].sequence > before
     assert old_states()
-    assert rebuilding.differences(APPLICATION) == []
+    assert rebuild.differences(APPLICATION) == []
     # Nothing is due any more, and that is done nevertheless.
     assert retain(days=20).dropped.partitions == 0
     assert not old_states()
     assert models.Base.objects.count() == 1
-    assert rebuilding.differences(APPLICATION) == []
-    assert rebuilding.live(APPLICATION) == forty_days
+    assert rebuild.differences(APPLICATION) == []
+    assert rebuild.live(APPLICATION) == forty_days
 
 
 def as_shown(application: str, position: int, kept: list[store.Kept]) -> None:
@@ -371,37 +362,37 @@ def as_shown(application: str, position: int, kept: list[store.Kept]) -> None:
         models.Snapshot.objects.create(application=application, position=position, **each._asdict())
 
 
-def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuilding.Derived) -> None:
+def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuild.Derived) -> None:
     # As if the views of then had been folded otherwise.
-    application = past.packed(ApplicationState(name=APPLICATION, sequence=5))
-    wrong = past.packed(TaskState(id=JFK, failed=999))
+    application = state_at_position.packed(ApplicationState(name=APPLICATION, sequence=5))
+    wrong = state_at_position.packed(TaskState(id=JFK, failed=999))
     as_shown(APPLICATION, 5, [application, wrong])
     with pytest.raises(NotVerified):
         retain()
     with pytest.raises(CommandError, match="nothing was dropped"):
         call_command("retain", "--days", "30", stdout=StringIO())
     assert not models.Base.objects.exists()
-    rebuilding.rebuild(APPLICATION)
+    rebuild.rebuild(APPLICATION)
     assert retain().bases == {APPLICATION: 25}
 
 
-def test_a_base_is_made_of_what_a_server_of_before_kept(forty_days: rebuilding.Derived) -> None:
+def test_a_base_is_made_of_what_a_server_of_before_kept(forty_days: rebuild.Derived) -> None:
     """It did not know the classes of a group."""
-    seen = past.everything(past.at(APPLICATION, 5))
+    seen = state_at_position.at(APPLICATION, 5).states()
     old = [
         replace(each, other_classes=None) if isinstance(each, GroupState) else each for each in seen
     ]
     assert any(isinstance(each, GroupState) for each in old)
-    as_shown(APPLICATION, 5, [past.packed(each) for each in old])
+    as_shown(APPLICATION, 5, [state_at_position.packed(each) for each in old])
     assert retain().bases == {APPLICATION: 25}
 
 
-def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuilding.Derived) -> None:
+def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuild.Derived) -> None:
     old = NOW - timedelta(days=35)
     streams.append([histories.failed(1)], received_at=old, application="airport")
     as_shown("airport", 1, [store.Kept("application", "airport", '{"severity": 1}')])
     with pytest.raises(BrokenState, match="a row of application cannot be read"):
-        past.at("airport", 1)
+        state_at_position.at("airport", 1)
 
     with pytest.raises(BrokenState):
         retain()
@@ -409,18 +400,18 @@ def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuilding.D
     assert store.base(APPLICATION).position == 25
     (refusal,) = queries.storage().refusals
     assert (refusal.application, "rebuild" in refusal.reason) == ("airport", True)
-    rebuilding.rebuild("airport")
+    rebuild.rebuild("airport")
     assert retain().bases == {"airport": 1}
 
 
 def test_a_refusal_is_shown_and_keeps_no_other_base_back(
-    forty_days: rebuilding.Derived, admin_client: Client
+    forty_days: rebuild.Derived, admin_client: Client
 ) -> None:
     old = NOW - timedelta(days=35)
     # It comes first, and is not what was shown.
     streams.append([histories.failed(1)], received_at=old, application="airport")
-    wrong = past.packed(TaskState(id=JFK, failed=999))
-    application = past.packed(ApplicationState(name="airport", sequence=1))
+    wrong = state_at_position.packed(TaskState(id=JFK, failed=999))
+    application = state_at_position.packed(ApplicationState(name="airport", sequence=1))
     as_shown("airport", 1, [application, wrong])
     for _ in range(2):
         with pytest.raises(NotVerified, match="airport"):
@@ -432,7 +423,7 @@ def test_a_refusal_is_shown_and_keeps_no_other_base_back(
     assert queries.metrics().refused == {"airport"}
     assert "Nothing is dropped" in admin_client.get("/settings").content.decode()
 
-    rebuilding.rebuild("airport")
+    rebuild.rebuild("airport")
     assert retain().dropped.partitions == 28
     assert queries.storage().refusals == ()
 
@@ -440,7 +431,7 @@ def test_a_refusal_is_shown_and_keeps_no_other_base_back(
 def test_what_was_put_back_or_dismissed_is_forgotten_with_its_days(redis: Redis) -> None:
     for number in range(4):
         streams.put(redis, {"hello": str(number)})
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     first, second, third, fourth = models.Quarantine.objects.order_by("id")
     long_ago = NOW - timedelta(days=31)
     for each, change in (
@@ -455,7 +446,7 @@ def test_what_was_put_back_or_dismissed_is_forgotten_with_its_days(redis: Redis)
 
 
 def test_what_dies_between_the_base_and_the_drop_is_done_by_the_next_run(
-    forty_days: rebuilding.Derived, monkeypatch: pytest.MonkeyPatch
+    forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(before: date, *, batches_before: date) -> store.Dropped:
         raise KeyboardInterrupt
@@ -465,11 +456,11 @@ def test_what_dies_between_the_base_and_the_drop_is_done_by_the_next_run(
         with pytest.raises(KeyboardInterrupt):
             retain()
     assert len(streams.log()) == 85
-    assert rebuilding.differences(APPLICATION) == []
+    assert rebuild.differences(APPLICATION) == []
     done = retain()
     assert (done.bases, done.dropped.partitions) == ({}, 28)
-    assert rebuilding.live(APPLICATION) == forty_days
-    assert rebuilding.differences(APPLICATION) == []
+    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.differences(APPLICATION) == []
 
 
 def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
@@ -486,7 +477,7 @@ def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
     counts = (models.MinuteCount, models.HourCount, models.MinuteTotal, models.HourTotal)
     for model in counts:
         assert sorted(model.objects.values_list("count", flat=True)) == [1, 1, 1]
-    assert rebuilding.differences(APPLICATION) == []
+    assert rebuild.differences(APPLICATION) == []
     assert queries.application(APPLICATION).state.failed == 5
 
 
@@ -507,7 +498,7 @@ def test_counts_of_a_retired_application_are_forgotten_too() -> None:
         assert store.base(APPLICATION).position == position == len(events)
         assert [model.objects.get().count for model in counts] == [1] * 4 != before
         assert not models.HeldChange.objects.exists()
-        assert rebuilding.differences(APPLICATION) == []
+        assert rebuild.differences(APPLICATION) == []
 
 
 def test_nobody_forgets_counts_of_the_last_400_days(fresh_database: embedded.Urls) -> None:
@@ -531,12 +522,12 @@ def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls)
 
 
 def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redis) -> None:
-    old = ids.uuid7(NOW - timedelta(days=31))
-    new = ids.uuid7(NOW - timedelta(days=29))
+    old = uuids.uuid7(NOW - timedelta(days=31))
+    new = uuids.uuid7(NOW - timedelta(days=29))
     for _ in range(2):
         streams.send(redis, [histories.failed(1)], batch=old)
         streams.send(redis, [histories.failed(2)], batch=new)
-        ingest.drain(APPLICATION)
+        drain.drain(APPLICATION)
 
     (kept,) = queries.quarantine().rows
     assert kept.batch == old
@@ -552,7 +543,7 @@ def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redi
     assert run("requeue", "--batch", str(old)) == "flights: 1 put back, 0 still not understood\n"
     assert run("requeue", "--old") == "flights: 0 put back, 0 still not understood\n"
     streams.send(redis, [histories.failed(1)], batch=old)
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert len(streams.log()) == 3  # The batch, once, and who had it put back.
     streams.assert_exact()
 
@@ -564,13 +555,13 @@ def test_a_horizon_that_is_raised_remembers_no_more_ids_than_there_are(
     def sent_again() -> int:
         for batch in (dropped, kept):
             streams.send(redis, [histories.failed(1)], batch=batch)
-        ingest.drain(APPLICATION)
+        drain.drain(APPLICATION)
         return len(streams.log())
 
     then = NOW - timedelta(days=12)
     if of_its_own:
         store.ensure_partitions(then.date(), days=13)
-    dropped, kept = ids.uuid7(then), ids.uuid7(NOW - timedelta(days=8))
+    dropped, kept = uuids.uuid7(then), uuids.uuid7(NOW - timedelta(days=8))
     assert sent_again() == 2
     retention.retain(days=7, replay_days=7)
     assert store.ids_kept_since() == (NOW - timedelta(days=9)).date()
@@ -596,9 +587,9 @@ def test_a_fast_clock_keeps_no_days_ids_in_the_default_partition(
     def send() -> None:
         for batch in early:
             streams.send(redis, [histories.failed(1)], batch=batch, application="fast")
-            ingest.drain("fast")
+            drain.drain("fast")
 
-    early = [ids.uuid7(NOW + timedelta(days=number)) for number in range(39, 44)]
+    early = [uuids.uuid7(NOW + timedelta(days=number)) for number in range(39, 44)]
     send()
     assert in_default() == 5
     # The days come nearer, and have partitions as any other.
@@ -608,9 +599,9 @@ def test_a_fast_clock_keeps_no_days_ids_in_the_default_partition(
     assert {f"{soon + timedelta(days=number):%Y%m%d}" for number in range(8)} < partitions(
         "batch_seen"
     )
-    other = ids.uuid7(NOW + timedelta(days=40))
+    other = uuids.uuid7(NOW + timedelta(days=40))
     streams.send(redis, [histories.failed(1)], batch=other)
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert in_default() == 1
     # They are known there as before, and guarded.
     send()
@@ -623,8 +614,8 @@ def test_a_fast_clock_keeps_no_days_ids_in_the_default_partition(
 
 
 def test_a_system_that_has_dropped_no_ids_takes_all_of_its_horizon(redis: Redis) -> None:
-    streams.send(redis, [histories.failed(1)], batch=ids.uuid7(NOW - timedelta(days=29)))
-    ingest.drain(APPLICATION)
+    streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(NOW - timedelta(days=29)))
+    drain.drain(APPLICATION)
     retain()
     assert store.ids_kept_since() is None
     assert len(streams.log()) == 1
@@ -640,7 +631,7 @@ def test_ids_of_batches_are_unique_across_days_and_dropped_after_the_horizon() -
     first = (NOW - timedelta(days=40)).date()
     store.ensure_partitions(first, days=41)
     store.open_stream(APPLICATION)
-    made = [ids.uuid7(NOW - timedelta(days=number)) for number in (0, 1, 20, 39)] + [uuid4()]
+    made = [uuids.uuid7(NOW - timedelta(days=number)) for number in (0, 1, 20, 39)] + [uuid4()]
     with streams.locked(APPLICATION) as stream:
         batches = [store.Batch(id=id, events=[]) for id in made]
         store.remember(stream, batches, received_at=NOW)
@@ -656,7 +647,7 @@ def test_ids_of_batches_are_unique_across_days_and_dropped_after_the_horizon() -
     assert date.fromisoformat(oldest) == (NOW - timedelta(days=32)).date()
 
 
-def test_housekeeping_retains(forty_days: rebuilding.Derived) -> None:
+def test_housekeeping_retains(forty_days: rebuild.Derived) -> None:
     tasks.housekeeping()
     assert store.base(APPLICATION).position == 25
     out = StringIO()

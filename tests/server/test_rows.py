@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from controlplane import queries
-from controlplane.domain.events import EVENT_TYPES, Event, RecordFailed, StoredEvent
-from controlplane.domain.failed import each_stored
-from controlplane.queries import FailureFilter
-from controlplane.store import marks, rows
+from arrester.controlplane import queries
+from arrester.controlplane.domain.events import EVENT_TYPES, Event, RecordFailed, StoredEvent
+from arrester.controlplane.domain.wire.failure_columns import each_stored
+from arrester.controlplane.queries import FailureFilter
+from arrester.controlplane.store import copy_rows, hash_keys
 from tests import histories
 from tests.server import streams
 
 
 def test_types_have_numbers_of_their_own() -> None:
-    assert len({marks.of_text(name) for name in EVENT_TYPES}) == len(EVENT_TYPES)
+    assert len({hash_keys.of_text(name) for name in EVENT_TYPES}) == len(EVENT_TYPES)
 
 
 @given(histories.floods)
@@ -29,7 +29,7 @@ def test_columns_are_found_by_the_rows_that_their_events_would_have(events: list
     told = histories.told(events)
     day = date(2026, 11, 20)
     apart = list(each_stored(told))
-    assert b"".join(rows.packed(1, day, told)) == b"".join(rows.packed(1, day, apart))
+    assert b"".join(copy_rows.packed(1, day, told)) == b"".join(copy_rows.packed(1, day, apart))
 
 
 def test_nothing_large_is_remembered_of_a_key() -> None:
@@ -37,7 +37,7 @@ def test_nothing_large_is_remembered_of_a_key() -> None:
         long = [histories.failed(number, key=f"{number} {'k' * 2**20}")] * 4
         told = histories.told(long)
         for some in (told, list(each_stored(told))):
-            assert b"".join(rows.packed(1, date(2026, 11, 20), some))
+            assert b"".join(copy_rows.packed(1, date(2026, 11, 20), some))
 
     lay_out(0)
     tracemalloc.start()
@@ -64,7 +64,7 @@ def test_names_that_share_a_number_are_told_apart() -> None:
     seen: dict[int, str] = {}
     for number in count():
         stage = f"process:{number}"
-        if (other := seen.setdefault(marks.of_text(stage), stage)) != stage:
+        if (other := seen.setdefault(hash_keys.of_text(stage), stage)) != stage:
             break
     # More groups than are looked through one by one, and the other's events among them.
     stages = [(other, stage)[position % 3 == 0] for position in range(180)]

@@ -14,12 +14,20 @@ import pytest
 from django.db import connection, transaction
 from msgspec.structs import asdict, replace
 
-from controlplane import embedded, models, queries, rows, store
-from controlplane.domain import adding
-from controlplane.domain.events import Event, Failure, RecordFailed, Response, Run, StoredEvent
-from controlplane.domain.states import GroupState, task_id
-from controlplane.queries import FailureFilter, searching
-from controlplane.store import batches, failures, marks
+from arrester.controlplane import embedded, models, queries, store
+from arrester.controlplane.domain.events import (
+    Event,
+    Failure,
+    RecordFailed,
+    Response,
+    Run,
+    StoredEvent,
+)
+from arrester.controlplane.domain.state import counters
+from arrester.controlplane.domain.state.states import GroupState, task_id
+from arrester.controlplane.queries import FailureFilter, failure_search
+from arrester.controlplane.store import batches, failures, hash_keys
+from arrester.controlplane.views import row_mapping
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK, NOON, RUN
 from tests.server import streams
@@ -118,7 +126,7 @@ def random_filter(chance: random.Random, every: list[StoredEvent]) -> FailureFil
 
 
 def groups() -> list[GroupState]:
-    return [each for name in NAMES for each in rows.GROUPS.load("application = %s", [name])]
+    return [each for name in NAMES for each in row_mapping.GROUPS.load("application = %s", [name])]
 
 
 def task_of(stored: StoredEvent) -> str:
@@ -177,12 +185,12 @@ def test_any_filter_finds_what_a_look_at_all_of_them_would(
     few: int, candidates: int, entries: int, many: int, some_of_each: int, classes: int
 ) -> None:
     chance = random.Random(few)
-    with patch.object(adding, "MOST_CLASSES", classes):
+    with patch.object(counters, "MOST_CLASSES", classes):
         every = random_logs(chance)
     assert (None in {each.other_classes for each in groups()}) == (classes == 0)
     assert any(each.other_classes for each in groups()) == (classes > 0)
     with (
-        patch.object(searching, "FEW", few),
+        patch.object(failure_search, "FEW", few),
         patch.object(store, "CANDIDATES", candidates),
         patch.object(failures, "CANDIDATES", candidates),
         patch.object(store, "ENTRIES", entries),
@@ -228,10 +236,10 @@ def long_log(urls: embedded.Urls) -> None:
             [
                 store.look(APPLICATION).id,
                 NOON,
-                marks.of_text("RecordFailed"),
+                hash_keys.of_text("RecordFailed"),
                 UUID(JFK.digest),
-                marks.of_cause(APPLICATION, FAILURE.fingerprint),
-                *map(marks.of_text, names.values()),
+                hash_keys.of_cause(APPLICATION, FAILURE.fingerprint),
+                *map(hash_keys.of_text, names.values()),
                 LONG,
             ],
         )
@@ -355,7 +363,7 @@ def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
                 assert rows_read("error_group") - before == causes
     # Of a group of before the classes are not known: it may have come in any.
     models.ErrorGroup.objects.filter(fingerprint=f"1-{1:016x}").update(other_classes=["*"])
-    assert searching._groups([APPLICATION], FailureFilter(exception_class="never")) == [
+    assert failure_search._groups([APPLICATION], FailureFilter(exception_class="never")) == [
         (APPLICATION, f"1-{1:016x}", 1, False)
     ]
 

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from arrester.controlplane import queries, store
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.history import rebuild
 from benchmarks import seed
 from benchmarks.week import DAYS, DEAD, PAUSED, PIPELINE, Week
-from controlplane import queries, rebuilding, store
-from controlplane.domain.states import TaskStatus
 from tests.server import streams
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
@@ -23,7 +24,7 @@ def test_a_seeded_week_is_what_its_log_gives() -> None:
     store.ensure_partitions((until - timedelta(days=DAYS)).date(), days=DAYS + 1)
     seed.write(week)
 
-    assert rebuilding.differences("seeded") == []
+    assert rebuild.differences("seeded") == []
     summary = queries.application("seeded")
     others = [
         each

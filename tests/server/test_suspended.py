@@ -11,9 +11,10 @@ import pytest
 from django.db import connection, connections, transaction
 from redis import Redis
 
-from controlplane import ingest, store
-from controlplane.domain import keys
-from controlplane.store.streams import copy_in
+from arrester.controlplane import store
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.store.streams import copy_in
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -29,7 +30,7 @@ def stop() -> bool:
 
 def when_all_is_folded() -> None:
     once = iter([stop])
-    ingest.drain(APPLICATION, may_linger=lambda: any(each() for each in once))
+    drain.drain(APPLICATION, may_linger=lambda: any(each() for each in once))
 
 
 def in_a_transaction() -> None:
@@ -39,7 +40,7 @@ def in_a_transaction() -> None:
         return execute(sql, *arguments)
 
     with connection.execute_wrapper(execute):
-        ingest.drain(APPLICATION)
+        drain.drain(APPLICATION)
 
 
 def in_a_copy() -> None:
@@ -77,9 +78,9 @@ def test_a_suspended_fold_is_cut_off(
     try:
         streams.send(redis, [histories.failed(2)])
         # It may only be slow.
-        assert ingest.drain(APPLICATION).busy
-        monkeypatch.setattr(ingest, "STUCK_SECONDS", 0.0)
-        wait_until(lambda: not ingest.drain(APPLICATION).busy)
+        assert drain.drain(APPLICATION).busy
+        monkeypatch.setattr(drain, "STUCK_SECONDS", 0.0)
+        wait_until(lambda: not drain.drain(APPLICATION).busy)
         log = streams.log()
         assert len(log) == 4
         streams.assert_exact()
@@ -96,30 +97,30 @@ def test_a_fold_that_computes_long_is_given_twice_the_time_again(
     """PostgreSQL waits for its next word as for one that is suspended."""
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
-    child, patience = suspended(when_all_is_folded), ingest.STUCK_SECONDS
-    monkeypatch.setattr(ingest, "STUCK_SECONDS", 0.0)
+    child, patience = suspended(when_all_is_folded), drain.STUCK_SECONDS
+    monkeypatch.setattr(drain, "STUCK_SECONDS", 0.0)
     try:
-        wait_until(lambda: not ingest.drain(APPLICATION).busy)
-        assert redis.get(keys.cut_off(APPLICATION)) == b"1"
+        wait_until(lambda: not drain.drain(APPLICATION).busy)
+        assert redis.get(redis_keys.cut_off(APPLICATION)) == b"1"
         # It is forgotten after the longest that one is waited for, not before.
-        longest = patience * 2**ingest.MOST_DOUBLINGS
-        assert longest < redis.ttl(keys.cut_off(APPLICATION)) <= keys.CUT_OFF_SECONDS
+        longest = patience * 2**drain.MOST_DOUBLINGS
+        assert longest < redis.ttl(redis_keys.cut_off(APPLICATION)) <= redis_keys.CUT_OFF_SECONDS
     finally:
         os.kill(child, signal.SIGCONT)
         os.waitpid(child, 0)
 
     streams.send(redis, [histories.failed(2)])
     child = suspended(when_all_is_folded)
-    monkeypatch.setattr(ingest, "STUCK_SECONDS", 0.25)
-    redis.set(keys.cut_off(APPLICATION), ingest.MOST_DOUBLINGS)
+    monkeypatch.setattr(drain, "STUCK_SECONDS", 0.25)
+    redis.set(redis_keys.cut_off(APPLICATION), drain.MOST_DOUBLINGS)
     try:
         wait_until(lambda: silent(seconds=0.25))
-        assert ingest.drain(APPLICATION).busy
+        assert drain.drain(APPLICATION).busy
         # With no more patience than at first it is cut off.
-        redis.delete(keys.cut_off(APPLICATION))
-        assert ingest.drain(APPLICATION).busy
-        assert redis.get(keys.cut_off(APPLICATION)) == b"1"
-        wait_until(lambda: not ingest.drain(APPLICATION).busy)
+        redis.delete(redis_keys.cut_off(APPLICATION))
+        assert drain.drain(APPLICATION).busy
+        assert redis.get(redis_keys.cut_off(APPLICATION)) == b"1"
+        wait_until(lambda: not drain.drain(APPLICATION).busy)
     finally:
         os.kill(child, signal.SIGCONT)
         os.waitpid(child, 0)

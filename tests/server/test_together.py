@@ -12,8 +12,9 @@ import pytest
 from django.db import DataError, IntegrityError, InterfaceError, connection, transaction
 from msgspec.structs import replace
 
-from controlplane import prepared, store
-from controlplane.store.rows import BEGIN
+from arrester.controlplane import store
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.copy_rows import BEGIN
 from tests import histories
 from tests.histories import APPLICATION
 from tests.server import streams
@@ -42,8 +43,8 @@ def patience() -> Iterator[None]:
 def test_more_is_sent_than_a_socket_holds(patience: None, answer: str) -> None:
     text = "x" * 2**22
     with transaction.atomic():
-        with prepared.together():
-            cursors = [prepared.cursor() for _ in range(4)]
+        with prepared_statements.together():
+            cursors = [prepared_statements.cursor() for _ in range(4)]
             for cursor in cursors:
                 cursor.execute(f"SELECT {answer}", [text])
         found = text if answer == "%s::text" else len(text)
@@ -55,7 +56,7 @@ def test_what_is_refused_undoes_all_and_is_named() -> None:
     before = store.look(APPLICATION)
     with pytest.raises(DataError, match="malformed array"), transaction.atomic():
         store.move(store.lock(APPLICATION), cursor="1-0")
-        with prepared.together(), prepared.cursor() as cursor:
+        with prepared_statements.together(), prepared_statements.cursor() as cursor:
             cursor.execute("SELECT 1")
             cursor.execute("SELECT %s::int4[]", ["no array"])
             cursor.execute("SELECT 2")

@@ -17,12 +17,12 @@ import pytest
 from django.db import connection
 from redis import Redis
 
-from controlplane import actions, embedded, queries
-from controlplane.celery import DRAINS, FOLDS
-from controlplane.domain import keys
-from controlplane.domain.errors import NotFound
-from controlplane.domain.events import CommandApplied
-from controlplane.domain.states import CommandStatus
+from arrester.controlplane import actions, embedded, queries
+from arrester.controlplane.celery import DRAINS, FOLDS
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.events import CommandApplied
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import CommandStatus
 from tests import histories
 from tests import services as running_services
 from tests.histories import APPLICATION, JFK
@@ -49,7 +49,9 @@ def process(
             cwd=REPOSITORY,
             stdout=output,
             stderr=output,
-            env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"} | dict(env or {}),
+            env=os.environ
+            | {"DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"}
+            | dict(env or {}),
             start_new_session=True,
         )
     try:
@@ -125,7 +127,7 @@ def test_a_worker_keeps_its_connection(redis: Redis, server: subprocess.Popen[by
     wait_until(folded(1))
     before = opened()
     for position in range(1, 20):
-        wait_until(lambda: not redis.exists(keys.woken(APPLICATION)))
+        wait_until(lambda: not redis.exists(redis_keys.woken(APPLICATION)))
         streams.send(redis, [histories.failed(position)])
         wait_until(folded(position + 1))
     # Each of its processes has one; sweeps are folded beside.
@@ -139,7 +141,7 @@ def test_the_sweep_repairs_a_lost_wake(redis: Redis, server: subprocess.Popen[by
     for position in range(2, 30):
         streams.send(redis, [histories.failed(position)])
         # Every message of the broker's, again and again, but not the streams.
-        redis.delete(FOLDS, DRAINS, "unacked", "unacked_index", keys.woken(APPLICATION))
+        redis.delete(FOLDS, DRAINS, "unacked", "unacked_index", redis_keys.woken(APPLICATION))
     wait_until(folded(29))
     streams.assert_exact()
 
@@ -194,7 +196,7 @@ def test_postgres_away_delays_and_loses_nothing(
                 postgres.stop()
                 second = streams.send(redis, [histories.failed(2)])
                 wait_until(lambda: b"PostgreSQL is away" in (tmp_path / "wake.log").read_bytes())
-                assert redis.xlen(keys.events(APPLICATION)) == 1
+                assert redis.xlen(redis_keys.events(APPLICATION)) == 1
                 postgres.start()
                 wait_until(lambda: second in streams.confirmed(redis))
             with psycopg.connect(servers.urls.database) as connection:

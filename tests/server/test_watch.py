@@ -11,10 +11,13 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from controlplane import actions, ingest, presence, projections, queries, rows
-from controlplane.domain import keys
-from controlplane.domain.states import CommandStatus, InstanceState
-from controlplane.writing import upsert
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import CommandStatus, InstanceState
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import heartbeats
+from arrester.controlplane.views import projections, row_mapping
+from arrester.controlplane.views.bulk_upsert import upsert
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, OTHER_INSTANCE
 from tests.server import streams
@@ -26,13 +29,13 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 def now(redis: Redis) -> datetime:
     """Return now, with an application whose task JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     return datetime.now(UTC)
 
 
 def watched_since(redis: Redis, since: datetime, *, last: datetime) -> None:
-    watch = presence.Watch(since=since, last=last)
-    redis.set(keys.WATCH, msgspec.json.encode(watch))
+    watch = heartbeats.Watch(since=since, last=last)
+    redis.set(redis_keys.WATCH, msgspec.json.encode(watch))
 
 
 def instance() -> InstanceState:
@@ -48,7 +51,7 @@ def test_silence_is_lost_and_hearing_is_found(redis: Redis, now: datetime) -> No
     assert actions.watch(now=now) == 0
     assert queries.application(APPLICATION).lost == 1
 
-    redis.set(keys.heartbeat(APPLICATION, INSTANCE), b"{}")
+    redis.set(redis_keys.heartbeat(APPLICATION, INSTANCE), b"{}")
     assert actions.watch(now=now) == 1
     assert not instance().lost
     streams.assert_exact()
@@ -59,13 +62,13 @@ def test_drivers_that_were_killed_and_replaced_are_asked_after_for_a_day(
 ) -> None:
     """They never say that they have ended, and each click would load all there ever were."""
     long_ago, lately = now - timedelta(days=2), now - timedelta(hours=2)
-    running = rows.INSTANCES.load("id = %s", [INSTANCE])[0]
+    running = row_mapping.INSTANCES.load("id = %s", [INSTANCE])[0]
     killed = replace(running, id=uuid4(), lost=True, started_at=long_ago)
     new = replace(killed, id=uuid4(), started_at=lately)
     never_told = replace(killed, id=uuid4(), started_at=None)
     # The newest run of its pipeline is its own.
     known = [replace(running, lost=True, started_at=long_ago), killed, new, never_told]
-    upsert([rows.INSTANCES.saved(known)])
+    upsert([row_mapping.INSTANCES.saved(known)])
     state = projections.standing(APPLICATION)
     assert state.instances.keys() == {INSTANCE, new.id, never_told.id}
     assert instance().id == INSTANCE
@@ -78,7 +81,7 @@ def test_drivers_that_were_killed_and_replaced_are_asked_after_for_a_day(
 
 def test_an_instance_that_is_heard_is_not_lost(redis: Redis, now: datetime) -> None:
     watched_since(redis, now - timedelta(hours=1), last=now)
-    redis.set(keys.heartbeat(APPLICATION, INSTANCE), b"{}")
+    redis.set(redis_keys.heartbeat(APPLICATION, INSTANCE), b"{}")
     assert actions.watch(now=now) == 0
 
 
@@ -106,7 +109,7 @@ def test_nobody_is_lost_while_events_wait_to_be_folded(redis: Redis, now: dateti
     later = now + timedelta(seconds=60)
     watched_since(redis, now, last=later - timedelta(seconds=5))
     assert actions.watch(now=later) == 0
-    ingest.drain(APPLICATION)
+    drain.drain(APPLICATION)
     assert actions.watch(now=later) == 1
 
 
@@ -114,16 +117,16 @@ def test_an_instance_that_starts_while_the_others_are_asked_is_not_lost(
     redis: Redis, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched_since(redis, now - timedelta(hours=1), last=now)
-    ask = presence.heard
+    ask = heartbeats.heard
 
     def asked_slowly(application: str, instances: Collection[UUID]) -> set[UUID]:
         answer = ask(application, instances)
-        redis.set(keys.heartbeat(APPLICATION, OTHER_INSTANCE), b"{}")
+        redis.set(redis_keys.heartbeat(APPLICATION, OTHER_INSTANCE), b"{}")
         streams.send(redis, [replace(histories.started()[0], instance=OTHER_INSTANCE)])
-        ingest.drain(APPLICATION)
+        drain.drain(APPLICATION)
         return answer
 
-    monkeypatch.setattr(presence, "heard", asked_slowly)
+    monkeypatch.setattr(heartbeats, "heard", asked_slowly)
     actions.watch(now=now)
 
     lost = {each.id: each.lost for each in queries.instances(APPLICATION)}
@@ -131,16 +134,16 @@ def test_an_instance_that_starts_while_the_others_are_asked_is_not_lost(
 
 
 def test_a_command_nobody_fetches_expires(redis: Redis, now: datetime) -> None:
-    redis.set(keys.heartbeat(APPLICATION, INSTANCE), b"{}")
+    redis.set(redis_keys.heartbeat(APPLICATION, INSTANCE), b"{}")
     command = actions.resume_task(JFK.digest, actor="ana")
-    assert redis.xlen(keys.commands(APPLICATION)) == 1
+    assert redis.xlen(redis_keys.commands(APPLICATION)) == 1
 
     actions.watch(now=command.expires_at - timedelta(seconds=1))
     assert queries.command(command.id).status is CommandStatus.ISSUED
     actions.watch(now=command.expires_at)
 
     assert queries.command(command.id).status is CommandStatus.EXPIRED
-    assert redis.xlen(keys.commands(APPLICATION)) == 0
+    assert redis.xlen(redis_keys.commands(APPLICATION)) == 0
     streams.assert_exact()
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import get_args
 from uuid import UUID
 
-from controlplane.domain.events.applications import (
+from arrester.controlplane.domain.events.applications import (
     ApplicationEvent,
     ApplicationLatched,
     ApplicationOpened,
     ApplicationShutdownRequested,
 )
-from controlplane.domain.events.base import (
+from arrester.controlplane.domain.events.base import (
     Body,
     Count,
     Data,
@@ -25,7 +25,7 @@ from controlplane.domain.events.base import (
     Response,
     Run,
 )
-from controlplane.domain.events.commands import (
+from arrester.controlplane.domain.events.commands import (
     CommandApplied,
     CommandCancelled,
     CommandDelivered,
@@ -35,7 +35,7 @@ from controlplane.domain.events.commands import (
     CommandKind,
     CommandRefused,
 )
-from controlplane.domain.events.groups import (
+from arrester.controlplane.domain.events.groups import (
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -43,7 +43,7 @@ from controlplane.domain.events.groups import (
     GroupEvent,
     NoteAdded,
 )
-from controlplane.domain.events.instances import (
+from arrester.controlplane.domain.events.instances import (
     InstanceEvent,
     InstanceFound,
     InstanceLost,
@@ -51,13 +51,13 @@ from controlplane.domain.events.instances import (
     InstanceStopped,
     InstanceStopping,
 )
-from controlplane.domain.events.log import (
+from arrester.controlplane.domain.events.log import (
     BodyErased,
     LogEvent,
     QuarantineDismissed,
     QuarantineRequeued,
 )
-from controlplane.domain.events.records import (
+from arrester.controlplane.domain.events.records import (
     FAILED,
     DeadLettersFailed,
     FailuresCounted,
@@ -66,7 +66,7 @@ from controlplane.domain.events.records import (
     RecordsDeadLettered,
     RetriesCounted,
 )
-from controlplane.domain.events.tasks import (
+from arrester.controlplane.domain.events.tasks import (
     RecordsHeld,
     ResumeHow,
     StateReported,
@@ -77,7 +77,7 @@ from controlplane.domain.events.tasks import (
     TaskRestarted,
     TaskResumed,
 )
-from controlplane.domain.events.threads import (
+from arrester.controlplane.domain.events.threads import (
     OutageFound,
     PipelineDescribed,
     PolicyChanged,

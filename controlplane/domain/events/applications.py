@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.events.base import Data, Failure
+from arrester.controlplane.domain.events.base import Data, Failure
 
 
 class ApplicationLatched(Data, frozen=True, kw_only=True, tag=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from uuid import UUID
 
-from controlplane.domain.events.base import Data, Moment, Position
-from controlplane.domain.events.threads import StageAnswer
+from arrester.controlplane.domain.events.base import Data, Moment, Position
+from arrester.controlplane.domain.events.threads import StageAnswer
 
 
 class CommandKind(StrEnum):

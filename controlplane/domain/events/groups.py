@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from controlplane.domain.events.base import Count, Data, Moment
+from arrester.controlplane.domain.events.base import Count, Data, Moment
 
 
 class ErrorGroupResolved(Data, frozen=True, kw_only=True, tag=True):

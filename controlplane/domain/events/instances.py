@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.domain.events.base import Data, Failure, Moment
+from arrester.controlplane.domain.events.base import Data, Failure, Moment
 
 
 class InstanceStarted(Data, frozen=True, kw_only=True, tag=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.events.base import Count, Data
+from arrester.controlplane.domain.events.base import Count, Data
 
 
 class BodyErased(Data, frozen=True, kw_only=True, tag=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from controlplane.domain.events.base import Count, Data, Failure, Position
+from arrester.controlplane.domain.events.base import Count, Data, Failure, Position
 
 
 class ResumeHow(StrEnum):

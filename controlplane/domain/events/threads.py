@@ -6,7 +6,14 @@ from typing import Literal
 
 import msgspec
 
-from controlplane.domain.events.base import Count, Data, Failure, Moment, Position, Response
+from arrester.controlplane.domain.events.base import (
+    Count,
+    Data,
+    Failure,
+    Moment,
+    Position,
+    Response,
+)
 
 #: What a person may set as the answer to all failures of a stage.
 StageAnswer = Literal["CONTINUE", "RETRY", "PAUSE", "FAIL"]

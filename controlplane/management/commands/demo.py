@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from controlplane import demo
+from arrester.controlplane.local import demo
 
 
 class Command(BaseCommand):

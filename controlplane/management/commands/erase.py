@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import ProgrammingError
 
-from controlplane import erasure
-from controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.history import erasure
 
 
 class Command(BaseCommand):

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane import actions
-from controlplane.domain.errors import ArresterError
+from arrester.controlplane import actions
+from arrester.controlplane.domain.errors import ArresterError
 
 
 class Command(BaseCommand):

@@ -7,8 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane import rebuilding, store
-from controlplane.domain.errors import ArresterError
+from arrester.controlplane import store
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.history import rebuild
 
 #: How many differences are printed; the rest is counted.
 SHOWN = 20
@@ -41,12 +42,12 @@ class Command(BaseCommand):
             raise CommandError(f"{different} rows differ from the log")
 
     def _rebuild(self, stream: store.Stream) -> int:
-        sequence = rebuilding.rebuild(stream.application, progress=self._progress(stream))
+        sequence = rebuild.rebuild(stream.application, progress=self._progress(stream))
         self._say(f"{stream.application} @ {sequence:,}: derived again")
         return 0
 
     def _verify(self, stream: store.Stream) -> int:
-        found = rebuilding.differences(stream.application, progress=self._progress(stream))
+        found = rebuild.differences(stream.application, progress=self._progress(stream))
         for line in found[:SHOWN]:
             self._say(f"{stream.application} {line}")
         self._say(f"{stream.application}: {len(found)} rows differ")

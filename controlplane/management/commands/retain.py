@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane import retention
-from controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.history import retention
 
 
 class Command(BaseCommand):

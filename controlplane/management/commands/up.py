@@ -17,12 +17,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from controlplane import demo, embedded
-from controlplane.celery import FOLDS, HOUSEKEEPING
-from controlplane.env import REPOSITORY, Environment, WrongSetting
-from controlplane.management.commands.bootstrap import USERS, password_variable
-from controlplane.settings import database_settings
-from controlplane.supervisor import Child, Supervisor
+from arrester.controlplane import embedded
+from arrester.controlplane.celery import FOLDS, HOUSEKEEPING
+from arrester.controlplane.env import REPOSITORY, Environment, WrongSetting
+from arrester.controlplane.local import demo
+from arrester.controlplane.local.supervisor import Child, Supervisor
+from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
+from arrester.controlplane.settings import database_settings
 
 WEB_START_SECONDS = 60
 # What the demo pipeline answers after it was shut down by command.
@@ -178,7 +179,14 @@ def _children(
         ],
         "beat": [*celery, "beat", "--schedule", environment.home / "beat", "--pidfile="],
         "web": [
-            *[python, "-m", "uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1"],
+            *[
+                python,
+                "-m",
+                "uvicorn",
+                "arrester.controlplane.web.asgi:application",
+                "--host",
+                "127.0.0.1",
+            ],
             *["--port", str(environment.port), "--lifespan", "off", "--no-access-log"],
             *["--timeout-graceful-shutdown", "5"],
         ],

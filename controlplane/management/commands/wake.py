@@ -14,11 +14,13 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from controlplane import actions, asking, broker, overload, presence, tasks
-from controlplane.celery import DRAINS, FOLDS
-from controlplane.domain import keys
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.names import check_name
+from arrester.controlplane import actions, redis_client, tasks
+from arrester.controlplane.celery import DRAINS, FOLDS
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.ingest import drain_requests
+from arrester.controlplane.outbound import backpressure, heartbeats
 
 log = logging.getLogger(__name__)
 #: How often new streams are looked for, and how soon a signal is seen.
@@ -45,7 +47,7 @@ class Command(BaseCommand):
         while not ended.is_set():
             try:
                 waker.turn()
-            except (broker.RedisError, OperationalError) as exc:
+            except (redis_client.RedisError, OperationalError) as exc:
                 log.warning("Redis is away: %s", exc)
                 waker.next_sweep = 0.0
                 ended.wait(1)
@@ -56,7 +58,7 @@ class Waker:
     """Knows the streams, and up to where it has asked for each to be folded."""
 
     def __init__(self) -> None:
-        self.redis = broker.client()
+        self.redis = redis_client.client()
         self.positions: dict[str, str] = {}
         #: The applications whose streams are to be folded, or may still be at it.
         self.asked: set[str] = set()
@@ -71,7 +73,7 @@ class Waker:
         """
         try:
             self._turn()
-        except broker.ResponseError as exc:
+        except redis_client.ResponseError as exc:
             log.warning("Redis refuses; we look again which streams there are: %s", exc)
             self.positions.clear()
             self.next_look = 0.0
@@ -83,7 +85,7 @@ class Waker:
             self.next_look = now + LOOK_SECONDS
             self._discover()
             self._follow_up()
-            if not self.redis.exists(keys.WATCH):
+            if not self.redis.exists(redis_keys.WATCH):
                 # This Redis is new or was emptied: agents have to hear soon what is LATCHED.
                 self.next_sweep = 0.0
         if now >= self.next_sweep:
@@ -93,15 +95,15 @@ class Waker:
             time.sleep(LOOK_SECONDS)
             return
         milliseconds = int(LOOK_SECONDS * 1000)
-        for name in broker.changed(self.redis, self.positions, milliseconds=milliseconds):
-            self.positions[name] = broker.last_id(self.redis, name) or "0-0"
-            self._wake(keys.application_of(name))
+        for name in redis_client.changed(self.redis, self.positions, milliseconds=milliseconds):
+            self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
+            self._wake(redis_keys.application_of(name))
 
     def _discover(self) -> None:
         """Learn new streams among some keys more; what waits in them wakes us at once."""
         for _ in range(STEPS_PER_LOOK):
             answer: Any = self.redis.scan(
-                self.scanned, match=keys.EVENT_STREAMS, count=KEYS_PER_STEP, _type="stream"
+                self.scanned, match=redis_keys.EVENT_STREAMS, count=KEYS_PER_STEP, _type="stream"
             )
             self.scanned, found = answer
             for name in (key.decode(errors="replace") for key in found):
@@ -118,22 +120,22 @@ class Waker:
         for name in list(self.positions):
             try:
                 self._look_again(name)
-            except broker.ResponseError as exc:
+            except redis_client.ResponseError as exc:
                 log.warning("%s is left alone: %s", name, exc)
                 del self.positions[name]
 
     def _look_again(self, name: str) -> None:
-        self.positions[name] = broker.last_id(self.redis, name) or "0-0"
-        application = keys.application_of(name)
+        self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
+        application = redis_keys.application_of(name)
         # Here and not in a task: it is wanted most when no worker works.
-        overload.watch(application, now=datetime.now(UTC))
+        backpressure.watch(application, now=datetime.now(UTC))
         if self.redis.xlen(name):
             self._wake(application)
 
     def _follow_up(self) -> None:
         """Ask again for what nobody folds any more, and has no message on its way."""
         if self.asked:
-            waiting, done = asking.unasked(self.asked)
+            waiting, done = drain_requests.unasked(self.asked)
             self.asked -= done
             for application in waiting:
                 self._wake(application)
@@ -141,7 +143,7 @@ class Waker:
     def _wake(self, application: str) -> None:
         """Have the application's stream folded, unless it is being, or that is on its way."""
         self.asked.add(application)
-        message = asking.claim(application)
+        message = drain_requests.claim(application)
         if message and self.redis.llen(DRAINS) < MOST_MESSAGES:
             self._send(tasks.drain, application, task_id=message)
 
@@ -156,7 +158,7 @@ class Waker:
 
 def _is_ours(stream: str) -> bool:
     try:
-        check_name("application", keys.application_of(stream))
+        check_name("application", redis_keys.application_of(stream))
     except InvalidValue:
         log.warning("%r is no application's stream; left alone", stream)
         return False
@@ -165,7 +167,7 @@ def _is_ours(stream: str) -> bool:
 
 def _note_what_is_there() -> None:
     """Let each of the two servers remember when the other one was last seen."""
-    broker.client().ping()
+    redis_client.client().ping()
     try:
         actions.sighted("redis", "wake")
         actions.expected("housekeeper")
@@ -173,4 +175,4 @@ def _note_what_is_there() -> None:
         log.warning("PostgreSQL is away: %s", exc)
         connection.close()
         return
-    presence.note_postgres(now=datetime.now(UTC))
+    heartbeats.note_postgres(now=datetime.now(UTC))

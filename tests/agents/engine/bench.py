@@ -13,15 +13,15 @@ from uuid import UUID, uuid4
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from agents.builder import PipelineBuilder, define
-from agents.config import AgentConfig
-from agents.death import ThreadDeath
-from agents.handlers import Handler, LogAndPause
-from agents.pipeline import Pipeline
-from agents.thread import PipelineThread
-from controlplane.domain.events import Event, StoredEvent
-from controlplane.domain.states import ThreadStatus
-from controlplane.domain.stream import StreamState, empty
+from arrester.agents.config import AgentConfig
+from arrester.agents.definition.builder import PipelineBuilder, define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import Handler, LogAndPause
+from arrester.agents.run.termination import ThreadDeath
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.events import Event, StoredEvent
+from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
 
 Row = dict[str, Any]
 T = TypeVar("T")

@@ -20,16 +20,16 @@ from uuid import UUID, uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from agents.builder import define
-from agents.config import AgentConfig
-from agents.entries import Entry
-from agents.handlers import ErrorContext, LogAndContinue, LogAndPause, Record, RecordError
-from agents.journal import Journal
-from agents.thread import PipelineThread
-from controlplane.domain import wire
-from controlplane.domain.events import Event
-from controlplane.domain.policy import Answer
-from controlplane.domain.states import ThreadStatus
+from arrester.agents.config import AgentConfig
+from arrester.agents.definition.builder import define
+from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndPause, Record, RecordError
+from arrester.agents.journal.entries import Entry
+from arrester.agents.journal.journal import Journal
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.controlplane.domain.wire import codec
 from tests.agents.engine.bench import APPLICATION, SCHEMA, sink_to
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ class FolderOutbox:
             return
         number = len(list(self._folder.iterdir()))
         draft = self._folder / f"{number:06d}-{batch_id}.json"
-        draft.write_bytes(b"\n".join(wire.to_json(event) for event in events))
+        draft.write_bytes(b"\n".join(codec.to_json(event) for event in events))
 
     def is_confirmed(self, batch_id: UUID) -> bool:
         return False
@@ -60,7 +60,7 @@ def read_outbox(folder: Path) -> list[Event]:
     lines = [
         line for each in sorted(folder.iterdir()) for line in each.read_bytes().splitlines() if line
     ]
-    return [wire.from_json(line) for line in lines]
+    return [codec.from_json(line) for line in lines]
 
 
 def die_at(point: str) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agents.bounds import HeldTooMuch
-from agents.journal import ASIDE_FOLDER
-from controlplane.domain.events import TaskPaused, ThreadDied
+from arrester.agents.held.limits import HeldTooMuch
+from arrester.agents.journal.journal import ASIDE_FOLDER
+from arrester.controlplane.domain.events import TaskPaused, ThreadDied
 from tests.agents.engine.bench import Bench, wait_until
 
 pytestmark = pytest.mark.spark

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents import failures as failing
-from agents.decisions import Decision
-from agents.microbatch import Evaluated, evaluate
-from agents.pipeline import Pipeline
-from agents.shared import blaming_shared
-from agents.worker.columns import FATE
+from arrester.agents.batch.duplicate_positions import blaming_shared
+from arrester.agents.batch.slow_path import Evaluated, evaluate
+from arrester.agents.decisions.judge import Decision
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.executor.columns import FATE
+from arrester.agents.failures import failure_set as failing
 from tests.agents.engine.bench import SCHEMA
 from tests.agents.engine.test_microbatch import begun, judge, nothing
 

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents import CONTINUE, FAIL, PAUSE, RETRY
-from agents.handlers import (
+from arrester import CONTINUE, FAIL, PAUSE, RETRY
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import (
     ErrorContext,
     LogAndContinue,
     LogAndPause,
@@ -18,11 +19,10 @@ from agents.handlers import (
     Record,
     RecordError,
 )
-from agents.pipeline import Pipeline
-from controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from controlplane.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
-from controlplane.domain.policy import Answer
-from controlplane.domain.states import ThreadStatus
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.controlplane.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
+from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

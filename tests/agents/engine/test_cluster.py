@@ -34,10 +34,10 @@ spark = (
 )
 spark.sparkContext.setLogLevel("OFF")
 
-from agents.config import AgentConfig
-from agents.handlers import LogAndContinue, LogAndPause
-from agents.builder import define
-from agents.thread import PipelineThread
+from arrester.agents.config import AgentConfig
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.definition.builder import define
+from arrester.agents.run.thread import PipelineThread
 from tests.agents.engine.bench import MemoryOutbox, sink_to
 
 def check(row):

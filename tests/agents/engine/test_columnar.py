@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents.columnar import in_columns
-from agents.handlers import LogAndContinue, LogAndPause
-from agents.pipeline import Pipeline
-from agents.room import give_back
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.spark.columnar_cache import in_columns
+from arrester.agents.spark.local_checkpoint import give_back
 from tests.agents.engine.bench import Bench
 from tests.agents.engine.test_ways import Spy, standing, told
 

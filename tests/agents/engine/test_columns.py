@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from agents.builder import PipelineBuilder
-from agents.handlers import LogAndContinue, LogAndPause
-from agents.microbatch import evaluate
-from agents.pipeline import PipelineInvalid
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import RecordFailed
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.pipeline import PipelineInvalid
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import RecordFailed
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
 

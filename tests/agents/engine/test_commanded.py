@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents import CONTINUE, FAIL, PAUSE, Agent
-from agents.handlers import LogAndContinue, LogAndPause
-from agents.pipeline import Pipeline
-from agents.thread import PipelineThread
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import (
+from arrester import CONTINUE, FAIL, PAUSE, Agent
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
     PipelineDescribed,
@@ -24,7 +24,7 @@ from controlplane.domain.events import (
     TaskDied,
     TaskPaused,
 )
-from controlplane.domain.states import TaskStatus, ThreadStatus
+from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

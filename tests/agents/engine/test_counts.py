@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from agents.handlers import LogAndContinue, LogAndPause
-from controlplane.domain.events import FailuresCounted, RecordFailed, RecordsDeadLettered
-from controlplane.domain.states import Counters
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.controlplane.domain.events import FailuresCounted, RecordFailed, RecordsDeadLettered
+from arrester.controlplane.domain.state.states import Counters
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 from tests.agents.engine.test_retrying import flaky
 
@@ -115,7 +115,7 @@ def test_the_seven_counters_of_one_task(bench: Bench) -> None:
         errors_retries_limit=2,
         errors_retries_delay_max_ms=1,
         errors_log_enable=True,
-        default_production_exception_handler="agents.handlers.LogAndContinue",
+        default_production_exception_handler="arrester.agents.handlers.LogAndContinue",
     )
     wait_until(lambda: sorted(bench.written()) == [("a", 1), ("a", 2), ("b", 0)])
     (bench.folder / "dlq").unlink()

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from agents.handlers import LogAndContinue, LogAndPause
-from agents.microbatch import evaluate
-from agents.worker.columns import ERROR, FATE, POSITION
-from controlplane.domain.events import RecordFailed, TaskDied
-from controlplane.domain.states import ThreadStatus
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.executor.columns import ERROR, FATE, POSITION
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.controlplane.domain.events import RecordFailed, TaskDied
+from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.engine.bench import Bench, blocks, sink_to, wait_until
 from tests.agents.engine.test_microbatch import begun, lines, nothing
 
@@ -265,7 +265,7 @@ def test_a_send_that_crashes_in_company_only_ends_the_run_and_blames_no_record(
 def test_more_sends_that_crash_than_the_jobs_of_a_search_find_end_the_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents.search.JOBS", 2)
+    monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", 2)
     bench.add(*[(task, 0, "killed") for task in "abcdefgh"])
     kept = blocks(bench.spark)
     bench.start(bench.define().produce(sender(bench), on_error=LogAndContinue()))

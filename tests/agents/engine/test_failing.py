@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents import commits
-from agents.handlers import (
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import (
     ErrorContext,
     Handler,
     LogAndContinue,
@@ -19,8 +19,8 @@ from agents.handlers import (
     Record,
     RecordError,
 )
-from agents.pipeline import Pipeline
-from controlplane.domain.events import (
+from arrester.agents.run import commit
+from arrester.controlplane.domain.events import (
     FailuresCounted,
     RecordFailed,
     RecordsDeadLettered,
@@ -30,7 +30,7 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.states import TaskStatus, ThreadStatus
+from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.engine.bench import Bench, levels_of, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
@@ -163,7 +163,7 @@ def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_what_was_decided(
 def test_a_replay_skips_what_was_skipped_whether_it_stands_in_the_entry_or_in_a_folder(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, in_entry: int
 ) -> None:
-    monkeypatch.setattr(commits, "IN_ENTRY", in_entry)
+    monkeypatch.setattr(commit, "IN_ENTRY", in_entry)
     flag = str(bench.folder / "repaired")
 
     def check(row: Row) -> Row:

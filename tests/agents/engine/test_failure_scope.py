@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from agents.handlers import LogAndContinue, LogAndFail, LogAndPause
-from controlplane.domain.events import (
+from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
+from arrester.controlplane.domain.events import (
     RecordFailed,
     Response,
     ResumeHow,
@@ -17,7 +17,7 @@ from controlplane.domain.events import (
     TaskPaused,
     TaskRestarted,
 )
-from controlplane.domain.states import TaskStatus, ThreadStatus
+from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

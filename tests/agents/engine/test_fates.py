@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from agents.deadletters import row_of
-from agents.failed import FailedRecord
-from agents.fatal import RecordFatal
-from agents.fates import Fates, SelfHealing
-from agents.handlers import ErrorContext, Record, RecordError
-from agents.payload import Redaction
-from agents.pipeline import Pipeline
-from agents.policies import StagePolicy
-from agents.problem import Problem
-from controlplane.domain.causes import Cause
-from controlplane.domain.classify import DEFAULT_TABLE, Kind
-from controlplane.domain.policy import Answer, Policy, StageKind
+from arrester.agents.dead_letters.queue import row_of
+from arrester.agents.decisions.fatal import RecordFatal
+from arrester.agents.decisions.policies import StagePolicy
+from arrester.agents.decisions.rules import Fates, SelfHealing
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.handlers import ErrorContext, Record, RecordError
+from arrester.agents.spark.errors import Problem
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 
 COORDINATES = {"topic": "flights", "partition": 2, "offset": 8}
 NOTHING: Any = None

@@ -11,15 +11,15 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 
-from agents.death import death_of
-from agents.fates import SelfHealing
-from agents.handlers import LogAndContinue
-from agents.problem import Problem, problem_of_job
-from agents.sourcing import SourceRetries, cause_of
-from controlplane.domain.classify import DEFAULT_TABLE, Kind
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted
-from controlplane.domain.policy import Answer, StageKind
+from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.handlers import LogAndContinue
+from arrester.agents.run.source_retries import SourceRetries, cause_of
+from arrester.agents.run.termination import death_of
+from arrester.agents.spark.errors import Problem, problem_of_job
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.agents.facts import NOW
 

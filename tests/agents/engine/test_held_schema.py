@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from agents.builder import define
-from agents.checkpoint import LocalStorage
-from agents.handlers import LogAndPause
-from agents.held_schema import HeldRowsMisfit, RowTypes, alike, fitted
-from agents.pipeline import Pipeline
-from agents.worker.columns import ROW
-from controlplane.domain.events import ResumeHow, TaskPaused
-from controlplane.domain.states import ThreadStatus
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.executor.columns import ROW
+from arrester.agents.handlers import LogAndPause
+from arrester.agents.held.schema import HeldRowsMisfit, RowTypes, alike, fitted
+from arrester.agents.journal.storage import LocalStorage
+from arrester.controlplane.domain.events import ResumeHow, TaskPaused
+from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

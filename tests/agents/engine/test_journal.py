@@ -10,13 +10,20 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from agents.checkpoint import FileTaken, LocalStorage, Storage, checkpoint_id
-from agents.claim import claim
-from agents.entries import Chunk, Cursor, DeadLetters, Entry, Held, Kind
-from agents.journal import FOLDER, SNAPSHOT_EVERY, EntryFound, Journal, JournalDamaged, Superseded
-from agents.ledger import Ledger
-from agents.release import Release
-from controlplane.domain.events import (
+from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, Held, Kind
+from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.journal import (
+    FOLDER,
+    SNAPSHOT_EVERY,
+    EntryFound,
+    Journal,
+    JournalDamaged,
+    Superseded,
+)
+from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.storage import FileTaken, LocalStorage, Storage, checkpoint_id
+from arrester.agents.run.publisher import Release
+from arrester.controlplane.domain.events import (
     CommandApplied,
     Event,
     EventData,
@@ -29,8 +36,8 @@ from controlplane.domain.events import (
     TaskPaused,
     TaskResumed,
 )
-from controlplane.domain.states import TaskStatus
-from controlplane.domain.wire import BATCH_MAX_EVENTS
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.wire.codec import BATCH_MAX_EVENTS
 from tests.agents.engine.bench import MemoryOutbox
 from tests.histories import POLICY
 

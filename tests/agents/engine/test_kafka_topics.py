@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.handlers import Handler, LogAndContinue, LogAndPause
-from agents.pipeline import Pipeline
-from controlplane.domain.events import RecordFailed, ResumeHow, TaskPaused
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
+from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskPaused
 from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
 from tests.agents.engine.kafka_bench import (
     KafkaRecord,

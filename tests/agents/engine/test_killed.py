@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
-from controlplane.domain.states import TaskStatus
+from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
+from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.engine.bench import (
     PATIENCE_SECONDS,
     read_sink,

@@ -9,13 +9,13 @@ from uuid import uuid4
 
 import pytest
 
-from agents.checkpoint import LocalStorage, checkpoint_id
-from agents.claim import claim
-from agents.entries import DeadLetters, Entry, Kind
-from agents.handlers import LogAndContinue
-from agents.letter_files import FOLDER
-from agents.letter_places import DeadLettersUnusable
-from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
+from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.agents.dead_letters.pending_files import FOLDER
+from arrester.agents.handlers import LogAndContinue
+from arrester.agents.journal.entries import DeadLetters, Entry, Kind
+from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.storage import LocalStorage, checkpoint_id
+from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.engine.bench import Bench, levels_of, server_state, wait_until
 from tests.histories import POLICY
 
@@ -184,7 +184,7 @@ def test_a_dead_letter_that_cannot_be_written_ends_the_run_and_the_next_one_writ
 def test_after_continue_a_dead_letter_waits_for_the_next_one(bench: Bench) -> None:
     (bench.folder / "dlq").write_text("a file, where a folder is to be")
     bench.add(("a", 0, "bad"), ("a", 1, "x"))
-    handler = "agents.handlers.LogAndContinue"
+    handler = "arrester.agents.handlers.LogAndContinue"
     bench.start(
         bench.checking(check, LogAndContinue()), default_production_exception_handler=handler
     )

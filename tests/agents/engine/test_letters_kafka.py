@@ -14,20 +14,20 @@ from pyspark import InheritableThread
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.halt import StopRequested
-from agents.handlers import LogAndContinue
-from agents.kafka_source import KafkaSource, kafka_sources
-from agents.letter_files import FOLDER
-from agents.letter_frames import Said, Writing
-from agents.letter_places import DeadLettersUnusable
-from agents.letter_topic import TopicPlace
-from agents.payload import Redaction
-from agents.pipeline import Pipeline
-from agents.shipping import ship
-from agents.worker.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
+from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.agents.dead_letters.kafka import TopicPlace
+from arrester.agents.dead_letters.pending_files import FOLDER
+from arrester.agents.dead_letters.schema import Said, Writing
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.handlers import LogAndContinue
+from arrester.agents.spark.kafka_source import KafkaSource, kafka_sources
+from arrester.agents.spark.ship_executor import ship
+from arrester.agents.stop_signal import StopRequested
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.engine.bench import Bench, levels_of, sink_to, wait_until
 from tests.agents.engine.kafka_bench import (
     KafkaRecord,
@@ -122,7 +122,7 @@ def test_a_refused_dead_letter_is_counted_and_waits_until_the_broker_takes_it(
     cluster.refuse(TOO_LARGE, TOO_LARGE)  # again, with its headers cut
     bench.start(
         parsing(bench),
-        **keys(cluster, production_exception_handler="agents.handlers.LogAndContinue"),
+        **keys(cluster, production_exception_handler="arrester.agents.handlers.LogAndContinue"),
     )
     wait_until(lambda: bench.committed() == 0 or bool(bench.deaths))
     assert bench.deaths == []

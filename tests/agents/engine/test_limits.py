@@ -9,11 +9,10 @@ import msgspec
 import pytest
 from pyspark.sql import functions as F
 
-from agents import CONTINUE, Response
-from agents.config import AgentConfig
-from agents.described import described
-from agents.entries import Entry, Kind
-from agents.handlers import (
+from arrester import CONTINUE, Response
+from arrester.agents.config import AgentConfig
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import (
     ErrorContext,
     Handler,
     LogAndContinue,
@@ -21,9 +20,10 @@ from agents.handlers import (
     Record,
     RecordError,
 )
-from agents.journal import Journal
-from agents.pipeline import Pipeline
-from controlplane.domain.events import (
+from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.journal import Journal
+from arrester.agents.run.policy_snapshot import described
+from arrester.controlplane.domain.events import (
     PipelineDescribed,
     RecordFailed,
     ResumeHow,

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from agents.counted import Rest
-from agents.cuts import cut_of, must_hold
-from agents.entries import Cursor
-from agents.failures import Failures
-from agents.listed import skipped
-from agents.room import ID
-from agents.worker.columns import ENTRY, ERROR, ERROR_TYPE, FATE, ORDINAL, POSITION, TASK
+from arrester.agents.executor.columns import ENTRY, ERROR, ERROR_TYPE, FATE, ORDINAL, POSITION, TASK
+from arrester.agents.failures.aggregate_in_spark import Rest
+from arrester.agents.failures.aggregate_on_driver import skipped
+from arrester.agents.failures.failure_set import Failures
+from arrester.agents.failures.pause_offsets import cut_of, must_hold
+from arrester.agents.journal.entries import Cursor
+from arrester.agents.spark.local_checkpoint import ID
 
 pytestmark = pytest.mark.spark
 

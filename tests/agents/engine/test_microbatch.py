@@ -10,27 +10,27 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 
-from agents import failures as failing
-from agents import whole
-from agents.again import Again
-from agents.builder import PipelineBuilder, define
-from agents.checkpoint import HadoopStorage, LocalStorage, storage
-from agents.config import AgentConfig
-from agents.decisions import Decision, Judge
-from agents.failed import FailedRecord
-from agents.fates import Fates
-from agents.guard import ConnectRefused, require_classic
-from agents.handlers import LogAndContinue
-from agents.microbatch import evaluate
-from agents.payload import Redaction
-from agents.pipeline import Pipeline, PipelineInvalid
-from agents.policies import stage_policies
-from agents.prepared import MARK
-from agents.shared import blaming_shared
-from agents.shipping import ship, shipped
-from agents.worker.columns import DECIDED, ENTRY, FATE, POSITION, TASK
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.policy import Policy
+from arrester.agents.batch import record_atomicity
+from arrester.agents.batch.duplicate_positions import blaming_shared
+from arrester.agents.batch.record_columns import MARK
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.config import AgentConfig
+from arrester.agents.decisions.handler_retries import Again
+from arrester.agents.decisions.judge import Decision, Judge
+from arrester.agents.decisions.policies import stage_policies
+from arrester.agents.decisions.rules import Fates
+from arrester.agents.definition.builder import PipelineBuilder, define
+from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid
+from arrester.agents.executor.columns import DECIDED, ENTRY, FATE, POSITION, TASK
+from arrester.agents.failures import failure_set as failing
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.handlers import LogAndContinue
+from arrester.agents.journal.storage import HadoopStorage, LocalStorage, storage
+from arrester.agents.spark.ship_executor import ship, shipped
+from arrester.agents.spark.try_eval import ConnectRefused, require_classic
+from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.errors import InvalidValue
 from tests.agents.engine.bench import SCHEMA
 from tests.agents.engine.test_journal import check_storage
 
@@ -386,7 +386,7 @@ def test_blocked_tasks_are_held_unevaluated(spark: SparkSession) -> None:
 def test_marks_tell_fates_however_many_they_are(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, broadcast_up_to: int
 ) -> None:
-    monkeypatch.setattr(whole, "BROADCAST_RECORDS", broadcast_up_to)
+    monkeypatch.setattr(record_atomicity, "BROADCAST_RECORDS", broadcast_up_to)
     source = lines(spark, "x", "1", "2")
     pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
     schema = f"{TASK} STRING, {ENTRY} INT, {POSITION} LONG, {MARK} INT"
@@ -434,8 +434,8 @@ def test_many_failures_are_decided_about_as_few_are(
 
 
 def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None:
-    from agents.prepared import task_key
-    from controlplane.domain.names import bounded_key
+    from arrester.agents.batch.record_columns import task_key
+    from arrester.controlplane.domain.identity.names import bounded_key
 
     keys = ["", "JFK", "a/../b", "🛫" * 128, "🛫" * 129, "x" * 10_000]
     source = spark.createDataFrame([(key, 1, "") for key in keys], SCHEMA)
@@ -524,7 +524,7 @@ def test_our_code_is_shipped_once_under_a_name_of_its_own(spark: SparkSession) -
     before = list(spark.sparkContext._python_includes or ())
     ship(spark.sparkContext)
     assert spark.sparkContext._python_includes == before
-    assert shipped("records").__name__ == "_arrester_worker.records"
+    assert shipped("map_in_arrow").__name__ == "_arrester_worker.records"
 
 
 def test_hadoop_file_systems_fence_as_local_disks_do(spark: SparkSession, tmp_path: Any) -> None:

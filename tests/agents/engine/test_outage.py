@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents.handlers import LogAndContinue
-from controlplane.domain.events import (
+from arrester.agents.handlers import LogAndContinue
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.events import (
     FailuresCounted,
     OutageFound,
     RecordFailed,
@@ -22,7 +23,6 @@ from controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from controlplane.domain.policy import Answer
 from tests.agents.engine.bench import Bench, blocks, read_sink, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

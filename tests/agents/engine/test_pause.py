@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.handlers import LogAndPause
-from controlplane.domain.events import (
+from arrester.agents.definition.builder import define
+from arrester.agents.handlers import LogAndPause
+from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
     RecordFailed,
@@ -21,7 +21,7 @@ from controlplane.domain.events import (
     TaskPaused,
     TaskResumed,
 )
-from controlplane.domain.states import TaskStatus
+from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

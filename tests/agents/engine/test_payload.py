@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from pyspark.sql import Row
 
-from agents.payload import RECORD_BYTES, Redaction, jsonable
-from controlplane.domain.events import Body
+from arrester.agents.failures.payload import RECORD_BYTES, Redaction, jsonable
+from arrester.controlplane.domain.events import Body
 
 RULES = ("password", "secret", "token", "key")
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from agents.handlers import LogAndContinue, LogAndFail, LogAndPause
-from agents.pipeline import Pipeline
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import (
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
     RecordFailed,
     Response,
     ResumeHow,
@@ -25,7 +26,6 @@ from controlplane.domain.events import (
     TaskDied,
     TaskPaused,
 )
-from controlplane.domain.policy import Answer
 from tests.agents.engine.bench import Bench, levels_of, server_state, wait_until
 
 pytestmark = pytest.mark.spark

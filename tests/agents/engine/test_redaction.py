@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
-from agents.payload import Redaction
-from agents.secrets import without_secrets
-from agents.worker.redactor import PATH_CHARACTERS, PATHS
-from controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from controlplane.domain.events import RecordFailed, ThreadDied
-from controlplane.domain.policy import Answer
+from arrester.agents.config_display import without_secrets
+from arrester.agents.executor.redactor import PATH_CHARACTERS, PATHS
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.controlplane.domain.events import RecordFailed, ThreadDied
 from tests.agents.engine.bench import Bench, levels_of, sink_to, wait_until
 
 SECRET = "4711-0815"
@@ -233,8 +233,8 @@ def test_nothing_that_leaves_the_driver_has_a_redacted_value(
 
 
 def test_what_may_leave_is_checked_when_it_is_given(tmp_path: Any) -> None:
-    from agents.config import AgentConfig
-    from agents.defined import names_and_paths
+    from arrester.agents.config import AgentConfig
+    from arrester.agents.definition.checks import names_and_paths
 
     environment = {"ARRESTER_SPOOL": str(tmp_path)}
     with pytest.raises(InvalidConfiguration, match=r"errors.redact.show"):

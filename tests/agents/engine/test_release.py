@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from agents.checkpoint import LocalStorage
-from agents.entries import Kind
-from agents.journal import FOLDER, SNAPSHOT_EVERY, Journal
-from agents.release import SLICE, Release
-from agents.spool import Spool
-from controlplane.domain.events import (
+from arrester.agents.journal.entries import Kind
+from arrester.agents.journal.journal import FOLDER, SNAPSHOT_EVERY, Journal
+from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.run.publisher import SLICE, Release
+from arrester.agents.transport.spool import Spool
+from arrester.controlplane.domain.events import (
     Event,
     RecordFailed,
     RecordsHeld,
@@ -22,7 +22,7 @@ from controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from controlplane.domain.states import TaskStatus
+from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.engine.bench import MemoryOutbox, server_state
 from tests.agents.engine.test_journal import FAILURE, NOW, claimed, entry, paused
 

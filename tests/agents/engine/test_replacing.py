@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from agents import Agent, Ending, Response, UncaughtAnswer
-from agents.handlers import ErrorContext, Record, RecordError
-from agents.thread import PipelineThread
-from controlplane.domain.states import InstanceStatus, TaskStatus, ThreadStatus
+from arrester import Agent, Ending, Response, UncaughtAnswer
+from arrester.agents.handlers import ErrorContext, Record, RecordError
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
 from tests.agents.engine.bench import Bench, wait_until
 
 pytestmark = pytest.mark.spark

@@ -12,16 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from agents import Response
-from agents.handlers import ErrorContext, LogAndContinue, LogAndFail, Record, RecordError
-from controlplane.domain.events import (
+from arrester import Response
+from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndFail, Record, RecordError
+from arrester.controlplane.domain.events import (
     FailuresCounted,
     RecordFailed,
     RetriesCounted,
     TaskDied,
     ThreadStarted,
 )
-from controlplane.domain.states import Counters, ThreadStatus
+from arrester.controlplane.domain.state.states import Counters, ThreadStatus
 from tests.agents.engine.bench import (
     Bench,
     blocks,

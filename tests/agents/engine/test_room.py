@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from agents.room import checkpointed, release
+from arrester.agents.spark.local_checkpoint import checkpointed, release
 from tests.agents.engine.bench import blocks
 
 pytestmark = pytest.mark.spark

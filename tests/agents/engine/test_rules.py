@@ -10,11 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from agents.shipping import ship, shipped
-from agents.worker.attempts import RETRIABLE, SELF_HEALING, Row, Rules, Tried, now_ms, tried_again
-from controlplane.domain import causes, retry
-from controlplane.domain.classify import DEFAULT_TABLE, Kind, describe
-from controlplane.domain.retry import Attempts, RetryAfter, RetryPolicy, next_attempt
+from arrester.agents.executor.retries import (
+    RETRIABLE,
+    SELF_HEALING,
+    Row,
+    Rules,
+    Tried,
+    now_ms,
+    tried_again,
+)
+from arrester.agents.spark.ship_executor import ship, shipped
+from arrester.controlplane.domain.error_policy import exception_identity, retry
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
+from arrester.controlplane.domain.error_policy.retry import (
+    Attempts,
+    RetryAfter,
+    RetryPolicy,
+    next_attempt,
+)
 
 TABLE = {name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()}
 
@@ -47,8 +60,8 @@ EXCEPTIONS = [
 def rules(policy: RetryPolicy) -> Rules:
     return Rules(
         wait_after=policy.wait_after,
-        describe=causes.describe,
-        known_as=causes.known_as,
+        describe=exception_identity.describe,
+        known_as=exception_identity.known_as,
         kinds=TABLE,
         retries=policy.limit != 0,
     )
@@ -68,7 +81,7 @@ def tried(operation: Callable[[Row], list[Row]], rules: Rules) -> Tried:
 @pytest.mark.spark
 def test_the_rules_are_shipped_as_they_are(spark: SparkSession) -> None:
     ship(spark.sparkContext)
-    for module in (retry, causes):
+    for module in (retry, exception_identity):
         sent = shipped(module.__name__.rpartition(".")[2])
         assert sent.__name__.startswith("_arrester_worker.")
         assert inspect.getsource(sent) == inspect.getsource(module)

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents.attempts import AttemptFailed, Failed, attempted
-from agents.batches import small_batches
-from agents.metered import metered
-from agents.microbatch import evaluate
-from agents.room import ID, numbered
-from agents.search import Search, evaluating
-from agents.session import conf
-from agents.worker.columns import FATE, POSITION
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.execution.bisection import Search, evaluating
+from arrester.agents.executor.columns import FATE, POSITION
+from arrester.agents.spark.arrow_batch_size import small_batches
+from arrester.agents.spark.job_attempts import AttemptFailed, Failed, attempted
+from arrester.agents.spark.local_checkpoint import ID, numbered
+from arrester.agents.spark.row_counters import metered
+from arrester.agents.spark.session_conf import conf
 from tests.agents.engine.test_microbatch import begun, lines, nothing
 
 pytestmark = pytest.mark.spark
@@ -117,7 +117,7 @@ def test_a_guilty_record_is_found_by_few_jobs(
     value = F.when(F.col("id") == _GUILTY, "x").otherwise(F.col("id").cast("string"))
     base = spark.range(0, _ROWS, 1, 2).withColumn("value", value).localCheckpoint(eager=True)
     function, jobs = JOBS_OF[kind]
-    monkeypatch.setattr("agents.search.JOBS", jobs)
+    monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", jobs)
 
     def operation(frame: DataFrame) -> DataFrame:
         return function(frame.drop(ID))

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents.microbatch import evaluate
-from agents.sharing import SHARED, Ready
-from agents.steps import Columns
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.definition.steps import Columns
+from arrester.agents.spark.common_subexpressions import SHARED, Ready
 from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
 
 pytestmark = pytest.mark.spark

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from agents.checkpoint import LocalStorage
-from agents.entries import Entry, Held, Kind
-from agents.held import CHUNK_FOLDERS, Shelf
-from agents.held_schema import RowTypes
-from agents.journal import ASIDE_FOLDER
-from agents.ledger import Ledger
-from agents.worker.columns import ENTRY, POSITION, ROW, TASK
+from arrester.agents.executor.columns import ENTRY, POSITION, ROW, TASK
+from arrester.agents.held.schema import RowTypes
+from arrester.agents.held.store import CHUNK_FOLDERS, Shelf
+from arrester.agents.journal.entries import Entry, Held, Kind
+from arrester.agents.journal.journal import ASIDE_FOLDER
+from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.storage import LocalStorage
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 FOLDERS = CHUNK_FOLDERS + 44

@@ -11,10 +11,16 @@ from uuid import UUID, uuid4
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from agents import Agent, Ending, UncaughtAnswer
-from controlplane.domain import keys, wire
-from controlplane.domain.events import CommandApplied, CommandIssued, CommandKind, TaskPaused
-from controlplane.domain.states import InstanceStatus
+from arrester import Agent, Ending, UncaughtAnswer
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandIssued,
+    CommandKind,
+    TaskPaused,
+)
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.wire import codec
 from tests.agents.engine.bench import SCHEMA, sink_to, wait_until, write_batch
 from tests.agents.redis_server import FoldingSide, Server
 
@@ -149,7 +155,7 @@ def shut_down(server: Server, agent: Agent) -> UUID:
         instances=(agent.instance,),
         expires_at=datetime.now(UTC) + timedelta(minutes=15),
     )
-    server.client.xadd(keys.commands("flights"), {"body": wire.encode_command(command)})
+    server.client.xadd(redis_keys.commands("flights"), {"body": codec.encode_command(command)})
     return command.command
 
 
@@ -216,7 +222,7 @@ def pause(server: Server, agent: Agent) -> None:
         instances=(agent.instance,),
         expires_at=datetime.now(UTC) + timedelta(minutes=15),
     )
-    server.client.xadd(keys.commands("flights"), {"body": wire.encode_command(command)})
+    server.client.xadd(redis_keys.commands("flights"), {"body": codec.encode_command(command)})
 
 
 def paused(folding: FoldingSide) -> int:

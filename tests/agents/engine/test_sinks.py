@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from agents.pipeline import Pipeline
-from agents.sinks import Files
-from controlplane.domain.errors import InvalidValue
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Files
+from arrester.controlplane.domain.errors import InvalidValue
 from tests.agents.engine.bench import Bench
 
 pytestmark = pytest.mark.spark

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from agents.builder import define
-from agents.entries import Entry, Kind
-from agents.journal import Journal
-from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
+from arrester.agents.definition.builder import define
+from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.journal import Journal
+from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
 from tests.agents.engine.bench import Bench, levels_of, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

@@ -11,16 +11,16 @@ from uuid import uuid4
 
 import pytest
 
-from agents import Agent, Ending
-from agents.builder import define
-from agents.checkpoint import CheckpointUnusable
-from agents.entries import Kind
-from agents.handlers import LogAndContinue, LogAndPause
-from agents.journal import Journal
-from agents.pipeline import Pipeline, PipelineInvalid
-from agents.thread import PipelineThread
-from controlplane.domain.events import RecordFailed, ResumeHow, ThreadStarted
-from controlplane.domain.states import TaskStatus
+from arrester import Agent, Ending
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.journal.entries import Kind
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.storage import CheckpointUnusable
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.events import RecordFailed, ResumeHow, ThreadStarted
+from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.engine.bench import SCHEMA, Bench, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 from pyspark.sql import DataFrame
 
-from agents.handlers import ErrorContext, Record, RecordError
-from controlplane.domain.events import (
+from arrester.agents.handlers import ErrorContext, Record, RecordError
+from arrester.controlplane.domain.events import (
     Event,
     Response,
     ResumeHow,
@@ -21,7 +21,7 @@ from controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from controlplane.domain.states import ThreadStatus
+from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.engine.bench import Bench, MemoryOutbox, levels_of, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

@@ -6,16 +6,16 @@ from uuid import uuid4
 
 from pyspark.sql import Row
 
-from agents.counted import Halted
-from agents.death import death_of
-from agents.decisions import Decision
-from agents.failed import FailedRecord
-from agents.payload import Redaction
-from agents.problem import Problem, StepFailed
-from agents.telling import Teller
-from controlplane.domain import wire
-from controlplane.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
-from controlplane.domain.names import KEY_MAX_BYTES
+from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.judge import Decision
+from arrester.agents.failures.aggregate_in_spark import Halted
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.run.termination import death_of
+from arrester.agents.spark.errors import Problem, StepFailed
+from arrester.controlplane.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
+from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
+from arrester.controlplane.domain.wire import codec
 from tests.agents.engine.test_fates import pipeline_of
 from tests.agents.facts import NOW
 
@@ -48,7 +48,7 @@ def decided(decision: Decision) -> list[Event]:
 def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
     many = [failed_record(n, key=f"{n}" + "k" * 2**20) for n in range(70)]
     told = decided(Decision(examples=many))
-    assert len(wire.decode_batch(wire.encode_batch(told))) == 70
+    assert len(codec.decode_batch(codec.encode_batch(told))) == 70
     keys = [event.data.key for event in told if isinstance(event.data, RecordFailed)]
     assert all(key is not None and len(key.encode()) <= KEY_MAX_BYTES for key in keys)
     assert len(set(keys)) == 70

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from agents.thrown import asking
+from arrester.agents.spark.jvm_exceptions import asking
 
 pytestmark = pytest.mark.spark
 

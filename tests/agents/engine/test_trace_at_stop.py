@@ -13,8 +13,8 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame
 
-from agents.pipeline import Pipeline
-from agents.thread import PipelineThread
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.run.thread import PipelineThread
 from tests.agents.engine.bench import Bench, wait_until
 
 pytestmark = pytest.mark.spark

@@ -10,14 +10,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from agents.builder import define
-from agents.handlers import LogAndContinue, LogAndPause
-from agents.microbatch import evaluate
-from agents.pipeline import PipelineInvalid
-from agents.problem import StepFailed
-from agents.room import release
-from agents.worker.columns import ERROR, FATE, POSITION
-from controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import PipelineInvalid
+from arrester.agents.executor.columns import ERROR, FATE, POSITION
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.spark.errors import StepFailed
+from arrester.agents.spark.local_checkpoint import release
+from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
 from tests.agents.engine.bench import Bench, blocks, read_sink, sink_to, wait_until
 from tests.agents.engine.test_microbatch import begun, failures, lines, nothing
 
@@ -151,7 +151,7 @@ def test_all_blocks_are_given_back_where_the_last_transform_of_several_fails(
     def ends(frame: DataFrame) -> DataFrame:
         raise RuntimeError("the driver has no room")
 
-    monkeypatch.setattr("agents.microbatch.made_whole", ends)
+    monkeypatch.setattr("arrester.agents.batch.slow_path.made_whole", ends)
     with pytest.raises(RuntimeError, match="no room"):
         evaluate(source, pipeline)
     assert blocks(spark) <= before
@@ -383,7 +383,7 @@ def test_more_guilty_records_than_the_jobs_of_a_search_find_end_the_run(
     builder = bench.define().transform("numbers", selecting, on_error=LogAndContinue())
     pipeline = builder.write(sink_to(bench.folder / "out"))
     with monkeypatch.context() as few:
-        few.setattr("agents.search.JOBS", 3)
+        few.setattr("arrester.agents.execution.bisection.JOBS", 3)
         bench.start(pipeline)
         wait_until(lambda: bool(bench.deaths))
     [death] = bench.deaths

@@ -13,12 +13,13 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from agents.builder import PipelineBuilder
-from agents.fatal import RecordFatal
-from agents.handlers import Handler, LogAndContinue, LogAndPause
-from agents.pipeline import Pipeline
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import (
+from arrester.agents.decisions.fatal import RecordFatal
+from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
     OutageFound,
     RecordFailed,
     ResumeHow,
@@ -27,7 +28,6 @@ from controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from controlplane.domain.policy import Answer
 from tests.agents.engine.bench import Bench, levels_of, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
@@ -385,7 +385,7 @@ def test_where_trials_run_out_the_batch_is_left_to_its_handler(
 ) -> None:
     """Those that were found by then are blamed no more than the others are."""
     caplog.set_level(logging.INFO, logger="arrester.thread")
-    monkeypatch.setattr("agents.search.JOBS", 4)
+    monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", 4)
     handler = Asked()
     bench.add(*[("a", n, "bad" if n % 2 else "x") for n in range(12)])
     bench.add(("a", 12, "x"), ("a", 13, "bad"))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.checkpoint import LocalStorage
-from agents.claim import claim
-from agents.journal import Superseded
-from agents.thread import PipelineThread
-from controlplane.domain.events import ResumeHow, Run, ThreadDied
-from controlplane.domain.ids import uuid7
-from controlplane.domain.states import ThreadStatus
+from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.journal import Superseded
+from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.events import ResumeHow, Run, ThreadDied
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.engine.bench import APPLICATION, Bench, wait_until
 from tests.histories import POLICY
 
@@ -59,7 +59,7 @@ def test_an_older_run_ends_superseded_before_it_writes(
 def test_an_older_run_that_has_nothing_to_do_ends_too(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents.thread._OWNED_SECONDS", 0.1)
+    monkeypatch.setattr("arrester.agents.run.thread._OWNED_SECONDS", 0.1)
     thread = bench.start(bench.checking(lambda row: row))
     claimed_by_another(bench, thread)
 
@@ -70,7 +70,7 @@ def test_an_older_run_that_has_nothing_to_do_ends_too(
 
 
 def test_an_older_run_answers_no_command(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agents.thread._OWNED_SECONDS", 1_000.0)
+    monkeypatch.setattr("arrester.agents.run.thread._OWNED_SECONDS", 1_000.0)
     thread = bench.start(bench.checking(lambda row: row))
     claimed_by_another(bench, thread)
     command = uuid7(datetime.now(UTC))

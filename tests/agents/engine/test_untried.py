@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from agents import PAUSE
-from agents.handlers import Handler, LogAndContinue, LogAndPause, OnClass
-from agents.pipeline import Pipeline
-from controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
+from arrester import PAUSE
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause, OnClass
+from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
 from tests.agents.engine.bench import Bench, blocks, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
@@ -196,7 +196,7 @@ def test_where_no_record_passes_beside_it_nothing_is_decided(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be that what they need is down: then no record is to blame."""
-    monkeypatch.setattr("agents.search.JOBS", 6)
+    monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", 6)
     spy = Spy(bench.folder / "out")
     add(bench, *range(60))
     bench.start(pipeline_of(bench, spy))

@@ -10,13 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from agents import ways
-from agents.builder import define
-from agents.handlers import LogAndContinue, LogAndFail, LogAndPause
-from agents.onepass import OnePass
-from agents.pipeline import Pipeline
-from agents.shipping import ship
-from controlplane.domain.events import (
+from arrester.agents.batch.fast_path import OnePass
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
+from arrester.agents.run import path_selection
+from arrester.agents.spark.ship_executor import ship
+from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.events import (
     FailuresCounted,
     RecordFailed,
     RecordsDeadLettered,
@@ -24,8 +25,7 @@ from controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from controlplane.domain.policy import Policy
-from controlplane.domain.states import TaskStatus
+from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.engine.bench import Bench, read_sink, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark
@@ -163,7 +163,7 @@ def test_an_abort_leaves_nothing_and_decides_nothing(bench: Bench) -> None:
 def test_care_is_taken_for_some_batches_after_a_failure(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "CAREFUL_BATCHES", 1)
+    monkeypatch.setattr(path_selection, "CAREFUL_BATCHES", 1)
     spy = Spy(bench.folder / "out")
     for position, value in enumerate(["raise", "x", "x"]):
         bench.add(("a", position, value))

@@ -8,16 +8,16 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import DataFrame
 
-from agents.builder import define
-from agents.engine import Engine
-from agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
-from agents.resume import Outcome, Wish
-from agents.thread import PipelineThread
-from controlplane.domain import drift
-from controlplane.domain.errors import InvalidValue
-from controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
-from controlplane.domain.policy import Answer
-from controlplane.domain.states import TaskStatus
+from arrester.agents.definition.builder import define
+from arrester.agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
+from arrester.agents.run.engine import Engine
+from arrester.agents.run.resume_command import Outcome, Wish
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
+from arrester.controlplane.domain.state import drift
+from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
 
 pytestmark = pytest.mark.spark

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from controlplane.domain.retry import SATURATED_MS, Attempts, RetryPolicy, raw_wait_ms, wait_ms
+from arrester.controlplane.domain.error_policy.retry import (
+    SATURATED_MS,
+    Attempts,
+    RetryPolicy,
+    raw_wait_ms,
+    wait_ms,
+)
 from tests.conformance.adapters.schedules import check_schedule
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import Task, once, policy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
 from tests.conformance.cases import Case
 
 NEEDS_SPARK = {

@@ -6,8 +6,8 @@ from itertools import count
 
 from msgspec.structs import fields
 
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.states import Counters
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.state.states import Counters
 from tests.conformance.adapters.connect_retry_loop_shipped import COUNTED_ONCE
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import STAGES, Task, once, policy

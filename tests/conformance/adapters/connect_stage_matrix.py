@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.retry import RetryAfter
+from arrester.controlplane.domain.error_policy.retry import RetryAfter
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import CAUSES, STAGES, Task, policy
 

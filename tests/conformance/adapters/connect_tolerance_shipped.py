@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.errors import InvalidConfiguration
-from controlplane.domain.policy import StageKind
-from controlplane.domain.retry import Attempts, deadline_ms
+from arrester.controlplane.domain.error_policy.policy import StageKind
+from arrester.controlplane.domain.error_policy.retry import Attempts, deadline_ms
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.errors import InvalidConfiguration
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import CAUSES, STAGES, Task, policy
 

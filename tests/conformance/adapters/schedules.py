@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.retry import Attempts, RetryPolicy, wait_ms
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryPolicy, wait_ms
 from tests.conformance.cases import Json
 
 

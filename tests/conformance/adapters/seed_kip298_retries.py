@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.respond import Decided
-from controlplane.domain.retry import Attempts, RetryAfter, next_attempt
+from arrester.controlplane.domain.error_policy.respond import Decided
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.adapters.schedules import check_schedule, schedule_of
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import Task, once, policy

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.policy import Answer, StageKind
-from controlplane.domain.respond import Because, Decided
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.respond import Because, Decided
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import Task, policy
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.events import Response
-from controlplane.domain.policy import Answer, StageKind
-from controlplane.domain.respond import Decided
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.respond import Decided
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.events import Response
 from tests.conformance.cases import Case
 from tests.conformance.simulation import Task
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from controlplane.domain.events import ThreadDied
-from controlplane.domain.evolve import At, evolve_thread
-from controlplane.domain.lifecycle import Move, may_start_thread, move_instance
-from controlplane.domain.states import InstanceStatus, ThreadState, ThreadStatus
+from arrester.controlplane.domain.events import ThreadDied
+from arrester.controlplane.domain.state.evolve import At, evolve_thread
+from arrester.controlplane.domain.state.states import InstanceStatus, ThreadState, ThreadStatus
+from arrester.controlplane.domain.state.transitions import Move, may_start_thread, move_instance
 from tests.conformance.cases import Case, Json
 
 NEEDS_SPARK = {

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.levels import LEVELS
-from controlplane.domain.policy import Answer, StageKind
-from controlplane.domain.respond import Because, Decided, HandlerRaised, TaskRun
-from controlplane.domain.retry import Attempts
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.respond import (
+    Because,
+    Decided,
+    HandlerRaised,
+    TaskRun,
+)
+from arrester.controlplane.domain.error_policy.retry import Attempts
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.adapters.streams_production_handler import cause_of
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import Task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.domain.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from tests.conformance.adapters.streams_deserialization_and_processing import task_of
 from tests.conformance.cases import Case, Json
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from controlplane.domain.causes import Cause
-from controlplane.domain.classify import DEFAULT_TABLE, Kind, describe
-from controlplane.domain.error_keys import PRODUCTION_HANDLER
-from controlplane.domain.error_settings import ErrorSettings
-from controlplane.domain.levels import LEVELS
-from controlplane.domain.policy import Answer, StageKind
-from controlplane.domain.respond import UNASKED, Decided
-from controlplane.domain.retry import Attempts, RetryAfter
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.respond import UNASKED, Decided
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
+from arrester.controlplane.domain.error_policy.setting_definitions import PRODUCTION_HANDLER
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.cases import Case, Json
 from tests.conformance.simulation import Task
 

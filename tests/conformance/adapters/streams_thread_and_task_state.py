@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.domain.lifecycle import Move, move_thread
-from controlplane.domain.states import ThreadStatus
+from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.controlplane.domain.state.transitions import Move, move_thread
 from tests.conformance.cases import Case
 
 NEEDS_SPARK: dict[str, str] = {}

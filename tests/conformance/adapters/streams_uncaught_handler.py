@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from controlplane.domain.states import InstanceStatus
-from controlplane.domain.uncaught import Consequence, Replacements, UncaughtAnswer, uncaught
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.state.uncaught_policy import (
+    Consequence,
+    Replacements,
+    UncaughtAnswer,
+    uncaught,
+)
 from tests.conformance.cases import Case, Json
 
 NEEDS_SPARK = {

@@ -1,0 +1,1 @@
+"""One micro-batch: fast path, slow path, record columns."""

@@ -1,0 +1,1 @@
+"""Skipped records, stored with their errors in files or Kafka."""

@@ -1,0 +1,168 @@
+"""Where the configuration sends dead letters: above all a Kafka topic, by `confluent-kafka`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester.agents.config import AgentConfig, loaded
+from arrester.agents.dead_letters.destinations import (
+    DeadLettersUnusable,
+    FolderPlace,
+    Place,
+    Refused,
+    SparkPlace,
+)
+from arrester.agents.dead_letters.schema import redacting
+from arrester.agents.decisions.policies import redaction_of
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.failure_log import say
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.journal.entries import DeadLetters
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.kafka_source import kafka_sources, servers_of
+from arrester.agents.spark.ship_executor import shipped, shipped_rules
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
+from arrester.controlplane.domain.error_policy.setting_definitions import FILES
+from arrester.controlplane.domain.error_policy.settings import DeadLetterSettings
+
+BOOTSTRAP = "bootstrap.servers"
+#: Unless `errors.dlq.producer.*` says otherwise: five minutes are long for a micro-batch.
+_DEFAULTS: Mapping[str, object] = {"client.id": "arrester", "message.timeout.ms": 30_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlace:
+    """A Kafka topic: at least once, with a header by which a record is known again."""
+
+    spark: SparkSession
+    settings: DeadLetterSettings
+    configuration: Mapping[str, Any]
+    policy: Policy
+    #: What a failure may not say of a record.
+    redaction: Redaction = field(default_factory=Redaction)
+    format: str = "kafka"
+    raw: bool = True
+    #: Spark tasks, and so producers, at a time.
+    producers: int = 4
+
+    @property
+    def topic(self) -> str:
+        """errors.dlq.topic.name"""
+        return str(self.settings.topic)
+
+    def prepare(self) -> None:
+        """Look for the client on the executors, and make the topic where it is missing."""
+        if BOOTSTRAP not in self.configuration:
+            raise DeadLettersUnusable(
+                f"errors.dlq.topic.name={self.topic!r}: errors.dlq.producer.{BOOTSTRAP} is not "
+                "given, and the source names no Kafka servers"
+            )
+        worker, context = shipped("kafka_dead_letters"), self.spark.sparkContext
+        tasks = context.defaultParallelism
+        if not all(context.parallelize(range(tasks), tasks).map(worker.has_client).collect()):
+            raise DeadLettersUnusable(
+                f"errors.dlq.topic.name={self.topic!r}: an executor has no confluent-kafka; "
+                "install arrester[kafka] where the executors' Python is"
+            )
+        [(was_missing, wrong)] = context.parallelize([0], 1).map(self.maker()).collect()
+        if wrong is not None:
+            raise DeadLettersUnusable(
+                f"errors.dlq.topic.name={self.topic!r} cannot be looked for, or made: {wrong}"
+            )
+        if was_missing:
+            say(Saying.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
+
+    def maker(self) -> Callable[[int], tuple[bool, str | None]]:
+        """Return what makes the topic as the configuration has it, where it is missing."""
+        maker: Callable[[int], tuple[bool, str | None]] = shipped("kafka_dead_letters").TopicMaker(
+            configuration=dict(self.configuration),
+            name=self.topic,
+            partitions=self.settings.partitions,
+            replication_factor=self.settings.replication_factor,
+        )
+        return maker
+
+    def name(self, letters: DeadLetters) -> str:
+        """Return the topic."""
+        return f"topic {self.topic}"
+
+    def write(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
+        """Send the letters; the executors try again within the budget of retries."""
+        worker = shipped("kafka_dead_letters")
+        converter = self.settings.converter
+        sender = worker.LetterSender(
+            topic=self.topic,
+            configuration=dict(self.configuration),
+            rules=shipped_rules(self.policy),
+            context_headers=self.settings.context_headers,
+            include_messages=self.settings.include_messages,
+            converter=None if converter is None else loaded(converter),
+            redacting=redacting(self.redaction),
+        )
+        # Bytes, as the source gave them: a text of it may not be UTF-8.
+        frame = frame.withColumn("row", F.col("row").cast("binary"))
+        told = frame.coalesce(self.producers).mapInArrow(sender, worker.RESULT).collect()
+        return [
+            Refused(
+                task=row["task"],
+                failures=row["failures"],
+                waiting=row["waiting"],
+                problem=Problem(
+                    exception_class=row["exception_class"],
+                    message=row["message"],
+                    cause=Cause(names=tuple(row["names"])),
+                    attempts=row["attempts"],
+                ),
+                ids=None if row["ids"] is None else tuple(row["ids"]),
+            )
+            for row in told
+        ]
+
+
+def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy) -> TopicPlace:
+    """Return the place that the configuration names; the servers are the source's by default.
+
+    Raises DeadLettersUnusable for a topic that the source itself reads: its dead letters would
+    come back for ever.
+    """
+    configuration = {**_DEFAULTS, **settings.producer}
+    if "delivery.timeout.ms" in settings.producer:
+        del configuration["message.timeout.ms"]
+    sources = kafka_sources(source)
+    if BOOTSTRAP not in configuration:
+        servers = next((each.servers for each in sources if each.servers), frozenset())
+        configuration |= {BOOTSTRAP: ",".join(sorted(servers))} if servers else {}
+    place = TopicPlace(
+        spark=source.sparkSession, settings=settings, configuration=configuration, policy=policy
+    )
+    servers, spark = servers_of(configuration.get(BOOTSTRAP)), source.sparkSession
+    for option in filter(None, (each.reads(place.topic, servers, spark) for each in sources)):
+        raise DeadLettersUnusable(
+            f"errors.dlq.topic.name={place.topic!r} is a topic that the pipeline reads "
+            f"({option}): its dead letters would come back as records"
+        )
+    return place
+
+
+def place_of(pipeline: Pipeline, config: AgentConfig) -> Place | None:
+    """Return where dead letters go, None when they are not enabled; raises DeadLettersUnusable."""
+    letters, spark = config.errors.dead_letters, pipeline.source.sparkSession
+    if not letters.enable:
+        return None
+    if letters.topic is not None:
+        place = topic_place(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
+        return replace(place, redaction=redaction_of(pipeline, config))
+    options = {name: str(value) for name, value in letters.options.items()}
+    if letters.format in FILES:
+        # The configuration is refused where files have no path.
+        return FolderPlace(
+            spark=spark, path=letters.path or "", format=letters.format, options=options
+        )
+    return SparkPlace(spark=spark, path=letters.path, format=letters.format, options=options)

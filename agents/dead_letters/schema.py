@@ -1,0 +1,266 @@
+"""Dead letters as rows: what is kept of every failed record, and what Kafka has of it besides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.config import dotted
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stages import stages_of
+from arrester.agents.executor.columns import ERROR, FATE, POSITION, PREFIX, ROW, SOURCE, TASK
+from arrester.agents.failures.failed_record import FailedRecord, is_native, stage_of
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.spark.ship_executor import shipped
+from arrester.agents.spark.try_eval import VALUE, guarded
+
+#: The columns of a dead letter, for ever: new ones are added at the end.
+KEPT = (
+    *("id", "application", "pipeline", "checkpoint", "task", "position", "stage"),
+    *("exception_class", "condition", "message", "stack", "row", "reason", "actor", "at"),
+    "configs",
+)
+#: What a dead letter in Kafka needs besides, as bytes wherever it is a record's own.
+RAW = (
+    *("key", "value", "has_value", "headers", "timestamp"),
+    *("topic", "partition", "offset", "executing_class"),
+)
+#: Before the columns that the driver adds; an author's own never begin so.
+_SAID = f"{PREFIX}said_"
+#: What is left of a letter's texts.
+_HIDDEN = f"{PREFIX}hidden"
+_KNOWN = T.StructType(
+    [
+        T.StructField(f"{_SAID}task", T.StringType()),
+        T.StructField(f"{_SAID}position", T.LongType()),
+        T.StructField(f"{_SAID}exception", T.StringType()),
+        T.StructField(f"{_SAID}condition", T.StringType()),
+        T.StructField(f"{_SAID}message", T.StringType()),
+        T.StructField(f"{_SAID}stack", T.StringType()),
+    ]
+)
+_HEADERS = "array<struct<key:string,value:binary>>"
+_KAFKA = ("topic", "partition", "offset")
+#: What is bytes already.
+_TEXTUAL = (T.StringType, T.BinaryType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What is the same for all dead letters of one entry."""
+
+    name: str
+    at: datetime
+    reason: str | None = None
+    actor: str | None = None
+    #: Spark's error condition of a record that was skipped by a person.
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Makes dead letters of the failed records of one pipeline at one checkpoint."""
+
+    pipeline: Pipeline
+    application: str
+    checkpoint: str
+    #: errors.dlq.include.configs
+    configs: bool
+    #: errors.dlq.redact: what may not be in them; None: all of a record is.
+    redaction: Redaction | None = None
+
+    def letters(
+        self, frame: DataFrame, known: Sequence[FailedRecord], said: Said, *, raw: bool
+    ) -> DataFrame:
+        """Return a row for each record of `frame`: ROW, TASK, POSITION, FATE and ERROR."""
+        frame, found = self._with_known(frame, known)
+        kept = self._kept(found, said)
+        if not raw:
+            return self._redacted(frame.select(*kept))
+        names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
+        frame = frame.select(ROW, *names, f"{ROW}.*")
+        return self._redacted(frame.select(*kept, *self._raw(frame)))
+
+    def _redacted(self, letters: DataFrame) -> DataFrame:
+        """Return the letters without what may not leave, where that is asked for.
+
+        Of a record's own bytes just the key is left, where its author shows it: what is in a value
+        or a header is not known by any name.
+        """
+        given = self.redaction
+        if given is None:
+            return letters
+        returns = shipped("redact_frame").RETURNS
+        hidden = F.udf(redacting(given), returns, useArrow=False)("row", "message", "stack")
+        letters = letters.withColumn(_HIDDEN, hidden)
+        made = {name: F.col(_HIDDEN)[name] for name in ("row", "message", "stack")}
+        if "value" in letters.columns:
+            nothing = {"value": "binary", "headers": _HEADERS}
+            made |= {name: F.lit(None).cast(kind) for name, kind in nothing.items()}
+            made["has_value"] = F.lit(False)
+            if given.shown_key is None:
+                made["key"] = F.lit(None).cast("binary")
+        names = [name for name in letters.columns if name != _HIDDEN]
+        return letters.select(*[made.get(name, F.col(name)).alias(name) for name in names])
+
+    def _kept(self, found: dict[str, Column], said: Said) -> list[Column]:
+        error = F.col(ERROR)
+        columns = {
+            "id": self._id(said.name),
+            "application": F.lit(self.application),
+            "pipeline": F.lit(self.pipeline.name),
+            "checkpoint": F.lit(self.checkpoint),
+            "task": F.col(TASK),
+            "position": F.col(POSITION),
+            "stage": self._of_step(self._stages()),
+            "exception_class": F.coalesce(error["exception_class"], found["exception"]),
+            "condition": F.coalesce(F.lit(said.condition), error["condition"], found["condition"]),
+            "message": F.coalesce(error["message"], found["message"]),
+            "stack": F.coalesce(error["stack"], found["stack"]),
+            "row": F.to_json(F.col(ROW), {"ignoreNullFields": "false"}),
+            "reason": F.lit(said.reason).cast("string"),
+            "actor": F.lit(said.actor).cast("string"),
+            "at": F.lit(said.at),
+            "configs": F.lit(self._configs() if self.configs else None).cast("string"),
+        }
+        return [columns[name].alias(name) for name in KEPT]
+
+    def _id(self, name: str) -> Column:
+        """Return what a record is known by when it comes again, from whatever run.
+
+        A record without a place of its own is known by its row in this entry's letters.
+        """
+        place = F.concat_ws(
+            "/",
+            *(F.lit(each) for each in (self.application, self.pipeline.name, self.checkpoint)),
+            F.coalesce(F.concat(F.lit("="), F.col(TASK)), F.lit("")),
+            F.col(POSITION),
+        )
+        number = F.concat(F.lit(f"{name}/"), F.monotonically_increasing_id().cast("string"))
+        placeless = F.col(POSITION).isNull() | F.coalesce(F.col(FATE) == SOURCE, F.lit(False))
+        return F.substring(F.sha2(F.when(placeless, number).otherwise(place), 256), 1, 32)
+
+    def _raw(self, frame: DataFrame) -> list[Column]:
+        row = frame.schema[ROW].dataType
+        assert isinstance(row, T.StructType)
+        kafka = set(_KAFKA) <= set(row.names)
+        key = self._bytes(frame, self.pipeline.key, "key" if kafka else None)
+        if key is None and kafka and "key" in row.names:
+            key = _as_text(F.col(ROW)["key"], row["key"].dataType)
+        value = self._bytes(frame, self.pipeline.value, "value" if kafka else None)
+        nothing = F.lit(None).cast("string")
+        field = {name: F.col(ROW)[name] for name in row.names}
+        columns = {
+            "key": F.lit(None).cast("binary") if key is None else key,
+            "value": F.lit(None).cast("binary") if value is None else value,
+            "has_value": F.lit(value is not None),
+            "headers": (field["headers"] if _has_headers(row) else F.lit(None)).cast(_HEADERS),
+            "timestamp": F.unix_millis(field["timestamp"])
+            if kafka and _is_a(row, "timestamp", T.TimestampType)
+            else F.lit(None).cast("long"),
+            "topic": field["topic"].cast("string") if kafka else nothing,
+            "partition": field["partition"].cast("string") if kafka else nothing,
+            "offset": (field["offset"] if kafka else F.col(POSITION)).cast("string"),
+            "executing_class": self._of_step(self._classes()),
+        }
+        return [columns[name].alias(name) for name in RAW]
+
+    def _bytes(self, frame: DataFrame, given: Column | None, own: str | None) -> Column | None:
+        """Return a record's own bytes, None where it has none: then it is converted."""
+        row = frame.schema[ROW].dataType
+        # A column of that name may have been parsed: then it is no bytes of the record's.
+        if own is not None and isinstance(row, T.StructType) and _is_a(row, own, *_TEXTUAL):
+            return F.col(ROW)[own].cast("binary")
+        if given is None:
+            return None
+        value = guarded(frame, given, unless=F.lit(False))[VALUE]
+        kind = frame.select(value.alias(VALUE)).schema[0].dataType
+        return value.cast("binary") if isinstance(kind, _TEXTUAL) else None
+
+    def _with_known(
+        self, frame: DataFrame, known: Sequence[FailedRecord]
+    ) -> tuple[DataFrame, dict[str, Column]]:
+        """Put what the driver found out about some native failures beside them."""
+        rows = {
+            (each.task, each.position): (
+                each.task,
+                each.position,
+                each.problem.exception_class,
+                each.problem.condition,
+                each.problem.message,
+                each.problem.stack,
+            )
+            for each in known
+            if is_native(self.pipeline, each.number) or each.number == SOURCE
+        }
+        names = [name.removeprefix(_SAID) for name in _KNOWN.names]
+        if not rows:
+            nothing = F.lit(None).cast("string")
+            return frame, dict.fromkeys(names, nothing)
+        right = F.broadcast(frame.sparkSession.createDataFrame(list(rows.values()), _KNOWN))
+        same = F.col(TASK).eqNullSafe(F.col(f"{_SAID}task")) & F.col(POSITION).eqNullSafe(
+            F.col(f"{_SAID}position")
+        )
+        return frame.join(right, same, "left"), {name: F.col(f"{_SAID}{name}") for name in names}
+
+    def _of_step(self, texts: Sequence[str]) -> Column:
+        column = F.lit(None).cast("string")
+        for number, text in enumerate(texts):
+            column = F.when(F.col(FATE) == number, F.lit(text)).otherwise(column)
+        return column
+
+    def _stages(self) -> list[str]:
+        numbers = range(len(self.pipeline.steps) + 2)
+        return [stage_of(self.pipeline, number) for number in numbers]
+
+    def _classes(self) -> list[str]:
+        """Return what each stage runs: a function's full name, or an expression."""
+        source = "org.apache.spark.sql.DataFrame"
+        steps = [_runs(step) for step in self.pipeline.steps]
+        return [source, *steps, dotted(self.pipeline.sink.function)]
+
+    def _configs(self) -> str:
+        """Return the stages in order with their configuration, without what looks secret."""
+        stages = [
+            {"stage": each.name, "class": each.kind, "config": dict(each.config)}
+            for each in stages_of(self.pipeline)
+        ]
+        return json.dumps({"pipeline": self.pipeline.name, "stages": stages})
+
+
+def redacting(given: Redaction) -> Any:
+    """Return what executors redact a letter by: its row as JSON, and texts about it."""
+    return shipped("redact_frame").Redacting(
+        rules=given.rules,
+        only=None if given.only is None else tuple(given.only),
+        fields=tuple(given.fields),
+        key=given.shown_key,
+    )
+
+
+def _has_headers(row: T.StructType) -> bool:
+    return "headers" in row.names and row["headers"].dataType.simpleString() == _HEADERS
+
+
+def _is_a(row: T.StructType, name: str, *kinds: type[T.DataType]) -> bool:
+    return name in row.names and isinstance(row[name].dataType, kinds)
+
+
+def _as_text(column: Column, kind: T.DataType) -> Column | None:
+    """Return a value that is no bytes as text, None where it has none."""
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
+        return F.to_json(column).cast("binary")
+    plain = isinstance(kind, T.NumericType | T.BooleanType | T.DatetimeType)
+    return column.cast("string").cast("binary") if plain else None
+
+
+def _runs(step: object) -> str:
+    function = getattr(step, "function", None)
+    return dotted(function) if function is not None else str(getattr(step, "expression", step))

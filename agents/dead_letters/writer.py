@@ -1,0 +1,83 @@
+"""Dead letters of one entry are written to their place: what may pass by itself is tried again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from arrester.agents.dead_letters.destinations import Place, Refused, all_waiting
+from arrester.agents.dead_letters.pending_files import LetterFiles
+from arrester.agents.dead_letters.schema import KEPT
+from arrester.agents.failure_log import say
+from arrester.agents.journal.entries import DeadLetters
+from arrester.agents.spark.driver_errors import problem_of
+from arrester.agents.spark.errors import Problem
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterWriting:
+    """Writes what waits of one run's dead letters."""
+
+    spark: SparkSession
+    kept: LetterFiles
+    place: Place
+    now_ms: Callable[[], int]
+    #: Raises when the run is to end.
+    check: Callable[[], None]
+    #: Waits so many milliseconds; raises when the run is to end.
+    wait: Callable[[int], None]
+    #: Goes round what a stop ends at once: a broker may be waited for for long.
+    given_up_on_stop: Callable[[], AbstractContextManager[None]]
+
+    def written(self, letters: DeadLetters, policy: Policy) -> list[Refused]:
+        """Return what was refused, at all or not at once; retries are within the policy's budget.
+
+        What the executors of a place have tried again by themselves they tell: it raises nothing.
+        """
+        # The run before may have ended between the last write and the deletion of the folder.
+        if not self.kept.is_waiting(letters):
+            return []
+        kept = self.kept.read(letters)
+        frame = kept if self.place.raw or letters.path is not None else kept.select(*KEPT)
+        started_ms, made = self.now_ms(), 0
+        failed: list[Refused] = []
+        while True:
+            made += 1
+            try:
+                return [*failed, *self._attempt(frame, letters)]
+            except Exception as exc:  # whatever a sink may raise
+                # A job that a stop has interrupted is the stop: the next run writes them.
+                self.check()
+                problem = problem_of(self.spark, exc, attempts=made)
+            attempts = Attempts(made=made, started_ms=started_ms, now_ms=self.now_ms())
+            wait_ms = _wait_ms(problem, policy, attempts)
+            refused = all_waiting(frame, problem)
+            if wait_ms is None:
+                return refused
+            what = f"dead letters for {self.place.name(letters)}, attempt {made}"
+            say(Saying.SINK_RETRYING, f"{what}: {problem.exception_class}")
+            failed = [replace(each, waiting=0) for each in refused]
+            self.wait(wait_ms)
+
+    def _attempt(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
+        with self.given_up_on_stop():
+            if letters.path is not None:
+                self.kept.publish(letters)
+                return []
+            return self.place.write(frame, letters)
+
+
+def _wait_ms(problem: Problem, policy: Policy, attempts: Attempts) -> int | None:
+    """Return the wait before the next attempt, None where there is none."""
+    if policy.table.classify(problem.cause).kind is not Kind.RETRIABLE:
+        return None
+    fate = next_attempt(policy.retry, attempts, chance=random.randrange)
+    return fate.wait_ms if isinstance(fate, RetryAfter) else None

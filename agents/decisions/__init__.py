@@ -1,0 +1,1 @@
+"""From failed records to CONTINUE, RETRY, PAUSE or FAIL."""

@@ -1,0 +1,163 @@
+"""Deciding without asking: every handler declares its answer, so counting is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.decisions.rules import Fates
+from arrester.agents.executor.columns import ERROR, FATE, TASK
+from arrester.agents.failures.aggregate_in_spark import Group
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.failure_set import Failures
+from arrester.agents.failures.pause_offsets import place
+from arrester.agents.journal.entries import Cursor
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.policy import Answer
+
+#: Before all positions: where a record without one stands.
+_FRONT = Cursor(entry=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Failed records of one task, step and kind: they are all answered alike."""
+
+    task: str | None
+    number: int
+    kind: str | None
+    #: What their exception is known by, where the step answers by class.
+    cause: Cause | None
+    answer: Answer
+    #: What is to be said where that is their fate.
+    said: Sequence[Saying]
+    count: int
+    #: The first place among them; records without a position come before all.
+    first: Cursor
+
+    def condition(self) -> Column:
+        """Return whether a failed row is one of them, whatever its task."""
+        kind = F.col(ERROR)["kind"].eqNullSafe(F.lit(self.kind))
+        alike = (F.col(FATE) == self.number) & kind
+        if self.cause is None:
+            return alike
+        names = F.array(*[F.lit(name) for name in self.cause.names]).cast("array<string>")
+        condition = F.col(ERROR)["condition"].eqNullSafe(F.lit(self.cause.condition))
+        return alike & F.col(ERROR)["names"].eqNullSafe(names) & condition
+
+
+@dataclass(slots=True, kw_only=True)
+class Counting:
+    """One decision about failed records that nobody has to be asked about."""
+
+    failures: Failures
+    fates: Fates
+
+    def decide(self) -> tuple[dict[str, Cursor], set[str], FailedRecord | None]:
+        """Return where tasks halt, which of them die there, and the first record that ends all."""
+        cuts: dict[str, Cursor] = {}
+        dead: set[str] = set()
+        now_ms = self.fates.now_ms()
+        for task, groups in sorted(self._groups().items(), key=lambda each: _order(each[0])):
+            pause = _first(groups, Answer.PAUSE)
+            fail = _first(groups, Answer.FAIL)
+            stop = min((each for each in (pause, fail) if each is not None), default=None)
+            fatal = self._one_too_many(task, groups, stop, now_ms=now_ms)
+            if fatal is None and fail is not None and fail == stop:
+                fatal = self._failed(task, groups, fail)
+            if fatal is not None and not self.fates.ends_only_its_task(fatal):
+                return cuts, dead, fatal
+            if fatal is not None and task is not None:
+                self.fates.forget(task)
+                cuts[task] = Cursor(entry=fatal.entry, position=fatal.position)
+                dead.add(task)
+            elif task is not None and pause is not None:
+                cuts[task] = pause
+        return cuts, dead, None
+
+    def _groups(self) -> Mapping[str | None, list[Alike]]:
+        """Return the failed records of each task, by step and kind."""
+        groups: dict[str | None, list[Alike]] = {}
+        for group in self.failures.groups(self._answering_by_class()):
+            groups.setdefault(group.task, []).append(self._alike(group))
+        return groups
+
+    def _answering_by_class(self) -> tuple[int, ...]:
+        """Return the steps that answer by class.
+
+        Of native steps the executors know no class: here all of their answers are the same.
+        """
+        stages = self.fates.stages.items()
+        return tuple(n for n, stage in stages if stage.policy.by_class and not stage.native)
+
+    def _alike(self, group: Group) -> Alike:
+        # Only records of the source lack a position, and PAUSE holds none of them.
+        position = None if group.first is None else group.first.position
+        answer, said = self.fates.of_alike(
+            group.number, group.cause, task=group.task, position=position
+        )
+        return Alike(
+            task=group.task,
+            number=group.number,
+            kind=group.kind,
+            cause=group.cause if group.known else None,
+            answer=answer,
+            said=said,
+            count=group.count,
+            first=group.first or _FRONT,
+        )
+
+    def _one_too_many(
+        self, task: str | None, groups: Sequence[Alike], stop: Cursor | None, *, now_ms: int
+    ) -> FailedRecord | None:
+        """Count what a task leaves out, and return the exact record that exceeds a limit."""
+        left_out = [each for each in groups if each.answer is Answer.CONTINUE]
+        if not self.fates.limited or not left_out:
+            return None
+        number = sum(each.count for each in left_out)
+        if stop is not None:
+            number = self._rows(task, left_out).where(_is_before(stop)).count()
+        counted = self.fates.counted(task, number, now_ms=now_ms)
+        if counted.exceeded is None:
+            return None
+        return self._record(task, left_out, counted.tolerated)
+
+    def _failed(self, task: str | None, groups: Sequence[Alike], fail: Cursor) -> FailedRecord:
+        """Return the record that is answered FAIL before all others, and say why where it is due.
+
+        What is behind it is not decided, so nothing is said of that.
+        """
+        first = next(g for g in groups if g.answer is Answer.FAIL and g.first == fail)
+        record = self._record(task, [first], 0)
+        self.fates.say(first.said, record)
+        return record
+
+    def _record(self, task: str | None, groups: Sequence[Alike], index: int) -> FailedRecord:
+        """Return the record that has `index` others of these groups before it in its task."""
+        one = self._rows(task, groups).orderBy(place().asc()).offset(index).limit(1)
+        return self.failures.bring(self.fates.pipeline, one)[0]
+
+    def _rows(self, task: str | None, groups: Sequence[Alike]) -> DataFrame:
+        alike = reduce(lambda one, other: one | other, [each.condition() for each in groups])
+        return self.failures.records.where(F.col(TASK).eqNullSafe(F.lit(task)) & alike)
+
+
+def _first(groups: Sequence[Alike], answer: Answer) -> Cursor | None:
+    return min((each.first for each in groups if each.answer is answer), default=None)
+
+
+def _is_before(stop: Cursor) -> Column:
+    if stop == _FRONT:
+        return F.lit(False)
+    entry, position = F.lit(stop.entry).alias("entry"), F.lit(stop.position).alias("position")
+    return place() < F.struct(entry, position).cast("struct<entry:int,position:bigint>")
+
+
+def _order(task: str | None) -> tuple[bool, str]:
+    """The order of tasks: NULL first, as Spark sorts them."""
+    return task is not None, task or ""

@@ -1,0 +1,125 @@
+"""A record is run again because its handler said so: it passes, or its fate is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.batch.slow_path import Evaluated, evaluate
+from arrester.agents.decisions.rules import Fates
+from arrester.agents.executor.columns import ENTRY, ERROR, RETRIES, ROW, TASK
+from arrester.agents.failure_log import say
+from arrester.agents.failures.failed_record import FailedRecord, bring
+from arrester.agents.failures.failure_set import has_failed
+from arrester.agents.failures.pause_offsets import is_record, must_hold
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.error_policy.respond import Decided
+from arrester.controlplane.domain.error_policy.retry import Attempts
+from arrester.controlplane.domain.events import Response, RetriesCounted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cured:
+    """A failed record that passed when it was run again."""
+
+    task: str | None
+    entry: int
+    position: int | None
+    evaluated: Evaluated
+    #: Failed attempts before it passed, besides those that its row tells of.
+    again: int
+
+    @property
+    def retries(self) -> int:
+        """How many attempts after the first it took, in all."""
+        return self.evaluated.retries + self.again
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows that it became."""
+        return self.evaluated.frame.withColumn(RETRIES, F.col(RETRIES) + F.lit(self.again))
+
+    def is_at(self) -> Column:
+        """Return whether a row is of this record."""
+        return is_record(self.task, self.entry, self.position)
+
+
+def with_cured(evaluated: Evaluated, cured: Sequence[Cured]) -> Evaluated:
+    """Return `evaluated` with what the cured records became in place of their failures."""
+    if not cured:
+        return evaluated
+    frame = evaluated.frame
+    for each in cured:
+        frame = frame.where(~each.is_at()).unionByName(each.frame)
+    return replace(
+        evaluated.with_frame(frame, failed=evaluated.failed - len(cured)),
+        retries=evaluated.retries + sum(each.retries for each in cured),
+        blocks=(*evaluated.blocks, *(one for each in cured for one in each.evaluated.blocks)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """Runs failed records again while their handlers answer RETRY and there is budget."""
+
+    fates: Fates
+    policy: Policy
+    #: Waits so many milliseconds; raises when the run is to end, and then nothing is decided.
+    wait: Callable[[int], None]
+
+    def until_decided(
+        self, each: FailedRecord, failed: DataFrame, *, now_ms: int
+    ) -> Cured | tuple[FailedRecord, Response]:
+        """Return what the record became at last; `failed` is where its row is."""
+        attempts = Attempts(made=each.problem.attempts, started_ms=now_ms, now_ms=now_ms)
+        while True:
+            fate = self.fates.of_one(each, now_ms=now_ms, attempts=attempts)
+            if isinstance(fate, Decided):
+                return each, fate.response
+            say(Saying.RETRYING, self.fates.said_of(each))
+            self.wait(fate.wait_ms)
+            result = self._run(each, failed, retries=attempts.made)
+            if isinstance(result, Cured):
+                return result
+            # One budget for the record, also when it now fails in a later step.
+            made = attempts.made + result.problem.attempts
+            each = replace(result, problem=replace(result.problem, attempts=made))
+            attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.fates.now_ms())
+
+    def _run(self, each: FailedRecord, failed: DataFrame, *, retries: int) -> Cured | FailedRecord:
+        row = failed.where(is_record(each.task, each.entry, each.position))
+        source = row.select(f"{ROW}.*", ENTRY)
+        evaluated = evaluate(source, self.fates.pipeline, policy=self.policy)
+        if not evaluated.failed:
+            return Cured(
+                task=each.task,
+                entry=each.entry,
+                position=each.position,
+                evaluated=evaluated,
+                again=retries,
+            )
+        try:
+            return bring(self.fates.pipeline, evaluated.frame.where(has_failed()))[0]
+        finally:
+            evaluated.release()
+
+
+def helpful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:
+    """Return how many attempts failed and were repeated besides those of failed records."""
+    if not evaluated.retries:
+        return []
+    # A failed record tells of the attempts at the step that it failed in.
+    told = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
+    helpful = F.sum(F.col(RETRIES) - told).alias("retries")
+    rows = (
+        evaluated.frame.where(~must_hold(cut))
+        .groupBy(TASK)
+        .agg(helpful)
+        .where("retries > 0")
+        .collect()
+    )
+    return [RetriesCounted(task=row[TASK], retries=row["retries"]) for row in rows]

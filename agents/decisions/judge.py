@@ -1,0 +1,283 @@
+"""From failed records to decisions: handlers are asked, paused tasks cut, counts made exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from arrester.agents.decisions.constant_answers import Counting
+from arrester.agents.decisions.handler_retries import Again, Cured
+from arrester.agents.decisions.outage import Outage, Tried, outage_in
+from arrester.agents.decisions.rules import Fates
+from arrester.agents.executor.columns import TASK
+from arrester.agents.failure_log import say
+from arrester.agents.failures.aggregate_in_spark import Coordinates, Halted, Rest
+from arrester.agents.failures.failed_record import FailedRecord, produce_number
+from arrester.agents.failures.failure_set import Failures
+from arrester.agents.failures.pause_offsets import cut_of, place
+from arrester.agents.journal.entries import Cursor
+from arrester.agents.spark.local_checkpoint import given_back
+from arrester.agents.stop_signal import StopRequested
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.outage import OutagePolicy
+from arrester.controlplane.domain.events import Response
+
+#: How many failed records are brought to the driver at a time when a handler must be asked.
+_PAGE = 200
+#: Of more paused tasks than this the expression that leaves them out costs more than it saves.
+_CUTS_IN_A_PAGE = 1_000
+_RANK = "__arrester_rank"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is decided about a micro-batch or chunk."""
+
+    #: By task: the place that it halts at, PAUSED or DEAD.
+    cuts: Mapping[str, Cursor] = field(default_factory=dict)
+    #: The first record that was answered FAIL; then nothing else is decided.
+    fatal: FailedRecord | None = None
+    #: So many failed alike that it is not the records.
+    outage: Outage | None = None
+    paused: Sequence[FailedRecord] = ()
+    #: The records that tasks died of, alone (errors.failure.scope=task); also among the cuts.
+    died: Sequence[FailedRecord] = ()
+    #: Further records that tasks halt at.
+    halted: Sequence[Halted] = ()
+    examples: Sequence[FailedRecord] = ()
+    rest: Sequence[Rest] = ()
+    #: Records that failed, were tried again because a handler said so, and passed.
+    cured: Sequence[Cured] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """What the handlers, or their declarations, came to."""
+
+    cuts: dict[str, Cursor] = field(default_factory=dict)
+    #: The tasks that die where they are cut.
+    dead: set[str] = field(default_factory=set)
+    fatal: FailedRecord | None = None
+    cured: list[Cured] = field(default_factory=list)
+    #: Of records that took more attempts than their rows know of.
+    attempts: dict[Coordinates, int] = field(default_factory=dict)
+
+    def with_attempts(self, each: FailedRecord) -> FailedRecord:
+        """Return the record with all of its attempts."""
+        attempts = self.attempts.get((each.task, each.position), each.problem.attempts)
+        return replace(each, problem=replace(each.problem, attempts=attempts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Decides about the failed records of a micro-batch or chunk."""
+
+    fates: Fates
+    again: Again
+    examples_limit: int
+    outage: OutagePolicy = field(default_factory=OutagePolicy)
+    #: Where the records have failed at the end of the pipeline: what was tried there.
+    tried: Tried | None = None
+
+    def decide(self, failures: Failures, blamed: Sequence[Coordinates]) -> Decision:
+        """Return the decision about the failed records of a micro-batch or chunk.
+
+        `blamed` are coordinates that were reported before: always among the examples, so that
+        nobody counts them twice.
+        """
+        # Of cured records, as long as no decision has them.
+        with given_back() as kept:
+            decision = self._decided(failures, blamed, kept)
+            if decision.cured:
+                kept.clear()
+        return decision
+
+    def _decided(
+        self, failures: Failures, blamed: Sequence[Coordinates], kept: list[DataFrame]
+    ) -> Decision:
+        outage = outage_in(failures, self.fates.pipeline, self.outage, self.tried)
+        if outage is not None:
+            say(Saying.OUTAGE, str(outage))
+            if outage.response is Response.FAIL:
+                return self._redacted(Decision(fatal=outage.example, outage=outage))
+        asked = self._asked(failures if outage is None else _before(failures, outage.cuts), kept)
+        for each in asked.cured:
+            failures = failures.where(~each.is_at())
+        if outage is not None:
+            asked.cuts = {**outage.cuts, **asked.cuts}
+        decision = Decision(fatal=asked.fatal)
+        if asked.fatal is None:
+            decision = replace(self._described(failures, asked, blamed), outage=outage)
+        if decision.fatal is not None:
+            self._not_while_stopping(decision.fatal)
+        _say(decision, self.fates)
+        return self._redacted(decision)
+
+    def _not_while_stopping(self, fatal: FailedRecord) -> None:
+        """Kill nothing in a run that is to end anyway: the next one decides about the record."""
+        try:
+            self.again.wait(0)
+        except StopRequested:
+            say(Saying.KILLED_WHILE_STOPPING, self.fates.said_of(fatal))
+            raise
+
+    def _redacted(self, decision: Decision) -> Decision:
+        """Take the values of redacted fields out of messages and traces; handlers saw them."""
+        fatal, outage = decision.fatal, decision.outage
+        return replace(
+            decision,
+            fatal=None if fatal is None else self._told(fatal),
+            outage=None if outage is None else replace(outage, example=self._told(outage.example)),
+            paused=[self._told(each) for each in decision.paused],
+            died=[self._told(each) for each in decision.died],
+            examples=[self._told(each) for each in decision.examples],
+        )
+
+    def _told(self, each: FailedRecord) -> FailedRecord:
+        problem = each.problem
+        texts = problem.message, problem.stack, each.key
+        message, stack, key = self.fates.redaction.texts(each.row.asDict(), *texts)
+        told = replace(problem, message=message or "", stack=stack)
+        return replace(each, problem=told, key=key)
+
+    def _asked(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
+        """Return what the handlers say of failed records, or their declarations."""
+        asking = [number for number, stage in self.fates.stages.items() if stage.asks]
+        if asking and failures.has_any_of(asking):
+            return self._ask_each(failures, kept)
+        cuts, dead, fatal = Counting(failures=failures, fates=self.fates).decide()
+        return _Asked(cuts=cuts, dead=dead, fatal=fatal)
+
+    def _ask_each(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
+        """Ask the handlers record by record, in (task, position) order, page by page."""
+        asked = _Asked()
+        now_ms = self.fates.now_ms()
+        for page in self._pages(failures, asked.cuts):
+            for each in page:
+                if each.task is not None and each.task in asked.cuts:
+                    continue
+                last = self.again.until_decided(each, failures.rows, now_ms=now_ms)
+                if isinstance(last, Cured):
+                    asked.cured.append(last)
+                    kept += last.evaluated.blocks
+                    continue
+                if last[0].problem.attempts != each.problem.attempts:
+                    asked.attempts[each.task, each.position] = last[0].problem.attempts
+                if last[1] is Response.FAIL and not self.fates.ends_only_its_task(each):
+                    asked.fatal = last[0]
+                    return asked
+                if last[1] is not Response.CONTINUE and each.task is not None:
+                    self._halt(asked, each, last[1])
+        return asked
+
+    def _halt(self, asked: _Asked, each: FailedRecord, response: Response) -> None:
+        """Cut a task at one of its records: there it pauses, or dies alone."""
+        assert each.task is not None
+        asked.cuts[each.task] = Cursor(entry=each.entry, position=each.position)
+        if response is Response.FAIL:
+            asked.dead.add(each.task)
+            self.fates.forget(each.task)
+
+    def _pages(
+        self, failures: Failures, cuts: Mapping[str, Cursor]
+    ) -> Iterator[list[FailedRecord]]:
+        """Bring failed records in order, without those that are behind a cut by then.
+
+        To look at a record of a native step costs the driver milliseconds; a stop ends it between
+        two pages.
+        """
+        order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
+        ranked = failures.in_one(failures.records).withColumn(_RANK, F.row_number().over(order))
+        with failures.kept(ranked) as ranked:
+            for first in range(1, ranked.count() + 1, _PAGE):
+                self.again.wait(0)
+                page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
+                if len(cuts) <= _CUTS_IN_A_PAGE:
+                    cut = cut_of(cuts)
+                    page = page.where(cut.isNull() | (place() <= cut))
+                yield failures.bring(self.fates.pipeline, page.orderBy(_RANK))
+
+    def _described(
+        self, failures: Failures, asked: _Asked, blamed: Sequence[Coordinates]
+    ) -> Decision:
+        """Bring the examples, and count the rest exactly."""
+        cuts = asked.cuts
+        told = failures.told(
+            limit=self.examples_limit,
+            described={*blamed, *asked.attempts},
+            cuts=cuts,
+            dead=asked.dead,
+        )
+        brought = failures.brought(self.fates.pipeline, told.examples)
+        brought = [asked.with_attempts(each) for each in brought]
+        brought.sort(key=lambda each: _order((each.task, each.position)))
+        fatal = [
+            each for each in brought if each.task not in asked.dead and self.fates.is_fatal(each)
+        ]
+        if fatal and not self.fates.ends_only_its_task(fatal[0]):
+            say(Saying.FATAL_NOT_ASKED, self.fates.said_of(fatal[0]))
+            return Decision(fatal=fatal[0])
+        if fatal:
+            say(Saying.FATAL_NOT_ASKED, self.fates.said_of(fatal[0]))
+            # Only the first of each task: whatever is behind it is held.
+            for each in reversed(fatal):
+                self._halt(asked, each, Response.FAIL)
+            return self._described(failures, asked, blamed)
+        halting = [each for each in brought if _is_cut(each, cuts)]
+        return Decision(
+            cuts=cuts,
+            paused=[each for each in halting if each.task not in asked.dead],
+            died=[each for each in halting if each.task in asked.dead],
+            examples=[each for each in brought if not _is_cut(each, cuts)],
+            halted=told.halted,
+            rest=told.rest,
+            cured=asked.cured,
+        )
+
+
+def _before(failures: Failures, cuts: Mapping[str, Cursor]) -> Failures:
+    """Return the failed records that are not held by these cuts."""
+    cut = cut_of(cuts)
+    return failures.where(cut.isNull() | (place() < cut))
+
+
+def _say(decision: Decision, fates: Fates) -> None:
+    """Say what was decided, in a bounded number of lines."""
+    name = fates.pipeline.name
+    if decision.fatal is not None:
+        say(Saying.TASK_KILLED, fates.said_of(decision.fatal))
+    _say_left_out(decision, fates)
+    for each in decision.paused:
+        say(Saying.TASK_PAUSED, fates.said_of(each))
+    for each in decision.died:
+        say(Saying.TASK_KILLED, fates.said_of(each))
+    for saying, dies in ((Saying.TASK_PAUSED, False), (Saying.TASK_KILLED, True)):
+        if more := sum(each.dies is dies for each in decision.halted):
+            say(saying, f"{name}: {more} more failed records, each of another task")
+
+
+def _say_left_out(decision: Decision, fates: Fates) -> None:
+    """Say how many records are left out: those that were to be produced apart, less loudly."""
+    left_out = [(each.task, each.number, 1) for each in decision.examples]
+    left_out += [(each.task, each.number, each.count) for each in decision.rest]
+    end = produce_number(fates.pipeline)
+    for saying, is_output in ((Saying.RECORD_SKIPPED, False), (Saying.OUTPUT_SKIPPED, True)):
+        counts = [(task, n) for task, number, n in left_out if (number == end) is is_output]
+        if counts:
+            records, tasks = sum(n for _, n in counts), len({task for task, _ in counts})
+            what = f"{records} failed records of {tasks} tasks are"
+            say(saying, f"{fates.pipeline.name}: {what}")
+
+
+def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:
+    where = Cursor(entry=each.entry, position=each.position)
+    return each.task is not None and cuts.get(each.task) == where
+
+
+def _order(where: Coordinates) -> tuple[bool, str, bool, int]:
+    """The order of tasks and positions: NULL first, as Spark sorts them."""
+    task, position = where
+    return (task is not None, task or "", position is not None, position or 0)

@@ -1,0 +1,1 @@
+"""What a pipeline's author declares: steps, sinks, coordinates, checks."""

@@ -1,0 +1,388 @@
+"""What the author of a pipeline writes: its definition, step by step, checked before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
+
+from arrester.agents.definition.checks import (
+    check_columns,
+    check_position,
+    check_source,
+    names_and_paths,
+    parsed_schema,
+    require_arrow,
+    rowless,
+)
+from arrester.agents.definition.coordinates import Plain
+from arrester.agents.definition.dry_run import tried_column, tried_native, tried_transform
+from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid, Runner
+from arrester.agents.definition.sinks import (
+    Connect,
+    Files,
+    Producer,
+    Send,
+    Sink,
+    SinkFunction,
+    TrialFunction,
+)
+from arrester.agents.definition.steps import (
+    Columns,
+    Deserialize,
+    Process,
+    Step,
+    Transform,
+    UserFunction,
+)
+from arrester.agents.executor.columns import PREFIX
+from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers, checked_on
+from arrester.agents.spark.common_subexpressions import Ready
+from arrester.agents.spark.kafka_source import COORDINATES, default_task
+from arrester.agents.spark.plan_analysis import named_in
+from arrester.agents.spark.try_eval import require_classic
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.names import check_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineBuilder:
+    """A pipeline under construction; every method returns a new one."""
+
+    name: str
+    source: DataFrame
+    task: Column | None
+    position: Column
+    key: Column | None
+    value: Column | None
+    key_name: str | None
+    key_names: tuple[str, ...]
+    on_error: Handler | None
+    #: A frame without rows that has the columns so far: what the next step is checked against.
+    shape: DataFrame
+    steps: tuple[Step, ...] = ()
+    runner: Runner | None = None
+    redact: Sequence[str] = ()
+    show: Sequence[str] | None = None
+
+    def deserialize(
+        self,
+        name: str,
+        expr: Column,
+        *,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> PipelineBuilder:
+        """Add the column `name`, a native expression over the columns so far.
+
+        It stays in the JVM. `from_csv`, `from_json` and `from_xml` are made FAILFAST; an explicit
+        other mode is refused, and so are Python functions, aggregates and generators. `on` answers
+        by exception class or error condition, before `on_error` is asked; RETRY is none here: an
+        expression that raised raises again.
+        """
+        self._check_step(name, on_error)
+        answers = self._checked_native_on(name, on)
+        made = tried_native(self.shape, f"deserialize {name!r}", {name: expr})
+        ready = Ready.of(self.shape, {name: expr})
+        step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers, ready=ready)
+        return replace(self, steps=(*self.steps, step), shape=made)
+
+    def columns(
+        self,
+        name: str,
+        /,
+        *,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+        **expressions: Column,
+    ) -> PipelineBuilder:
+        """Add several columns at once, native expressions over the columns so far.
+
+        They do not see each other; a column that is there already is replaced. A record for which
+        one of them raises (ANSI casts, division by zero, overflow and the like) has failed, with
+        all of them. What `deserialize` refuses is refused here, too; `on` is as there.
+        """
+        self._check_step(name, on_error)
+        answers = self._checked_native_on(name, on)
+        if not expressions:
+            raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
+        check_columns(f"columns {name!r}", list(expressions))
+        made = tried_native(self.shape, f"columns {name!r}", expressions)
+        step = Columns(
+            name=name,
+            expressions=dict(expressions),
+            on_error=on_error,
+            on=answers,
+            ready=Ready.of(self.shape, expressions),
+        )
+        return replace(self, steps=(*self.steps, step), shape=made)
+
+    def process(
+        self,
+        name: str,
+        fn: UserFunction,
+        *,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+        schema: str | T.StructType | None = None,
+    ) -> PipelineBuilder:
+        """Add a Python function that is called with each row as a dict.
+
+        It returns a dict, None (the record leaves no row) or an iterable of dicts. What it returns
+        has the same columns that it was given, unless `schema` (a DDL text or a StructType) names
+        others. Every value is checked against the schema: a wrong type, a missing or an unknown
+        field is a failure of that record, whose message names the field and the type. `on` answers
+        by exception class, before `on_error` is asked; RETRY there makes a class retriable at this
+        step, within the budget of `errors.retries.limit` and `errors.retry.timeout`.
+        """
+        self._check_step(name, on_error)
+        answers = checked_on(f"step {name!r}: on", on)
+        if not callable(fn):
+            raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
+        returned = self.shape.schema if schema is None else parsed_schema(name, schema)
+        require_arrow(f"process {name!r}", self.shape.schema, returned)
+        step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
+        made = self.source.sparkSession.createDataFrame([], returned)
+        return replace(self, steps=(*self.steps, step), shape=made)
+
+    def transform(
+        self,
+        name: str,
+        fn: Callable[[DataFrame], DataFrame],
+        *,
+        stateful: bool = False,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> PipelineBuilder:
+        """Add any function of a DataFrame that works row by row: native, UDFs, mapInPandas, ….
+
+        It is called once with an empty DataFrame now, and once for each micro-batch. When it fails
+        there, the records that make it fail alone are found and handled as failed records; where
+        none does, it failed as a whole and the run ends. A plan that is not row by row (aggregate,
+        window, sort, limit, …) is refused, unless it is `stateful`: then the pipeline has no task=,
+        the step is the last one, and when it fails the run ends, whatever the record. A function
+        whose plan hides which row became which, as mapInPandas does, is the last step too.
+        """
+        self._check_step(name, on_error)
+        answers = checked_on(f"step {name!r}: on", on)
+        if not callable(fn):
+            raise InvalidValue(f"transform {name!r}: fn", fn, "a function of a DataFrame")
+        if stateful and self.task is not None:
+            # Positions are a task's own: those of several tasks are not unique in the global one.
+            raise PipelineInvalid(
+                f"transform {name!r}: a stateful one needs a pipeline without task=, whose "
+                "positions are unique in all of its records"
+            )
+        made, carries = tried_transform(name, fn, self.shape, stateful=stateful)
+        step = Transform(
+            name=name,
+            function=fn,
+            schema=made.schema,
+            stateful=stateful,
+            carries=carries,
+            on_error=on_error,
+            on=answers,
+        )
+        shape = self.source.sparkSession.createDataFrame([], made.schema)
+        return replace(self, steps=(*self.steps, step), shape=shape)
+
+    def write(
+        self,
+        fn: SinkFunction,
+        *,
+        atomic: bool = False,
+        trial: TrialFunction | None = None,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> Pipeline:
+        """Finish with a sink that is called as `fn(df, number)` for what passed all steps.
+
+        Numbers are strictly increasing and the same on every replay: a sink that is idempotent by
+        number has exactly-once results, any other at-least-once.
+
+        `atomic` promises that a call that raises has left nothing behind, and that `fn` writes
+        all rows and columns of `df`, evaluated once, and lets exceptions of its write pass.
+        Healthy micro-batches are then guarded and written in one pass, which costs next to nothing;
+        a record that fails ends the write, and the micro-batch is done again with care.
+
+        `on_error` answers, once, for a micro-batch that the sink failed with (KIP-210): CONTINUE
+        leaves all of its records out, PAUSE holds each of their tasks at its first one. `on`
+        answers by exception class, before; RETRY there makes a class retriable, within the budget.
+
+        `trial(df)` raises where `fn` would, and leaves nothing that anybody sees: it writes to a
+        staging table. When the sink has failed, records that fail the trial alone are found, by up
+        to 400 calls: each has failed by itself, and `fn` gets the rest, under the same number.
+        """
+        if not callable(fn):
+            raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
+        if trial is not None and not callable(trial):
+            raise InvalidValue("write: trial", trial, "a function of a DataFrame")
+        answers = checked_answers("write", on_error, on)
+        return self._finished(
+            Sink(function=fn, atomic=atomic, trial=trial, on_error=on_error, on=answers)
+        )
+
+    def write_files(
+        self,
+        path: str,
+        *,
+        format: str = "parquet",
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+        number_column: str | None = None,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> Pipeline:
+        """Finish with files below `path`, which are all or nothing by Spark's commit protocol.
+
+        They are appended: at least once, since a replay writes again. With `number_column` each
+        number has a folder `<number_column>=<number>` below `path`, which a replay replaces:
+        exactly once. `options` are those of the format, `on_error` and `on` those of `write`.
+        """
+        answers = checked_answers("write_files", on_error, on)
+        files = Files(
+            path=path,
+            format=format,
+            partition_by=tuple(partition_by),
+            options=dict(options or {}),
+            number_column=number_column,
+        )
+        return self._finished(Sink(function=files, atomic=True, on_error=on_error, on=answers))
+
+    def produce(
+        self,
+        send: Send | None = None,
+        *,
+        connect: Connect | None = None,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> Pipeline:
+        """Finish by sending each row that passed all steps: strictly in order within its task.
+
+        `send(row)` is called on executors with a dict. What it raises is the record's failure; so
+        is the exception of what it returns, where that is a future. The next row of a task is
+        sent when its last one has arrived; rows of other tasks do not wait for it.
+
+        A `send` that needs a client comes from `connect` instead, a function without arguments
+        that returns a context manager which gives it: opened once for each Spark partition that
+        has rows. What `connect` raises is the pipeline's own error, and no handler sees it.
+
+        Delivery is at least once: a replay of a micro-batch sends it again, in order. `on_error`
+        answers for a record that could not be sent, after the retries: CONTINUE, PAUSE or FAIL;
+        after the last two, nothing of its task behind it has been sent. `on` answers by exception
+        class, before `on_error` is asked; RETRY there makes a class retriable. A `transform`
+        before it is refused: what it makes of a record has no order to be sent in.
+        """
+        if (send is None) == (connect is None) or not callable(send or connect):
+            allowed = "a function of a row, or connect=, a function that opens one"
+            raise InvalidValue("produce: send", send, allowed)
+        transforms = [step.name for step in self.steps if isinstance(step, Transform)]
+        if transforms:
+            # What it makes of a record has no order of its own to be sent in.
+            raise PipelineInvalid(
+                f"produce: it cannot follow transform {transforms[0]!r}, whose rows have no order "
+                "within their record; use .columns and .process before it, or .write"
+            )
+        answers = checked_answers("produce", on_error, on)
+        require_arrow("produce", self.shape.schema)
+        producer = Producer(send=send, connect=connect, on_error=on_error, on=answers)
+        return self._finished(producer)
+
+    def _finished(self, sink: Sink | Producer) -> Pipeline:
+        return Pipeline(
+            name=self.name,
+            source=self.source,
+            task=self.task,
+            position=self.position,
+            key=self.key,
+            value=self.value,
+            key_name=self.key_name,
+            key_names=self.key_names,
+            on_error=self.on_error,
+            steps=self.steps,
+            columns=tuple(self.shape.columns),
+            sink=sink,
+            runner=self.runner,
+            redact=self.redact,
+            show=self.show,
+            plain=Plain.of(self.source, task=self.task, position=self.position),
+        )
+
+    def _check_step(self, name: Any, on_error: Handler | None) -> None:
+        if not isinstance(name, str) or not name or name.startswith(PREFIX):
+            raise InvalidValue("step", name, f"a text that does not begin with {PREFIX}")
+        if any(step.name == name for step in self.steps):
+            raise PipelineInvalid(f"step {name!r} is there twice; names are unique in a pipeline")
+        last = self.steps[-1] if self.steps else None
+        if isinstance(last, Transform) and not last.carries:
+            why = "is stateful" if last.stateful else "hides which row became which"
+            raise PipelineInvalid(
+                f"step {name!r} cannot follow transform {last.name!r}, which {why}; "
+                "put it before that one, or into its function"
+            )
+        if on_error is not None:
+            check_handler(f"step {name!r}: on_error", on_error)
+
+    def _checked_native_on(self, name: str, on: OnClass | None) -> Mapping[str, Answer]:
+        answers = checked_on(f"step {name!r}: on", on)
+        if Answer.RETRY in answers.values():
+            raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
+        return answers
+
+
+def define(
+    name: str,
+    source: DataFrame,
+    *,
+    task: str | Column | None = None,
+    position: str | Column | None = None,
+    key: str | Column | None = None,
+    value: str | Column | None = None,
+    on_error: Handler | None = None,
+    redact: Sequence[str] = (),
+    show: Sequence[str] | None = None,
+    runner: Runner | None = None,
+) -> PipelineBuilder:
+    """Begin a pipeline over `source`, a streaming DataFrame.
+
+    `task` gives the unit that pauses on its own (text; NULL, or no task at all, is the global
+    task), `position` a sortable integer that is unique within the task. For a Kafka source they
+    default to the partition (`topic-partition` unless the source reads one topic for certain) and
+    `offset`, and `value` to `value`. `key` and `value` are shown with a failed record.
+    `on_error` answers for records whose task or position raises, or whose position is NULL or not
+    unique (stage `source`).
+    """
+    check_name("pipeline", name)
+    require_classic(source.sparkSession)
+    check_source(source)
+    if set(source.columns) >= COORDINATES:
+        task = default_task(source) if task is None else task
+        position = "offset" if position is None else position
+        # Its key is shown to people only where the author says so: it may be anybody's name.
+        if value is None and "value" in source.columns:
+            value = "value"
+    if on_error is not None:
+        check_handler("on_error", on_error)
+    shape = rowless(source)
+    columns = {"task": task, "position": position, "key": key, "value": value}
+    resolved = {kind: tried_column(shape, kind, given) for kind, given in columns.items()}
+    found = check_position(shape, position, resolved["position"])
+    return PipelineBuilder(
+        name=name,
+        source=source,
+        task=resolved["task"],
+        position=found,
+        key=resolved["key"],
+        value=resolved["value"],
+        key_name=key if isinstance(key, str) else None,
+        key_names=named_in(shape, resolved["key"]),
+        on_error=on_error,
+        shape=shape,
+        runner=runner,
+        redact=names_and_paths("redact", redact),
+        show=None if show is None else names_and_paths("show", show),
+    )

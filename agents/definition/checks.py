@@ -1,0 +1,157 @@
+"""Checks of what a definition is made of: names of columns, schemas, what Python steps need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.utils import (
+    require_minimum_pandas_version,
+    require_minimum_pyarrow_version,
+)
+
+from arrester.agents.definition.pipeline import PipelineInvalid
+from arrester.agents.executor.columns import PREFIX
+from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields
+from arrester.controlplane.domain.errors import InvalidValue
+
+#: By name: an older PySpark has no TimeType.
+_UNHOLDABLE = ("CalendarIntervalType", "TimeType")
+_POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+
+
+def check_position(shape: DataFrame, given: str | Column | None, resolved: Column | None) -> Column:
+    """Return the position that was `given`; raises InvalidValue for none and for no integer."""
+    if resolved is None:
+        raise InvalidValue("position", None, "a column: a unique, sortable integer per task")
+    kind = shape.select(resolved).schema[0].dataType
+    if not isinstance(kind, _POSITIONS):
+        raise InvalidValue("position", given, f"an integer column; this is {kind.simpleString()}")
+    return resolved
+
+
+def check_source(source: DataFrame) -> None:
+    """Raise InvalidValue for columns with which a record could not be held, or shown."""
+    check_columns("source", source.columns)
+    for field in source.schema.fields:
+        if (found := _unholdable(field.dataType)) is not None:
+            allowed = (
+                f"columns that can be held in files; {field.name} has the type "
+                f"{found.simpleString()}: drop it, or cast it to STRING"
+            )
+            raise InvalidValue("source", field.name, allowed)
+
+
+def _unholdable(kind: T.DataType) -> T.DataType | None:
+    """Return what of a type Parquet does not take: held records lie in such files."""
+    match kind:
+        case T.StructType():
+            # Spark reads and writes no file with a struct that has no field.
+            return kind if not kind.fields else _first(_unholdable, kind)
+        case T.ArrayType() | T.MapType():
+            return _first(_unholdable, kind)
+        case _:
+            return kind if type(kind).__name__ in _UNHOLDABLE else None
+
+
+def _first(
+    look: Callable[[T.DataType], T.DataType | None], kind: T.StructType | T.ArrayType | T.MapType
+) -> T.DataType | None:
+    """Return what `look` finds first in the types that a type is made of."""
+    match kind:
+        case T.StructType():
+            inside = [field.dataType for field in kind.fields]
+        case T.ArrayType():
+            inside = [kind.elementType]
+        case T.MapType():
+            inside = [kind.keyType, kind.valueType]
+    return next((found for each in inside if (found := look(each)) is not None), None)
+
+
+def _of_tables(kind: T.DataType) -> T.DataType | None:
+    """Return what of a type only columns of tables have."""
+    match kind:
+        case T.StructType() | T.ArrayType() | T.MapType():
+            return _first(_of_tables, kind)
+        case T.CharType() | T.VarcharType():
+            return kind
+    return None
+
+
+def check_columns(kind: str, columns: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for column in columns:
+        if column.lower() in seen:
+            raise InvalidValue(kind, column, "columns whose names differ, also without case")
+        if column.startswith(PREFIX):
+            raise InvalidValue(kind, column, f"columns that do not begin with {PREFIX}")
+        seen.add(column.lower())
+
+
+def names_and_paths(kind: str, given: Sequence[str]) -> tuple[str, ...]:
+    """Return what `redact` and `show` are given: names of fields and JSON paths."""
+    try:
+        return fields(items=kind != "show")(given)
+    except (ValueError, TypeError):
+        raise InvalidValue(kind, given, RULE) from None
+
+
+def rowless(source: DataFrame) -> DataFrame:
+    """Return a frame without rows that has the source's columns, and is another frame.
+
+    Micro-batches are other frames too: an expression bound to the source itself, `source["a"]`,
+    would not hold there and so does not here; `F.col("a")` does.
+    """
+    return source.sparkSession.createDataFrame([], source.schema)
+
+
+def parsed_schema(name: str, schema: str | T.StructType) -> T.StructType:
+    try:
+        parsed = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(schema)
+    except PySparkException as exc:
+        raise PipelineInvalid(f"process {name!r}: schema: {first_line(exc)}") from exc
+    if not isinstance(parsed, T.StructType):
+        raise InvalidValue(f"process {name!r}: schema", schema, "columns: 'a INT, b STRING'")
+    check_columns(f"process {name!r}: schema", parsed.names)
+    if (found := _of_tables(parsed)) is not None:
+        allowed = f"types of a DataFrame; {found.simpleString()} is a table's: use STRING"
+        raise InvalidValue(f"process {name!r}: schema", schema, allowed)
+    return parsed
+
+
+def require_arrow(step: str, *schemas: T.StructType) -> None:
+    """Raise PipelineInvalid now, not in the first micro-batch, where PySpark's own needs lack, or
+    for columns whose type does not go through Arrow into a Python step or out of it."""
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+    except ImportError as exc:
+        needs = "PySpark runs Python steps only with pandas and pyarrow on the driver"
+        raise PipelineInvalid(f"{step}: {first_line(exc)} ({needs})") from exc
+    for field in (field for schema in schemas for field in schema.fields):
+        try:
+            to_arrow_type(field.dataType, timezone="UTC")
+        except PySparkException as exc:
+            kind = field.dataType.simpleString()
+            raise PipelineInvalid(
+                f"{step}: column {field.name} has the type {kind}, which no Python step can have: "
+                "drop it before, or cast it"
+            ) from exc
+
+
+def first_line(exc: BaseException) -> str:
+    return str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+
+
+def differs(wanted: T.StructType, found: T.StructType) -> str | None:
+    """Return how the columns `found` differ from those `wanted`, None when they do not."""
+    if wanted.names != found.names:
+        return f"{', '.join(wanted.names)} at first, now {', '.join(found.names)}"
+    for one, other in zip(wanted.fields, found.fields, strict=True):
+        kinds = [each.dataType.simpleString() for each in (one, other)]
+        if kinds[0] != kinds[1]:
+            return f"{one.name} was {kinds[0]} and is {kinds[1]}"
+    return None

@@ -1,0 +1,55 @@
+"""Task and position that are columns of the source and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.spark.kafka_source import COORDINATES, DASH, topic_partition
+from arrester.agents.spark.try_eval import failfast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """The names of such columns: to read them never raises."""
+
+    #: One column, or topic and partition, which a dash joins; none: the global task.
+    task: tuple[str, ...]
+    position: str
+
+    @classmethod
+    def of(cls, source: DataFrame, *, task: Column | None, position: Column) -> Plain | None:
+        """Return them, None when one is an expression that has to be guarded."""
+        names = () if task is None else _task_names(source, task)
+        position_name = _column_name(source, position)
+        if position_name is None or names is None:
+            return None
+        return cls(task=names, position=position_name)
+
+    def key(self, named: Callable[[str], Column]) -> Column | None:
+        """Return the task of a row whose columns `named` gives; None for the global task."""
+        if len(self.task) < 2:
+            return named(self.task[0]) if self.task else None
+        first, *others = (named(name).cast("string") for name in self.task)
+        joined = [part for each in others for part in (F.lit(DASH), each)]
+        return F.concat(first, *joined)
+
+
+def _task_names(source: DataFrame, task: Column) -> tuple[str, ...] | None:
+    name = _column_name(source, task)
+    if name is not None:
+        return (name,)
+    if not set(source.columns) >= COORDINATES:
+        return None
+    known = failfast(source, topic_partition())
+    return ("topic", "partition") if known.semanticEquals(failfast(source, task)) else None
+
+
+def _column_name(source: DataFrame, column: Column) -> str | None:
+    expression = failfast(source, column)
+    if expression.getClass().getSimpleName() != "AttributeReference":
+        return None
+    return str(expression.name())

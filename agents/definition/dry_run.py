@@ -1,0 +1,71 @@
+"""Steps tried on a frame without rows, when they are defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.definition.checks import check_columns, first_line, rowless
+from arrester.agents.definition.pipeline import PipelineInvalid
+from arrester.agents.executor.columns import LINK
+from arrester.agents.spark.plan_analysis import carries, refusal
+from arrester.agents.spark.try_eval import failfast
+from arrester.controlplane.domain.errors import InvalidValue
+
+
+def tried_column(source: DataFrame, kind: str, given: str | Column | None) -> Column | None:
+    """Return what the author named as a column or gave as an expression, None for None."""
+    if given is None:
+        return None
+    column = F.col(given) if isinstance(given, str) else given
+    try:
+        failfast(source, column)
+    except PySparkException as exc:
+        raise InvalidValue(kind, given, f"a column of the source ({first_line(exc)})") from exc
+    return column
+
+
+def tried_native(shape: DataFrame, step: str, expressions: Mapping[str, Column]) -> DataFrame:
+    """Return `shape` with the columns of a native step; raises for what a guard cannot hold."""
+    try:
+        for name, expression in expressions.items():
+            failfast(shape, expression, named=f"{step}: {name}")
+        return shape.withColumns(dict(expressions))
+    except PySparkException as exc:
+        raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
+
+
+def tried_transform(
+    name: str, fn: Callable[[DataFrame], DataFrame], shape: DataFrame, *, stateful: bool
+) -> tuple[DataFrame, bool]:
+    """Return what the function makes of an empty DataFrame, and whether its rows know their record.
+
+    Raises PipelineInvalid for what is not row by row.
+    """
+    linked = rowless(shape).withColumn(LINK, F.lit(0))
+    given = linked.drop(LINK)
+    try:
+        made = fn(given)
+    except Exception as exc:  # the author's code
+        raise PipelineInvalid(
+            f"transform {name!r}: with an empty DataFrame it raised "
+            f"{type(exc).__name__}: {first_line(exc)}"
+        ) from exc
+    if not isinstance(made, DataFrame):
+        raise PipelineInvalid(f"transform {name!r}: it returned a {type(made).__name__}")
+    check_columns(f"transform {name!r}", made.columns)
+    if made.isStreaming:
+        raise PipelineInvalid(
+            f"transform {name!r}: its result has a streaming DataFrame in it. A transform works on "
+            "micro-batches: join the streams before the pipeline begins, or join a static table"
+        )
+    reason = None if stateful else refusal(made, given)
+    if reason is not None:
+        raise PipelineInvalid(
+            f"transform {name!r}: {reason}; its records could not be told apart. Declare it "
+            "by stateful=True, in a pipeline without task="
+        )
+    return made, not stateful and carries(made, linked, LINK)

@@ -1,0 +1,108 @@
+"""A finished definition: a named, guarded dataflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql import Column, DataFrame
+
+from arrester.agents.definition.coordinates import Plain
+from arrester.agents.definition.sinks import Producer, Sink
+from arrester.agents.definition.steps import Step, Transform
+from arrester.agents.handlers import Handler
+from arrester.controlplane.domain.errors import ArresterError
+
+#: Keyword arguments of Spark's `DataStreamWriter.trigger`.
+Trigger = Mapping[str, Any]
+
+
+class PipelineInvalid(ArresterError):
+    """The definition of a pipeline does not hold together; the message names the step and why."""
+
+
+class Runner(Protocol):
+    """Starts finished pipelines: the agent."""
+
+    def start_pipeline(
+        self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None
+    ) -> object:
+        """Start one run of `pipeline`, over a stream, at `checkpoint`."""
+        ...
+
+    def run_pipeline(self, pipeline: Pipeline, checkpoint: str) -> object:
+        """Start one run of `pipeline`, over a static source, at `checkpoint`."""
+        ...
+
+
+# Told from others by which it is, not by what is in it: columns have no equality.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pipeline:
+    """A finished definition; it never changes."""
+
+    name: str
+    source: DataFrame
+    #: None: the pipeline has one task, the global one.
+    task: Column | None
+    position: Column
+    key: Column | None
+    value: Column | None
+    #: The source column that `key=` named, which redaction leaves visible.
+    key_name: str | None
+    #: All columns, fields and texts that are named in `key=`.
+    key_names: tuple[str, ...]
+    #: What becomes of a record without a usable task or position.
+    on_error: Handler | None
+    steps: tuple[Step, ...]
+    #: The names of the columns that the sink gets.
+    columns: tuple[str, ...]
+    sink: Sink | Producer
+    runner: Runner | None = None
+    #: Names and paths that do not leave the driver, besides those of the configuration.
+    redact: Sequence[str] = ()
+    #: Only these do, where they are given.
+    show: Sequence[str] | None = None
+    #: Where task and position are columns of the source and nothing else.
+    plain: Plain | None = None
+
+    @property
+    def tail(self) -> Transform | None:
+        """The transform that comes last, if one does: what it makes is for the sink alone."""
+        last = self.steps[-1] if self.steps else None
+        return last if isinstance(last, Transform) else None
+
+    @property
+    def guarded(self) -> tuple[Step, ...]:
+        """The steps before the tail; their rows know the record that they are of."""
+        return self.steps if self.tail is None else self.steps[:-1]
+
+    def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> object:
+        """Start the pipeline as a streaming query with its state at `checkpoint`.
+
+        `trigger` has the arguments of `DataStreamWriter.trigger`: `{"availableNow": True}`.
+        """
+        if not self.source.isStreaming:
+            raise PipelineInvalid(
+                f"pipeline {self.name} has a static source: run(checkpoint=…) takes it once through"
+            )
+        return self._runner().start_pipeline(self, checkpoint, trigger=trigger)
+
+    def run(self, checkpoint: str) -> object:
+        """Start the pipeline over a static source, once through, with its state at `checkpoint`.
+
+        All of it is one micro-batch, decided as a stream's is. When it is done, tasks that hold
+        records wait for people; `agent.await_termination()` returns then. The same checkpoint again
+        obeys what was decided if the pass was not finished, and else gives the sink nothing of the
+        source a second time: it runs what is held. New input is a new checkpoint.
+        """
+        if self.source.isStreaming:
+            raise PipelineInvalid(
+                f"pipeline {self.name} has a stream as its source: start(checkpoint=…) runs it"
+            )
+        return self._runner().run_pipeline(self, checkpoint)
+
+    def _runner(self) -> Runner:
+        if self.runner is None:
+            raise PipelineInvalid(f"pipeline {self.name} was not made by agent.pipeline()")
+        return self.runner

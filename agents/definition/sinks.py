@@ -1,0 +1,134 @@
+"""What a pipeline ends in: a function of whole batches, files, or a function of single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+from arrester.agents.handlers import Handler
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidValue
+
+SinkFunction = Callable[[DataFrame, int], object]
+#: Raises where the sink would, and leaves nothing that anybody sees.
+TrialFunction = Callable[[DataFrame], object]
+#: Sends one row, a dict; returns a future where it does not wait itself.
+Send = Callable[[dict[str, Any]], object]
+#: Opens a client, for each Spark partition: a context manager that gives a `Send`.
+Connect = Callable[[], AbstractContextManager[Send]]
+
+#: Formats that Spark writes as files and commits by its own protocol.
+FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+_ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
+_PROTOCOL = "spark.sql.sources.commitProtocolClass"
+_OWN_PROTOCOL = (
+    "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"  # Spark's default
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """What `.write` was given."""
+
+    function: SinkFunction
+    #: Whether a call that raises has left nothing behind.
+    atomic: bool = False
+    #: Tries some rows apart from any number; None: files have their own, other sinks have none.
+    trial: TrialFunction | None = None
+    #: Who answers for failures of the sink; None: the configuration's production handler.
+    on_error: Handler | None = None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+
+    def __call__(self, df: DataFrame, number: int) -> object:
+        """Write `df` under its number; what the sink raises is the caller's to understand."""
+        return self.function(df, number)
+
+    def check(self, spark: SparkSession) -> None:
+        """Every session will do."""
+
+    def is_atomic(self, spark: SparkSession) -> bool:
+        """Whether all or nothing is written, in this session too."""
+        if isinstance(self.function, Files):
+            return self.atomic and self.function.is_atomic(spark)
+        return self.atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """What `.produce` was given: a function that sends one row, or what opens one."""
+
+    send: Send | None
+    connect: Connect | None
+    #: Who answers for failed records; None: the configuration's production handler.
+    on_error: Handler | None = None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+
+    @property
+    def function(self) -> object:
+        """What the author wrote."""
+        return self.send if self.connect is None else self.connect
+
+    def is_atomic(self, spark: SparkSession) -> bool:
+        """Whether all or nothing is written: what is sent is sent."""
+        return False
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise InvalidValue where Spark would send one record twice at a time."""
+        name = "spark.speculation"
+        if spark.sparkContext.getConf().get(name, "false").lower() == "true":
+            allowed = "false where a pipeline produces: the order of its records would be lost"
+            raise InvalidValue(name, "true", allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Writes files below `path`: appended, or a folder for each number that a replay replaces."""
+
+    path: str
+    format: str = "parquet"
+    partition_by: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The name of the folders `<name>=<number>`; None: append.
+    number_column: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in FILE_FORMATS:
+            allowed = f"one of {', '.join(FILE_FORMATS)}; for others, .write(fn, atomic=...)"
+            raise InvalidValue("write_files: format", self.format, allowed)
+        if not self.path:
+            raise InvalidValue("write_files: path", self.path, "a folder")
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        """Write one micro-batch, or one chunk of held records."""
+        writer = self._writer(df)
+        if self.number_column is None:
+            writer.mode("append").save(self.path)
+        else:
+            folder = f"{self.path.rstrip('/')}/{self.number_column}={number}"
+            # Static, whatever the session says: the folder is this number's alone.
+            writer.mode("overwrite").option("partitionOverwriteMode", "static").save(folder)
+
+    def write_into(self, df: DataFrame, folder: str) -> None:
+        """Write the same files into another folder, which is not there yet."""
+        self._writer(df).mode("errorifexists").save(folder)
+
+    def _writer(self, df: DataFrame) -> DataFrameWriter:
+        writer = df.write.format(self.format).options(**self.options)
+        return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+    def is_atomic(self, spark: SparkSession) -> bool:
+        """Whether nothing is to be seen before all of it is committed.
+
+        Hadoop's commit algorithm 2 shows the files of a Spark task before the job commits, and of
+        commit protocols other than Spark's own we know nothing.
+        """
+        session: Any = spark._jsparkSession
+        hadoop = session.sessionState().newHadoopConf()
+        algorithm = self.options.get(_ALGORITHM) or hadoop.get(_ALGORITHM, "1")
+        return str(algorithm) == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL

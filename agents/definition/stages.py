@@ -1,0 +1,56 @@
+"""The stages of a pipeline, in order, as they are shown to handlers and in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import types as T
+
+from arrester.agents.config import dotted
+from arrester.agents.config_display import without_secrets
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Producer, Sink
+from arrester.agents.definition.steps import Step
+from arrester.agents.handlers import Stage
+
+
+def stages_of(pipeline: Pipeline) -> tuple[Stage, ...]:
+    """Return the source, each step and what the pipeline ends in, with class and configuration."""
+    source: dict[str, object] = {"schema": pipeline.source.schema.simpleString()}
+    for name in ("task", "position", "key", "value"):
+        expression = getattr(pipeline, name)
+        if expression is not None:
+            source[name] = str(expression)
+    return (
+        Stage(name="source", kind="Source", config=without_secrets(source)),
+        *[
+            Stage(name=each.stage, kind=type(each).__name__, config=_config(each))
+            for each in pipeline.steps
+        ],
+        Stage(name="produce", kind=type(pipeline.sink).__name__, config=_config(pipeline.sink)),
+    )
+
+
+def _config(of: Step | Sink | Producer) -> dict[str, str]:
+    # What is not shown of a step is not its author's.
+    given = {each.name: getattr(of, each.name) for each in fields(of) if each.repr}
+    shown = {name: _shown(value) for name, value in given.items() if not _is_nothing(value)}
+    return without_secrets(shown)
+
+
+def _is_nothing(value: object) -> bool:
+    return value is None or (isinstance(value, Mapping) and not value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, T.StructType):
+        return value.simpleString()
+    if isinstance(value, Mapping):
+        inner = without_secrets({str(name): _shown(item) for name, item in value.items()})
+        return ", ".join(f"{name}: {item}" for name, item in inner.items())
+    if isinstance(value, Column | str | bool | int):
+        return str(value)
+    return dotted(value)

@@ -1,0 +1,109 @@
+"""The steps of a pipeline, as its author gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
+
+from arrester.agents.handlers import Handler
+from arrester.agents.spark.common_subexpressions import Ready
+from arrester.controlplane.domain.error_policy.policy import Answer
+
+Row = dict[str, Any]
+UserFunction = Callable[[Row], Row | Iterable[Row] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deserialize:
+    """A native step: one expression whose result becomes the column `name`."""
+
+    name: str
+    expression: Column
+    #: What the author gave; None: the configuration's handler, else FAIL.
+    on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+    #: The expressions, analysed once; None: they are for each micro-batch.
+    ready: Ready | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def stage(self) -> str:
+        """The stage that failures of this step are told under."""
+        return "deserialize"
+
+    @property
+    def expressions(self) -> Mapping[str, Column]:
+        """The columns that it makes."""
+        return {self.name: self.expression}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """A native step: several expressions over the columns so far; a record has all or fails."""
+
+    name: str
+    #: The columns that it makes; they do not see each other.
+    expressions: Mapping[str, Column]
+    on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+    #: The expressions, analysed once; None: they are for each micro-batch.
+    ready: Ready | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def stage(self) -> str:
+        """The stage that failures of this step are told under."""
+        return f"process:{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A Python step: a function from a row to a row, to None or to several rows."""
+
+    name: str
+    function: UserFunction
+    #: The columns that the function returns.
+    schema: T.StructType
+    on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        """The stage that failures of this step are told under."""
+        return f"process:{self.name}"
+
+    @property
+    def retriable(self) -> tuple[str, ...]:
+        """The names of classes that `on` makes retriable at this step."""
+        return tuple(name for name, answer in self.on.items() if answer is Answer.RETRY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """Any function of a DataFrame that works row by row, or one that is declared not to."""
+
+    name: str
+    function: Callable[[DataFrame], DataFrame]
+    #: The columns that it returned when it was defined.
+    schema: T.StructType
+    #: Rows depend on each other: its failures blame no record.
+    stateful: bool
+    #: A further column would come through it, so rows know their record behind it.
+    carries: bool
+    on_error: Handler | None
+    #: Answers by the name of a class or condition, before `on_error`.
+    on: Mapping[str, Answer] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        """The stage that failures of this step are told under."""
+        return f"process:{self.name}"
+
+
+Native = Deserialize | Columns
+Step = Native | Process | Transform

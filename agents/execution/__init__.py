@@ -1,0 +1,1 @@
+"""Steps over rows, and isolation of failing records by bisection."""

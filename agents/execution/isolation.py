@@ -1,0 +1,168 @@
+"""A step over Python code or a transform fails as a job: its guilty records are found and marked.
+
+Only after a failure: a healthy micro-batch has been through its steps in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.execution.bisection import NotAlone, Search, evaluating
+from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE
+from arrester.agents.spark.error_columns import error_column, error_row
+from arrester.agents.spark.errors import Problem, StepFailed, problem_of_job
+from arrester.agents.spark.job_attempts import Failed, Operation
+from arrester.agents.spark.local_checkpoint import ID, checkpointed, given_back, numbered
+from arrester.agents.spark.session_conf import SAYS_CRASHES, conf
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.policy import Policy
+
+_FOUND = "__arrester_found"
+#: So few are named in an expression.
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """Some steps that are run as one; which one a record failed in, only running it alone tells."""
+
+    stage: str
+    #: Python steps catch what they raise: when they fail as a job, their worker has crashed, or it
+    #: is nobody's doing.
+    crashes_only: bool
+    #: Rows depend on each other: a record that fails alone need not be the one that fails here.
+    stateful: bool = False
+    #: By the number of its last step: what runs the steps up to that one.
+    prefixes: Sequence[tuple[int, Operation]]
+
+    @property
+    def whole(self) -> Operation:
+        """What runs all of them."""
+        return self.prefixes[-1][1]
+
+
+class Blame:
+    """Blames records for what a step fails of, one after the other, over one micro-batch."""
+
+    def __init__(self, base: DataFrame, suspect: Suspect, policy: Policy) -> None:
+        self._base = base
+        self._suspect = suspect
+        self._policy = policy
+        self._search = Search(evaluating(suspect.whole))
+        self._fates: list[Fate] = []
+
+    def blame(self, failed: Failed) -> None:
+        """Find a record that is to blame; raises StepFailed where none is."""
+        spark, raised = self._base.sparkSession, failed.raised
+        problem = problem_of_job(spark, raised)
+        if self._heals(problem):
+            raise raised
+        if self._policy.table.classify(problem.cause).kind is Kind.FATAL:
+            raise self._failed(problem, raised, "a class that hits every record")
+        if self._suspect.crashes_only and not problem.is_crash:
+            raise raised
+        if self._suspect.stateful:
+            raise self._failed(problem, raised, "it is stateful: no record is to blame")
+        known = [fate.id for fate in self._fates]
+        rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
+        # Rows that are put beside others have partitions behind theirs.
+        partition = None if failed.partition is None else failed.partition % _partitions(rows)
+        try:
+            # Where a worker crashes, only Python's fault handler can say where it was.
+            with conf(spark, SAYS_CRASHES if problem.is_crash else {}):
+                guilty = self._search.one(rows, replace(failed, partition=partition))
+                alone = rows.where(F.col(ID) == guilty.id)
+                number, why = _explained(alone, self._suspect, guilty.raised)
+        except NotAlone as exc:
+            problem = problem_of_job(spark, exc.raised)
+            if self._heals(problem):
+                raise exc.raised from None
+            raise self._failed(
+                problem, exc.raised, str(exc), recordless=exc.recordless
+            ) from exc.raised
+        if self._heals(why):
+            # What it runs over was lost meanwhile: each record fails alone then.
+            raise guilty.raised
+        self._fates.append(Fate(id=guilty.id, number=number, problem=why))
+
+    def _heals(self, problem: Problem) -> bool:
+        return self._policy.table.classify(problem.cause).kind is Kind.SELF_HEALING
+
+    def marked(self) -> DataFrame:
+        """Return the rows with the fates of those that were blamed."""
+        if not self._fates:
+            return self._base
+        if len(self._fates) <= _NAMED:
+            return self._named()
+        fate = T.StructType().add("fate", T.IntegerType()).add("error", ERROR_TYPE)
+        schema = T.StructType().add(ID, T.LongType()).add(_FOUND, fate)
+        rows = [
+            (each.id, {"fate": each.number, "error": error_row(each.problem, self._policy)})
+            for each in self._fates
+        ]
+        found, known = self._base.sparkSession.createDataFrame(rows, schema), F.col(_FOUND)
+        fates = {
+            FATE: F.coalesce(known["fate"], F.col(FATE)),
+            ERROR: F.coalesce(known["error"], F.col(ERROR)),
+        }
+        joined = numbered(self._base).join(F.broadcast(found), ID, "left")
+        return joined.withColumns(fates).select(*self._base.columns)
+
+    def _named(self) -> DataFrame:
+        """Return it with the few of them named in expressions: there is nothing to broadcast."""
+        fate, error, here = F.col(FATE), F.col(ERROR), F.col(ID)
+        for each in self._fates:
+            known = error_column(error_row(each.problem, self._policy))
+            fate = F.when(here == each.id, F.lit(each.number)).otherwise(fate)
+            error = F.when(here == each.id, known).otherwise(error)
+        marked = numbered(self._base).withColumns({FATE: fate, ERROR: error})
+        return marked.select(*self._base.columns)
+
+    @property
+    def blamed(self) -> int:
+        """How many records were found."""
+        return len(self._fates)
+
+    @property
+    def spares(self) -> bool:
+        """Whether another record has passed alone while the one that was found last failed: what
+        they need is not down."""
+        return self._search.spares
+
+    def _failed(
+        self, problem: Problem, raised: Exception, why: str, *, recordless: bool = False
+    ) -> StepFailed:
+        return StepFailed(self._suspect.stage, problem, raised, why=why, recordless=recordless)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What is known of a record that was blamed."""
+
+    id: int
+    number: int
+    problem: Problem
+
+
+def _partitions(frame: DataFrame) -> int:
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+
+
+def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[int, Problem]:
+    """Return the step that a record fails in, and why; that all of them fail is known."""
+    spark, (*before, last) = alone.sparkSession, suspect.prefixes
+    with given_back() as kept:
+        if before:
+            alone = checkpointed(alone)
+            kept.append(alone)
+        for number, operation in before:
+            try:
+                operation(alone).write.format("noop").mode("overwrite").save()
+            except Exception as exc:  # what it is searched for
+                return number, problem_of_job(spark, exc)
+    return last[0], problem_of_job(spark, raised)

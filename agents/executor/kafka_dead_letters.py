@@ -1,0 +1,365 @@
+"""Send dead letters to a Kafka topic. What the broker did not take is told, never raised.
+
+The one module here that wants `confluent-kafka`, and only when it is called.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+
+from .error_text import text
+from .redact_frame import Redacting
+from .retries import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep
+
+Letter = dict[str, Any]
+Header = tuple[str, "bytes | None"]
+
+#: What a Spark partition tells, a row for each task.
+RESULT = (
+    "task string, failures bigint, waiting bigint, exception_class string, message string, "
+    "names array<string>, kind string, attempts int, ids array<string>"
+)
+#: So many ids of letters that wait are told of a task; of more, that all of its letters wait.
+IDS = 10_000
+#: The broker, or the client by itself, refuses a message of this size.
+_TOO_LARGE = "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
+#: Headers of ours are cut to so many bytes where a letter is too large with them.
+_CUT_BYTES = 1_024
+_CUT_MARK = "…[cut]".encode()
+#: Kafka Connect's words for the stages, which its readers know.
+_CONNECT_STAGES = {
+    "source": "TASK_POLL",
+    "deserialize": "VALUE_CONVERTER",
+    "process": "TRANSFORMATION",
+    "produce": "TASK_PUT",
+}
+_CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
+#: In place of 0, which the client takes for "now": the next time to it that can be sent.
+_FIRST_MS = 1
+_ROOM_SECONDS = 0.1
+_REQUEST_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetterSender:
+    """The function for `mapInArrow`: sends dead letters and tells of those that were not taken."""
+
+    topic: str
+    #: Of `confluent_kafka.Producer`.
+    configuration: Mapping[str, Any]
+    rules: Rules
+    #: Whether the headers of Kafka Connect and Kafka Streams are written.
+    context_headers: bool
+    #: Whether the source row is a header too.
+    include_messages: bool
+    #: Makes the value from the source row: an object with `convert(row)`, or a function of the row.
+    converter: Any = None
+    #: Takes the values of a row's dropped fields out of what a failure says of it.
+    redacting: Redacting | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what failed, by task; nothing where all was taken at once."""
+        from confluent_kafka import Producer
+
+        producer = Producer(dict(self.configuration))
+        tallies: dict[str | None, _Tally] = {}
+        for batch in batches:
+            self._deliver(producer, batch.to_pylist(), tallies)
+        if tallies:
+            yield _told(tallies, self.redacting)
+
+    def _deliver(
+        self, producer: Any, letters: Sequence[Letter], tallies: dict[str | None, _Tally]
+    ) -> None:
+        started_ms, made, left = now_ms(), 0, list(letters)
+        while left:
+            made += 1
+            refused = self._cut(producer, self._attempt(producer, left), tallies, made)
+            again = [letter for letter, failed in refused if failed.kind == RETRIABLE]
+            wait_ms = self.rules.wait_after(
+                made, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
+            )
+            for letter, failed in refused:
+                tally = tallies.setdefault(letter["task"], _Tally())
+                final = wait_ms is None or failed.kind != RETRIABLE
+                tally.count(failed, made, letter, waits=final)
+            if wait_ms is None or not again:
+                return
+            sleep(wait_ms)
+            left = again
+
+    def _cut(
+        self,
+        producer: Any,
+        refused: list[tuple[Letter, Failed]],
+        tallies: dict[str | None, _Tally],
+        made: int,
+    ) -> list[tuple[Letter, Failed]]:
+        """Send what was too large once more, our headers cut; return what is refused now."""
+        others: list[tuple[Letter, Failed]] = []
+        large: list[Letter] = []
+        for letter, failed in refused:
+            if failed.cause.names[0] == _TOO_LARGE and self._may_be_cut(letter):
+                letter["cut"] = True
+                tallies.setdefault(letter["task"], _Tally()).count(
+                    failed, made, letter, waits=False
+                )
+                large.append(letter)
+            else:
+                others.append((letter, failed))
+        return [*others, *self._attempt(producer, large)] if large else refused
+
+    def _may_be_cut(self, letter: Letter) -> bool:
+        ours = self._ours(letter)
+        return not letter.get("cut") and any(len(_bytes(v) or b"") > _CUT_BYTES for _, v in ours)
+
+    def _attempt(self, producer: Any, letters: Sequence[Letter]) -> list[tuple[Letter, Failed]]:
+        """Send all of them and wait for the broker; return those that it did not take."""
+        from confluent_kafka import KafkaException
+
+        refused: list[tuple[Letter, Failed]] = []
+
+        def refuse(letter: Letter, exc: BaseException) -> None:
+            failed = failure_from(exc, self.rules)
+            if failed.kind == SELF_HEALING:
+                raise exc
+            refused.append((letter, failed))
+
+        def delivered(letter: Letter, error: Any, message: Any) -> None:
+            if error is not None:
+                refuse(letter, KafkaException(error))
+
+        for letter in letters:
+            try:
+                self._send(producer, letter, partial(delivered, letter))
+            except Exception as exc:
+                refuse(letter, exc)
+        # Bounded by message.timeout.ms: each letter is taken, refused or given up.
+        producer.flush()
+        return refused
+
+    def _send(self, producer: Any, letter: Letter, told: Callable[..., None]) -> None:
+        message: dict[str, Any] = {
+            "key": letter["key"],
+            "value": self._value(letter),
+            "headers": self._headers(letter),
+            "on_delivery": told,
+        }
+        if letter["timestamp"] is not None:
+            message["timestamp"] = letter["timestamp"] or _FIRST_MS
+        while True:
+            try:
+                producer.produce(self.topic, **message)
+            except BufferError:  # its own queue is full: the broker is slower than we are
+                producer.poll(_ROOM_SECONDS)
+            else:
+                producer.poll(0)
+                return
+
+    def _value(self, letter: Letter) -> bytes | None:
+        """Return the bytes as they came; what has none is converted, JSON by default."""
+        row: bytes = letter["row"]
+        if self.converter is not None:
+            convert: Callable[[Letter], Any] = getattr(self.converter, "convert", self.converter)
+            made = convert(json.loads(row))
+            return made.encode() if isinstance(made, str) else made
+        value: bytes | None = letter["value"]
+        return value if letter["has_value"] else row
+
+    def _headers(self, letter: Letter) -> list[Header]:
+        """Return the record's own headers and ours behind them: a reader takes the last one."""
+        theirs = [(each["key"] or "", each["value"]) for each in letter["headers"] or ()]
+        ours = [(name, _bytes(value)) for name, value in self._ours(letter)]
+        if letter.get("cut"):
+            ours = [(name, _shortened(value)) for name, value in ours]
+            ours.append((f"{_OURS}cut", b"true"))
+        return [*theirs, *ours]
+
+    def _ours(self, letter: Letter) -> list[tuple[str, object]]:
+        ours: list[tuple[str, object]] = [(f"{_OURS}record.id", letter["id"])]
+        if self.context_headers:
+            ours = [*_connect_headers(letter), *_streams_headers(letter), *ours]
+            ours += [
+                (f"{_OURS}{name}", letter[name])
+                for name in ("application", "task", "position", "stage", "condition", "reason")
+            ]
+        if letter["configs"] is not None:
+            ours.append((f"{_OURS}configs", letter["configs"]))
+        if self.include_messages:
+            ours.append((f"{_OURS}row", letter["row"]))
+        return ours
+
+
+def _connect_headers(letter: Letter) -> list[tuple[str, object]]:
+    stage = letter["stage"] or "process"
+    said = {
+        "topic": letter["topic"],
+        "partition": letter["partition"],
+        "offset": letter["offset"],
+        "connector.name": letter["pipeline"],
+        "task.id": letter["task"],
+        "stage": _CONNECT_STAGES.get(stage.partition(":")[0], stage),
+        "class.name": letter["executing_class"],
+        "exception.class.name": letter["exception_class"],
+        "exception.message": letter["message"] or None,
+        "exception.stacktrace": _trace(letter),
+    }
+    return [(f"{_CONNECT}{name}", value) for name, value in said.items()]
+
+
+def _streams_headers(letter: Letter) -> list[tuple[str, object]]:
+    said = {
+        "exception": letter["exception_class"],
+        "message": letter["message"] or None,
+        "stacktrace": _trace(letter),
+        "topic": letter["topic"],
+        "partition": letter["partition"],
+        "offset": letter["offset"],
+    }
+    return [(f"{_STREAMS}{name}", value) for name, value in said.items()]
+
+
+def _trace(letter: Letter) -> str:
+    """Return the trace, begun by class and message as a Java one is."""
+    stack: str = letter["stack"] or ""
+    name = letter["exception_class"] or ""
+    if name and stack.startswith(name):
+        return stack
+    message = letter["message"]
+    return f"{name}{f': {message}' if message else ''}\n{stack}".rstrip("\n")
+
+
+def _bytes(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return str(value).encode(errors="replace")
+
+
+def _shortened(value: bytes | None) -> bytes | None:
+    if value is None or len(value) <= _CUT_BYTES:
+        return value
+    return value[:_CUT_BYTES].decode(errors="ignore").encode() + _CUT_MARK
+
+
+@dataclass
+class _Tally:
+    """What failed of one task's letters."""
+
+    failures: int = 0
+    waiting: int = 0
+    attempts: int = 0
+    last: Failed | None = field(default=None)
+    #: The letter that it is of.
+    letter: Letter = field(default_factory=dict)
+    weight: int = 0
+    ids: list[str] = field(default_factory=list)
+
+    def count(self, failed: Failed, attempts: int, letter: Letter, *, waits: bool) -> None:
+        """Count a failed attempt; the letter `waits` where there is no further one."""
+        self.failures += 1
+        self.attempts = max(self.attempts, attempts)
+        if waits:
+            self.waiting += 1
+            if len(self.ids) < IDS:
+                self.ids.append(letter["id"])
+        # What the rules know may pass by itself: it says more than what is one letter's own.
+        weight = 1 + (failed.kind is not None) if waits else 0
+        if weight >= self.weight:
+            self.last, self.letter, self.weight = failed, letter, weight
+
+    def message(self, redacting: Redacting | None) -> str:
+        """Return what the failure says, without the values that may not leave."""
+        said = "" if self.last is None else text(self.last.error)
+        if redacting is None:
+            return said
+        try:
+            row: bytes = self.letter["row"]
+            return redacting(row.decode(), said, None)[1] or ""
+        except Exception:  # a row that is no text; what it says of it is not known
+            return "(not shown: the row cannot be read)"
+
+
+def _told(tallies: Mapping[str | None, _Tally], redacting: Redacting | None) -> pa.RecordBatch:
+    rows = [
+        {
+            "task": task,
+            "failures": tally.failures,
+            "waiting": tally.waiting,
+            "exception_class": tally.last.cause.names[0],
+            "message": tally.message(redacting),
+            "names": list(tally.last.cause.names),
+            "kind": tally.last.kind,
+            "attempts": tally.attempts,
+            "ids": tally.ids if tally.waiting <= IDS else None,
+        }
+        for task, tally in tallies.items()
+        if tally.last is not None
+    ]
+    schema = pa.schema(
+        [
+            ("task", pa.string()),
+            ("failures", pa.int64()),
+            ("waiting", pa.int64()),
+            ("exception_class", pa.string()),
+            ("message", pa.string()),
+            ("names", pa.list_(pa.string())),
+            ("kind", pa.string()),
+            ("attempts", pa.int32()),
+            ("ids", pa.list_(pa.string())),
+        ]
+    )
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+# ── at the start of a run ────────────────────────────────────────────────────────────────────
+
+
+def has_client(_: int) -> bool:
+    """Whether `confluent-kafka` is installed here; for each element of a probe."""
+    return find_spec("confluent_kafka") is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicMaker:
+    """Makes a topic where it is missing."""
+
+    configuration: Mapping[str, Any]
+    name: str
+    partitions: int
+    replication_factor: int
+
+    def __call__(self, _: int) -> tuple[bool, str | None]:
+        """Return whether the topic was missing, and what went wrong."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            return self.make(AdminClient(dict(self.configuration))), None
+        except KafkaException as exc:
+            return False, text(exc)
+
+    def make(self, admin: Any) -> bool:
+        """Return whether the topic was missing; raises what the broker says."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.cimpl import NewTopic
+
+        # All of them: to ask for one by its name makes it, where a broker makes topics by itself.
+        if self.name in admin.list_topics(timeout=_REQUEST_SECONDS).topics:
+            return False
+        wanted = NewTopic(self.name, self.partitions, self.replication_factor)
+        made = admin.create_topics([wanted], request_timeout=_REQUEST_SECONDS)
+        try:
+            made[self.name].result()
+        except KafkaException as exc:
+            # Another run was quicker.
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        return True

@@ -1,0 +1,216 @@
+"""The functions for `mapInArrow`: Python steps with the fate of each record, or all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import StructType
+
+from .arrow_reader import Row, Unreadable, records
+from .columns import ERROR, ERROR_TYPE, FATE, FILTERED, ORDINAL, RETRIES
+from .error_text import described, error, text, unicode
+from .retries import RETRIABLE, Rules
+from .step_runner import Failure, Ran, Steps, UserFunction
+from .type_check import WrongType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One Python step: its number in the pipeline, its function, the schema of what it returns."""
+
+    number: int
+    function: UserFunction
+    schema_json: str
+    #: Classes that are retriable here, whatever the rules of the pipeline say of them.
+    retriable: tuple[str, ...] = ()
+
+
+class Aborted(Exception):
+    """A record failed where all or nothing was asked for; the text is the driver's mark."""
+
+
+class _Python:
+    """Steps on their way to an executor; what they need is made there."""
+
+    def __init__(self, steps: list[Step], *, timezone: str, rules: Rules) -> None:
+        self._steps = steps
+        self._rules = [_rules(step, rules) for step in steps]
+        self._timezone = timezone
+
+    def _made(self) -> tuple[Steps, pa.Schema]:
+        schemas = [StructType.fromJson(json.loads(step.schema_json)) for step in self._steps]
+        types = [to_arrow_schema(schema, timezone=self._timezone) for schema in schemas]
+        functions = [step.function for step in self._steps]
+        return Steps(functions, schemas, types, self._rules), types[-1]
+
+
+class WholeSteps(_Python):
+    """All Python steps over records of which none may fail: the first failed attempt ends all.
+
+    What can be tried again, is so by the careful path: there it is counted.
+    """
+
+    def __init__(self, steps: list[Step], *, timezone: str, rules: Rules, mark: str) -> None:
+        rules = replace(rules, kinds={}, retries=False, timed=False)
+        super().__init__(steps, timezone=timezone, rules=rules)
+        self._mark = mark
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what passed, with no column beside the author's own."""
+        steps, types = self._made()
+        for batch in batches:
+            ran = steps.run(records(batch))
+            if ran.failures:
+                raise Aborted(self._mark)
+            yield pa.RecordBatch.from_arrays(ran.arrays, schema=types)
+
+
+class GuardedSteps(_Python):
+    """All Python steps of a pipeline; the fate of each record stands beside its rows.
+
+    A record whose fate is decided already passes untouched. A record is all or nothing: when any
+    row that it became fails in a later step, the record has failed there. `carried` are columns
+    that go with their record, and what they are called afterwards.
+    """
+
+    def __init__(
+        self,
+        steps: list[Step],
+        *,
+        timezone: str,
+        rules: Rules,
+        carried: list[tuple[str, str]],
+    ) -> None:
+        super().__init__(steps, timezone=timezone, rules=rules)
+        self._carried = carried
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch of results per batch of records."""
+        steps, types = self._made()
+        for batch in batches:
+            yield self._results(batch, steps, types)
+
+    def _results(self, batch: pa.RecordBatch, steps: Steps, types: pa.Schema) -> pa.RecordBatch:
+        fates = batch.column(batch.schema.get_field_index(FATE))
+        open_ones = None
+        if fates.null_count < len(fates):
+            open_ones = [number for number, fate in enumerate(fates.to_pylist()) if fate is None]
+        ran = steps.run(records(batch, open_ones))
+        if open_ones is None and isinstance(ran.of, range):
+            told = _untouched(batch, ran)
+            return self._assembled(batch, told, ran.arrays, types, None)
+        return self._mixed(batch, ran, types, fates.to_pylist(), open_ones)
+
+    def _mixed(
+        self,
+        batch: pa.RecordBatch,
+        ran: Ran,
+        types: pa.Schema,
+        fates: list[int | None],
+        open_ones: list[int] | None,
+    ) -> pa.RecordBatch:
+        """Return the rows of all records in order; one without rows has one that is empty."""
+        known = _column(batch, ERROR, None)
+        # A row may be one of several of its record already.
+        ordinals, retries = _column(batch, ORDINAL, 0), _column(batch, RETRIES, 0)
+        numbers = range(batch.num_rows) if open_ones is None else open_ones
+        became: list[list[int]] = [[] for _ in numbers]
+        for row, record in enumerate(ran.of):
+            became[record].append(row)
+        told: dict[str, list[Any]] = {FATE: [], ERROR: [], ORDINAL: [], RETRIES: []}
+        origins: list[int] = []
+        places: list[int | None] = []
+        record_of = {number: record for record, number in enumerate(numbers)}
+        for number, fate in enumerate(fates):
+            mine: int | None = record_of.get(number)
+            made: list[int] = [] if mine is None else became[mine]
+            says: tuple[int | None, Row | None] = (fate, known[number])
+            if mine is not None:
+                says = self._said(ran.failures.get(mine), passed=bool(made))
+            times = len(made) or 1
+            origins += [number] * times
+            places += made or [None]
+            told[FATE] += [says[0]] * times
+            told[ERROR] += [says[1]] * times
+            told[ORDINAL] += range(ordinals[number], ordinals[number] + times)
+            more = 0 if mine is None else ran.retries.get(mine, 0)
+            told[RETRIES] += [retries[number] + more, *[0] * (times - 1)]
+        take = pa.array(places, pa.int32())
+        arrays = [column.take(take) for column in ran.arrays]
+        return self._assembled(batch, told, arrays, types, pa.array(origins, pa.int32()))
+
+    def _said(self, failure: Failure | None, *, passed: bool) -> tuple[int | None, Row | None]:
+        if failure is not None:
+            step = self._steps[failure.step]
+            return step.number, _error_row(failure, step)
+        return (None if passed else FILTERED), None
+
+    def _assembled(
+        self,
+        batch: pa.RecordBatch,
+        told: dict[str, Any],
+        arrays: list[Any],
+        types: pa.Schema,
+        origins: Any,
+    ) -> pa.RecordBatch:
+        error_type = to_arrow_type(ERROR_TYPE)
+        kinds = {FATE: pa.int32(), ERROR: error_type, ORDINAL: pa.int32(), RETRIES: pa.int64()}
+        carried = [batch.column(batch.schema.get_field_index(name)) for name, _ in self._carried]
+        if origins is not None:
+            carried = [column.take(origins) for column in carried]
+        ours = [pa.array(told[name], kind) for name, kind in kinds.items()]
+        names = [name for _, name in self._carried]
+        return pa.RecordBatch.from_arrays(
+            [*carried, *ours, *arrays], names=[*names, *kinds, *types.names]
+        )
+
+
+def _untouched(batch: pa.RecordBatch, ran: Ran) -> dict[str, list[Any]]:
+    """Return what is told of rows of which each has become one row."""
+    retries = _column(batch, RETRIES, 0)
+    for record, more in ran.retries.items():
+        retries[record] += more
+    nothing = [None] * batch.num_rows
+    return {FATE: nothing, ERROR: nothing, ORDINAL: _column(batch, ORDINAL, 0), RETRIES: retries}
+
+
+def _column(batch: pa.RecordBatch, name: str, otherwise: object) -> list[Any]:
+    """Return a column of ours; not all of them are there from the beginning."""
+    at = batch.schema.get_field_index(name)
+    return [otherwise] * batch.num_rows if at < 0 else list(batch.column(at).to_pylist())
+
+
+def _rules(step: Step, rules: Rules) -> Rules:
+    if not rules.retries or not step.retriable:
+        return rules
+    return replace(rules, kinds={**rules.kinds, **dict.fromkeys(step.retriable, RETRIABLE)})
+
+
+def _error_row(failure: Failure, step: Step) -> Row:
+    """Return what is kept of a failure, as ERROR_TYPE has it."""
+    exc, cause = failure.failed.error, failure.failed.cause
+    ours = isinstance(exc, WrongType | Unreadable)
+    said = _misfit(exc, step) if ours else described(exc)
+    return said | {
+        "names": [unicode(name) for name in cause.names],
+        "condition": None if cause.condition is None else unicode(cause.condition),
+        "kind": failure.failed.kind,
+        "attempts": failure.attempts,
+        "took_ms": failure.took_ms,
+    }
+
+
+def _misfit(exc: BaseException, step: Step) -> Row:
+    """Describe a row that is not of the schema of its step; the frame is the function."""
+    code = getattr(step.function, "__code__", None)
+    frame = None
+    if code is not None:
+        name = os.path.basename(code.co_filename)
+        frame = f"{name}:{code.co_firstlineno} in {code.co_name}"
+    return error(type(exc).__name__, text(exc), stack=None, frame=frame)

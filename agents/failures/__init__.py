@@ -1,0 +1,1 @@
+"""Failed records: collect, describe, locate."""

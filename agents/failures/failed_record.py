@@ -1,0 +1,201 @@
+"""A few failed records, brought to the driver with the reason of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.steps import Columns, Deserialize
+from arrester.agents.executor.columns import (
+    ENTRY,
+    ERROR,
+    FATE,
+    POSITION,
+    POSITION_RAISED,
+    ROW,
+    SOURCE,
+    TASK,
+    TASK_RAISED,
+)
+from arrester.agents.failures.native_diagnosis import explain, explain_places
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.local_relation import at_most, gathered
+from arrester.agents.spark.try_eval import VALUE, guarded
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+
+_KEY = "__arrester_key"
+_VALUE = "__arrester_value"
+_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType, T.YearMonthIntervalType)
+_CARRIED = (ROW, TASK, POSITION, ENTRY, FATE, ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRecord:
+    """A failed record and what it failed of."""
+
+    task: str | None
+    position: int | None
+    #: The journal entry that held it, 0 for a new record.
+    entry: int
+    #: Of the step; 0 is the source.
+    number: int
+    stage: str
+    problem: Problem
+    #: The source row.
+    row: Row
+    key: str | None
+    value: Any
+
+
+def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
+    """Return the records of `failed`, a few rows of an evaluated frame, in their order."""
+    return explained(pipeline, fetched(pipeline, failed))
+
+
+def fetched(
+    pipeline: Pipeline, failed: DataFrame, *, beside: str | None = None, most: int | None = None
+) -> DataFrame:
+    """Return rows of an evaluated frame on the driver, with what people are shown of them.
+
+    A column `beside` comes with them; of each partition come so many at `most`.
+    """
+    beside_them = [] if beside is None else [beside]
+    frame = failed.select(*_CARRIED, *beside_them, f"{ROW}.*")
+    key = _safe(frame, pipeline.key).cast("string").alias(_KEY)
+    value = _safe(frame, pipeline.value).alias(_VALUE)
+    small = frame.select(*_CARRIED, key, value, *beside_them)
+    return gathered(small if most is None else at_most(small, most))
+
+
+def explained(pipeline: Pipeline, small: DataFrame) -> list[FailedRecord]:
+    """Return the records of rows that were fetched, with the reason of each, in their order."""
+    rows = _collected(small)
+    numbers = [int(row[FATE]) for row in rows]
+    native = [is_native(pipeline, number) for number in numbers]
+    problems = explain(small, pipeline, numbers) if any(native) else []
+    reasons: list[Problem | None] = [None] * len(rows)
+    raised = [_raised(pipeline, row) for row in rows]
+    if any(expression is not None for expression in raised):
+        reasons = explain_places(small, raised)
+    return [
+        FailedRecord(
+            task=row[TASK],
+            position=row[POSITION],
+            entry=row[ENTRY],
+            number=number,
+            stage=stage_of(pipeline, number),
+            problem=problems[index] if native[index] else _reasoned(_problem(row), reasons[index]),
+            row=row[ROW],
+            key=row[_KEY],
+            value=row[_VALUE],
+        )
+        for index, (row, number) in enumerate(zip(rows, numbers, strict=True))
+    ]
+
+
+def _collected(small: DataFrame) -> list[Row]:
+    """Return the rows; times are texts in all of them if one is not a time that Python has."""
+    try:
+        return small.collect()
+    except Exception:  # a date after 9999 or before Christ, an interval of months: Spark has those
+        shown = [
+            F.col(name).cast(_as_text(small.schema[name].dataType)).alias(name)
+            if name in (ROW, _VALUE)
+            else F.col(name)
+            for name in small.columns
+        ]
+        return small.select(*shown).collect()
+
+
+def _as_text(kind: T.DataType) -> T.DataType:
+    """Return a type with texts in place of all times."""
+    if isinstance(kind, _TIMES):
+        return T.StringType()
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_as_text(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        texts = _as_text(kind.keyType), _as_text(kind.valueType)
+        return T.MapType(*texts, kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        fields = [
+            T.StructField(field.name, _as_text(field.dataType), field.nullable)
+            for field in kind.fields
+        ]
+        return T.StructType(fields)
+    return kind
+
+
+def stage_of(pipeline: Pipeline, number: int) -> str:
+    """Return the stage of a step; number 0 is the source."""
+    if number == SOURCE:
+        return "source"
+    produces = number == produce_number(pipeline)
+    return "produce" if produces else pipeline.steps[number - 1].stage
+
+
+def produce_number(pipeline: Pipeline) -> int:
+    """Return the number of what a pipeline ends in, behind its steps."""
+    return len(pipeline.steps) + 1
+
+
+def is_native(pipeline: Pipeline, number: int) -> bool:
+    """Whether the step is an expression, whose exception is looked at on the driver."""
+    if not SOURCE < number < produce_number(pipeline):
+        return False
+    return isinstance(pipeline.steps[number - 1], Deserialize | Columns)
+
+
+def _safe(frame: DataFrame, expression: Column | None) -> Column:
+    """Return what people are shown; an expression that raises shows nothing."""
+    if expression is None:
+        return F.lit(None).cast("string")
+    return guarded(frame, expression, unless=F.lit(False))[VALUE]
+
+
+def _problem(row: Row) -> Problem:
+    error = row[ERROR]
+    if error is None:
+        return _position_problem(row)
+    return Problem(
+        exception_class=error["exception_class"],
+        message=error["message"],
+        stack=error["stack"],
+        frame=error["frame"],
+        condition=error["condition"],
+        cause=Cause(names=tuple(error["names"]), condition=error["condition"]),
+        attempts=error["attempts"],
+        took_ms=error["took_ms"],
+    )
+
+
+def _raised(pipeline: Pipeline, row: Row) -> Column | None:
+    """Return the expression that told no task, or no position, of a record; None: it told them."""
+    kind = None if row[ERROR] is None else row[ERROR]["exception_class"]
+    if row[FATE] != SOURCE or kind not in (TASK_RAISED, POSITION_RAISED):
+        return None
+    return pipeline.task if kind == TASK_RAISED else pipeline.position.cast("long")
+
+
+def _reasoned(problem: Problem, reason: Problem | None) -> Problem:
+    """Return a problem with what Spark said of it; the class stays, people know it by that."""
+    if reason is None:
+        return problem
+    said = f"{problem.message}: {reason.exception_class}: {reason.message}"
+    return replace(problem, message=said, condition=reason.condition, stack=reason.stack)
+
+
+def _position_problem(row: Row) -> Problem:
+    task = "the task without a key" if row[TASK] is None else f"task {row[TASK]!r}"
+    if row[POSITION] is None:
+        message = (
+            f"the position is NULL in {task}; a record needs one to be paused and resumed at."
+            " on_error= of the pipeline answers for records without one"
+        )
+        return Problem(exception_class="PositionMissing", message=message)
+    message = f"position {row[POSITION]} is there more than once in {task} within a micro-batch"
+    return Problem(exception_class="PositionNotUnique", message=message)

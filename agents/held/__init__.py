@@ -1,0 +1,1 @@
+"""Records held for paused and dead tasks."""

@@ -1,0 +1,86 @@
+"""How much may be held beside a checkpoint before its run ends: held.records.limit and so on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from arrester.agents.journal.entries import Held
+from arrester.agents.journal.journal import ASIDE_FOLDER
+from arrester.agents.journal.state import Ledger
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.errors import ArresterError
+
+_log = logging.getLogger("arrester.held")
+
+#: From here on it is said that somebody has forgotten these records.
+WARN_RECORDS = 1_000_000
+
+
+class HeldTooMuch(ArresterError):
+    """A micro-batch would hold more than is allowed: it stays undecided, and the run ends.
+
+    Resume or skip what is held, or raise the limit, and start the pipeline again.
+    """
+
+    def __init__(self, found: int, name: str, limit: int, *, stops: bool) -> None:
+        super().__init__(f"{found:,} held would be more than {name} allows, which is {limit:,}")
+        #: held.limit.response=stop: nobody is asked what follows.
+        self.stops = stops
+
+
+class HeldBounds:
+    """Looks at what is held with each micro-batch that adds to it."""
+
+    def __init__(self, spark: SparkSession, root: str, settings: ErrorSettings) -> None:
+        self._spark = spark
+        self._root = root
+        self._settings = settings
+        #: Of folders, which never change.
+        self._sizes: dict[str, int] = {}
+        self._warned = False
+
+    def check(self, ledger: Ledger, folder: str | None, held: Sequence[Held]) -> None:
+        """Raise HeldTooMuch when these rows, in this new folder, are more than is allowed."""
+        if not held or folder is None:
+            return
+        records = sum(each.held for each in ledger.tasks.values())
+        records += sum(each.count for each in held)
+        self._check("held.records.limit", records, self._settings.held_records_limit)
+        if _is_set(self._settings.held_bytes_limit):
+            self._check(
+                "held.bytes.limit", self._bytes(ledger, folder), self._settings.held_bytes_limit
+            )
+        if records >= WARN_RECORDS and not self._warned:
+            self._warned = True
+            _log.warning("%s records are held beside %s", f"{records:,}", self._root)
+
+    def _check(self, name: str, found: int, limit: int | None) -> None:
+        if limit is not None and 0 <= limit < found:
+            raise HeldTooMuch(found, name, limit, stops=self._settings.held_limit_stops)
+
+    def _bytes(self, ledger: Ledger, folder: str) -> int:
+        """Return the size of all folders in which a row waits, as they are on disk."""
+        waiting = {
+            name
+            for task in ledger.tasks.values()
+            if task.held
+            for _, name, _ in ledger.held_asides(task.state.id.key)
+        }
+        waiting.add(folder)
+        self._sizes = {name: self._sizes.get(name) or self._size(name) for name in waiting}
+        return sum(self._sizes.values())
+
+    def _size(self, name: str) -> int:
+        jvm: Any = self._spark._jvm
+        place = jvm.org.apache.hadoop.fs.Path(f"{self._root}/{ASIDE_FOLDER}/{name}")
+        session: Any = self._spark._jsparkSession
+        files = place.getFileSystem(session.sessionState().newHadoopConf())
+        return int(files.getContentSummary(place).getLength())
+
+
+def _is_set(limit: int | None) -> bool:
+    return limit is not None and limit >= 0

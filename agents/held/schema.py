@@ -1,0 +1,157 @@
+"""Held rows of an earlier source: they fit the columns of today's, or it is said why not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.executor.columns import ROW
+from arrester.agents.journal.storage import FileTaken, Storage
+from arrester.controlplane.domain.errors import ArresterError
+
+#: Beside the checkpoint, for ever: some kilobytes for each source that there was.
+_FOLDER = "arrester/rows"
+_NESTED = (T.StructType, T.ArrayType, T.MapType)
+
+#: The names of fields, from the outside in.
+Path = tuple[str, ...]
+
+
+class HeldRowsMisfit(ArresterError):
+    """A column of held rows has a type that the source's does not hold; both are named."""
+
+
+class RowTypes:
+    """What the rows of folders beside a checkpoint are like: a file for each source there was.
+
+    A folder's name ends in the name of its file. To ask Parquet would be a Spark job for each
+    folder, and a task that is paused over night leaves tens of thousands.
+    """
+
+    def __init__(self, files: Storage) -> None:
+        self._files = files
+        self._known: dict[str, T.StructType] = {}
+
+    def keep(self, kind: T.StructType) -> str:
+        """Remember what rows are like that are about to be written; return the name for it."""
+        text = kind.json()
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        if name not in self._known:
+            with suppress(FileTaken):
+                self._files.create(f"{_FOLDER}/{name}.json", text.encode())
+            self._known[name] = kind
+        return name
+
+    def of(self, folder: str, read: Callable[[], DataFrame]) -> T.StructType:
+        """Return what the rows of a folder are like; by `read` where an older version wrote it."""
+        name = folder.split("-", 2)[2] if folder.count("-") > 1 else folder
+        if name not in self._known:
+            content = None if name == folder else self._files.read(f"{_FOLDER}/{name}.json")
+            found = (
+                read().schema[ROW].dataType
+                if content is None
+                else T.StructType.fromJson(json.loads(content))
+            )
+            assert isinstance(found, T.StructType)
+            self._known[name] = found
+        return self._known[name]
+
+
+def alike(frames: Sequence[DataFrame]) -> list[DataFrame]:
+    """Return held rows of several sources with all columns of them; of several types, as text."""
+    if len(frames) == 1:
+        return list(frames)
+    stored = [_fields(frame) for frame in frames]
+    kinds: dict[str, T.DataType] = {}
+    for fields in stored:
+        for name, kind in fields.items():
+            same = kinds.setdefault(name, kind).simpleString() == kind.simpleString()
+            kinds[name] = kind if same else T.StringType()
+    return [
+        frame.withColumn(ROW, F.when(F.col(ROW).isNotNull(), F.struct(*_alike(fields, kinds))))
+        for frame, fields in zip(frames, stored, strict=True)
+    ]
+
+
+def _fields(frame: DataFrame) -> dict[str, T.DataType]:
+    row = frame.schema[ROW].dataType
+    assert isinstance(row, T.StructType)
+    return {each.name: each.dataType for each in row.fields}
+
+
+def _alike(fields: dict[str, T.DataType], kinds: dict[str, T.DataType]) -> list[Column]:
+    columns = []
+    for name, kind in kinds.items():
+        if name not in fields:
+            column = F.lit(None).cast(kind)
+        elif isinstance(kind, T.StringType) and isinstance(fields[name], _NESTED):
+            column = F.to_json(F.col(ROW)[name])
+        else:
+            column = F.col(ROW)[name].cast(kind)
+        columns.append(column.alias(name))
+    return columns
+
+
+def fitted(frame: DataFrame, wanted: T.StructType) -> DataFrame:
+    """Return held rows with the columns of the source in their column ROW.
+
+    A column that the source has gained is NULL, one that it has lost goes, and a type that has
+    become wider (as Spark's upcast has it) is cast; so with the fields of structs, in arrays too.
+    Anything else is refused.
+    """
+    stored = frame.schema[ROW].dataType
+    assert isinstance(stored, T.StructType)
+    if stored == wanted:
+        return frame
+    fitted = _struct(frame.sparkSession, F.col(ROW), stored, wanted, path=())
+    return frame.withColumn(ROW, fitted)
+
+
+def _struct(
+    spark: SparkSession, value: Column, stored: T.StructType, wanted: T.StructType, path: Path
+) -> Column:
+    # As Spark does by default: the very name, or one that differs in case.
+    there = {field.name.lower(): field for field in stored.fields}
+    there |= {field.name: field for field in stored.fields}
+    columns = []
+    for field in wanted.fields:
+        found = there.get(field.name) or there.get(field.name.lower())
+        column = F.lit(None).cast(field.dataType)
+        if found is not None:
+            inner = value.getField(found.name)
+            here = (*path, field.name)
+            column = _fitted(spark, inner, found.dataType, field.dataType, here)
+        columns.append(column.alias(field.name))
+    return F.when(value.isNotNull(), F.struct(*columns))
+
+
+def _fitted(
+    spark: SparkSession, value: Column, stored: T.DataType, wanted: T.DataType, path: Path
+) -> Column:
+    if stored.simpleString() == wanted.simpleString():
+        return value
+    if isinstance(stored, T.StructType) and isinstance(wanted, T.StructType):
+        return _struct(spark, value, stored, wanted, path)
+    if isinstance(stored, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        kinds = stored.elementType, wanted.elementType
+        return F.transform(value, lambda each: _fitted(spark, each, *kinds, path))
+    if _widens(spark, stored, wanted):
+        return value.cast(wanted)
+    raise HeldRowsMisfit(
+        f"held rows have {'.'.join(path)} as {stored.simpleString()}, the source has it as "
+        f"{wanted.simpleString()} now: give the source its former type until these rows have run, "
+        "or resume at a position behind them"
+    )
+
+
+def _widens(spark: SparkSession, stored: T.DataType, wanted: T.DataType) -> bool:
+    jvm: Any = spark._jvm
+    types = [spark._jsparkSession.parseDataType(each.json()) for each in (stored, wanted)]
+    return bool(jvm.org.apache.spark.sql.catalyst.expressions.Cast.canUpCast(*types))

@@ -1,0 +1,1 @@
+"""The durable log beside the checkpoint: entries, epochs (fencing), folded state."""

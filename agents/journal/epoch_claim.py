@@ -1,0 +1,97 @@
+"""A run takes a checkpoint: the next epoch by an atomic create, and its tasks up again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.journal import Journal, Superseded
+from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.storage import Storage
+from arrester.controlplane.domain.events import (
+    Event,
+    EventData,
+    PipelineDescribed,
+    PolicyChanged,
+    ResumeHow,
+    Run,
+    StageCommanded,
+    TaskRestarted,
+    TaskResumed,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.state.states import TaskStatus
+
+#: Others may claim at the same moment; each attempt reads what the winner wrote.
+_ATTEMPTS = 20
+
+
+def claim(
+    files: Storage,
+    *,
+    application: str,
+    pipeline: str,
+    checkpoint: str,
+    instance: UUID,
+    policy: PipelineDescribed,
+    now: datetime,
+) -> tuple[Journal, Run]:
+    """Return the journal, now ours, and the run that owns it; an older run notices and ends.
+
+    A new instance starts tasks that a failure paused, or that died alone, again, at the record that
+    failed (KIP-990); tasks paused by hand stay paused. A thread that takes another's place leaves
+    both as they are, and takes up the task that its predecessor died of. `policy` is told with the
+    start. Raises Superseded only when others keep winning.
+    """
+    for _ in range(_ATTEMPTS):
+        journal = Journal(files, application=application, pipeline=pipeline, checkpoint=checkpoint)
+        journal.load()
+        epoch = journal.ledger.epoch + 1
+        run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
+        events = tuple(
+            Event(occurred_at=now, data=data, instance=instance, run=run)
+            for data in (
+                ThreadStarted(),
+                *_gone(journal.ledger, policy),
+                replace(policy, commanded=_standing(journal.ledger, policy)),
+                *_taken_up(journal.ledger, instance),
+            )
+        )
+        entry = Entry(kind=Kind.RUN, at=now, epoch=epoch, instance=instance, events=events)
+        try:
+            journal.append(entry)
+        except Superseded:
+            continue
+        return journal, run
+    raise Superseded(f"others claimed {files.root} {_ATTEMPTS} times while this run tried to")
+
+
+def _standing(ledger: Ledger, policy: PipelineDescribed) -> tuple[StageCommanded, ...]:
+    """Return what people have set and still holds."""
+    names = {stage.name for stage in policy.stages}
+    return tuple(each for each in ledger.commanded.values() if each.name in names)
+
+
+def _gone(ledger: Ledger, policy: PipelineDescribed) -> list[EventData]:
+    """Return the end of what people have set for stages that the pipeline has no more."""
+    names = {stage.name for stage in policy.stages}
+    reason = "the pipeline has no such stage any more"
+    return [PolicyChanged(stage=name, reason=reason) for name in ledger.commanded.keys() - names]
+
+
+def _taken_up(ledger: Ledger, instance: UUID) -> list[EventData]:
+    """Return what a new run does to tasks that do not run."""
+    is_new_instance = ledger.instance != instance
+    events: list[EventData] = []
+    for each in ledger.tasks.values():
+        state = each.state
+        if state.status is TaskStatus.DEAD and (is_new_instance or not each.alone):
+            events.append(TaskRestarted(task=state.id.key, position=state.position))
+        elif state.status is TaskStatus.PAUSED and state.failure is not None and is_new_instance:
+            events.append(
+                TaskResumed(task=state.id.key, how=ResumeHow.RESTART, position=state.position)
+            )
+    return events

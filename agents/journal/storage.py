@@ -1,0 +1,255 @@
+"""Files beside the checkpoint: atomic creation on a local disk or any Hadoop file system."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.sql import SparkSession
+
+from arrester.controlplane.domain.errors import ArresterError
+
+
+class FileTaken(ArresterError):
+    """Somebody made this file first; read it, it is theirs."""
+
+
+class CheckpointUnusable(ArresterError):
+    """The checkpoint folder holds something that is not Spark's; look at the named file."""
+
+
+class Storage(Protocol):
+    """The few verbs that we need, on paths under one root folder."""
+
+    root: str
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a file, None where there is none."""
+        ...
+
+    def create(self, path: str, content: bytes) -> None:
+        """Make a file whole or not at all; raises FileTaken when it exists. Folders are made."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted; empty where there is none."""
+        ...
+
+    def move(self, source: str, target: str) -> None:
+        """Move a folder to where nothing is; raises FileTaken when something is there."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with all in it; nothing there is fine."""
+        ...
+
+
+def storage(spark: SparkSession, location: str) -> Storage:
+    """Return the file access for `location`: `os` calls for a local disk, else Hadoop's."""
+    jvm: Any = spark._jvm
+    hadoop = _java_session(spark).sessionState().newHadoopConf()
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    qualified = str(path.getFileSystem(hadoop).makeQualified(path).toString())
+    if urlsplit(qualified).scheme == "file":
+        return LocalStorage(unquote(urlsplit(qualified).path) if ":" in location else location)
+    return HadoopStorage(spark, qualified)
+
+
+class LocalStorage:
+    """A folder on a local disk, made to last: files are synced before they get their name."""
+
+    def __init__(self, root: str) -> None:
+        self.root = str(Path(root).absolute())
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a file, None where there is none."""
+        try:
+            return self._at(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, path: str, content: bytes) -> None:
+        """Make a file whole or not at all; raises FileTaken when it exists."""
+        target = self._at(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
+        try:
+            with draft.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            # A link never replaces what is there: this is the fence.
+            os.link(draft, target)
+        except FileExistsError as exc:
+            raise FileTaken(f"{target} exists") from exc
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync_folder(target.parent)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        return self._at(path).exists()
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted."""
+        folder = self._at(path)
+        return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+
+    def move(self, source: str, target: str) -> None:
+        """Move a folder to where nothing is."""
+        place = self._at(target)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            raise FileTaken(f"{place} exists")
+        self._at(source).rename(place)
+        _sync_folder(place.parent)
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with all in it."""
+        target = self._at(path)
+        if target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            target.unlink(missing_ok=True)
+
+    def _at(self, path: str) -> Path:
+        return Path(self.root) / path
+
+
+class HadoopStorage:
+    """A folder on any Hadoop file system, through FileContext: its rename does not overwrite."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.root = root.rstrip("/")
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        conf = _java_session(spark).sessionState().newHadoopConf()
+        self._files = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            jvm.org.apache.hadoop.fs.Path(self.root).toUri(), conf
+        )
+        fs = jvm.org.apache.hadoop.fs
+        gateway: Any = spark.sparkContext._gateway
+        self._no_rename_options = gateway.new_array(fs.Options.Rename, 0)
+        self._no_create_options = gateway.new_array(fs.Options.CreateOpts, 0)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a file, None where there is none."""
+        if not self.exists(path):
+            return None
+        stream = self._files.open(self._at(path))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def create(self, path: str, content: bytes) -> None:
+        """Make a file whole or not at all; raises FileTaken when it exists."""
+        folder, _, name = path.rpartition("/")
+        draft = f"{folder}/.{name}.{uuid.uuid4()}.tmp"
+        flags = self._jvm.java.util.EnumSet.of(self._jvm.org.apache.hadoop.fs.CreateFlag.CREATE)
+        self._make_folder(folder)
+        stream = self._files.create(self._at(draft), flags, self._no_create_options)
+        stream.write(bytearray(content))
+        stream.close()
+        try:
+            self.move(draft, path)
+        finally:
+            self.delete(draft)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        return bool(self._files.util().exists(self._at(path)))
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted."""
+        if not self.exists(path):
+            return []
+        found = self._files.util().listStatus(self._at(path))
+        return sorted(str(each.getPath().getName()) for each in found)
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file or folder to where nothing is."""
+        self._make_folder(target.rpartition("/")[0])
+        if self.exists(target):
+            raise FileTaken(f"{self.root}/{target} exists")
+        try:
+            self._files.rename(self._at(source), self._at(target), self._no_rename_options)
+        except Py4JJavaError as exc:
+            name = exc.java_exception.getClass().getSimpleName()
+            if name == "FileAlreadyExistsException":
+                raise FileTaken(f"{self.root}/{target} exists") from exc
+            raise
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with all in it."""
+        if self.exists(path):
+            self._files.delete(self._at(path), True)
+
+    def _make_folder(self, path: str) -> None:
+        permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission.getDirDefault()
+        if not self.exists(path):
+            self._files.mkdir(self._at(path), permission, True)
+
+    def _at(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}" if path else self.root)
+
+
+def checkpoint_id(files: Storage) -> str:
+    """Return the id in Spark's `metadata`, made now for a new checkpoint.
+
+    Spark keeps what is there: so a run has claimed the checkpoint before its query starts.
+    """
+    content = files.read("metadata")
+    if content is None:
+        with suppress(FileTaken):
+            files.create("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+        content = files.read("metadata") or b""
+    try:
+        return str(uuid.UUID(json.loads(content)["id"]))
+    except (ValueError, KeyError, TypeError) as exc:
+        raise CheckpointUnusable(f"{files.root}/metadata is not Spark's: {content!r:.100}") from exc
+
+
+def last_committed(files: Storage) -> int:
+    """Return the number of the last micro-batch that Spark has committed, -1 for none."""
+    return _last_number(files, "commits")
+
+
+def last_planned(files: Storage) -> int:
+    """Return the number of the last micro-batch whose offsets Spark has written, -1 for none."""
+    return _last_number(files, "offsets")
+
+
+def is_committed(files: Storage, batch: int) -> bool:
+    """Whether Spark has committed the micro-batch; of very old ones only later ones tell."""
+    if files.exists(f"commits/{batch}"):
+        return True
+    return not files.exists(f"offsets/{batch}") and last_committed(files) >= batch
+
+
+def _last_number(files: Storage, folder: str) -> int:
+    numbers = [int(name) for name in files.names(folder) if name.isdigit()]
+    return max(numbers, default=-1)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _java_session(spark: SparkSession) -> Any:
+    return spark._jsparkSession

@@ -1,0 +1,1 @@
+"""One run of one pipeline: streaming query, micro-batch loop, commit, publish."""

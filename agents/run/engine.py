@@ -1,0 +1,245 @@
+"""What one run works with, at a checkpoint that it has claimed; and how its end is written down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+from pyspark.sql import DataFrame
+
+from arrester.agents.config import AgentConfig
+from arrester.agents.dead_letters.kafka import place_of
+from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.policies import redaction_of
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.held.schema import HeldRowsMisfit
+from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.journal import Superseded
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.journal.scratch import Scratch
+from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned, storage
+from arrester.agents.run.policy_command import Policies, PolicyWish
+from arrester.agents.run.policy_snapshot import described
+from arrester.agents.run.processor import Processor
+from arrester.agents.run.publisher import Release
+from arrester.agents.run.query import progress_of
+from arrester.agents.run.resume_command import Outcome, Resumer, Wish
+from arrester.agents.run.termination import ThreadDeath, death_of, ending_entry, superseded
+from arrester.agents.spark.ship_executor import ship
+from arrester.controlplane.domain.events import ThreadDied
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state import drift
+from arrester.controlplane.domain.state.states import TaskState
+
+_log = logging.getLogger("arrester.thread")
+
+
+class Engine:
+    """Journal, processor and all else of one run. Its caller holds the pipeline's lock."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        checkpoint: str,
+        *,
+        application: str,
+        instance: UUID,
+        outbox: Outbox,
+        config: AgentConfig,
+        uncaught: str,
+    ) -> None:
+        """Claim the checkpoint: from here on a run has begun, and must be ended by `end`."""
+        spark = pipeline.source.sparkSession
+        ship(spark.sparkContext)
+        self.pipeline = pipeline
+        pipeline.sink.check(spark)
+        policy = described(pipeline, config, uncaught=uncaught)
+        # Dead letters that have nowhere to go are said before anything begins.
+        self._place = place_of(pipeline, config)
+        if self._place is not None:
+            self._place.prepare()
+        self.files = storage(spark, checkpoint)
+        self.progress = progress_of(pipeline, self.files)
+        self._config = config
+        self._outbox = outbox
+        self.journal, self.run = claim(
+            self.files,
+            application=application,
+            pipeline=pipeline.name,
+            checkpoint=checkpoint_id(self.files),
+            instance=instance,
+            policy=policy,
+            now=now(),
+        )
+        self.teller = Teller(
+            pipeline=pipeline,
+            instance=instance,
+            run=self.run,
+            redaction=redaction_of(pipeline, config),
+            log=config.errors.log.enable,
+            log_records=config.errors.log.include_messages,
+            log_configs=config.errors.log.include_configs,
+        )
+        alone = config.redis_url is None
+        self.release = Release(self.journal, outbox, progress=self.progress, alone=alone)
+        #: The weight of the tasks, and the entry that it is true for.
+        self._weighed: tuple[int, int] | None = None
+        #: A micro-batch that Spark has planned and not committed comes before held records.
+        self.awaited_batch: int | None = None
+
+    def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
+        """Finish what an earlier run left behind, and get ready for micro-batches."""
+        self._tidy()
+        Scratch(files=self.files, epoch=self.run.epoch).tidy()
+        self.processor = Processor(
+            self.pipeline,
+            journal=self.journal,
+            teller=self.teller,
+            config=self._config,
+            root=self.files.root,
+            clock=now,
+            check=check,
+            wait=wait,
+            place=self._place,
+            files=self.files,
+        )
+        self.resumer = Resumer(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            shelf=self.processor.shelf,
+            letters=self.processor.letters,
+            teller=self.teller,
+        )
+        self._policies = Policies(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            teller=self.teller,
+            retries=self._config.errors.retry.limit,
+        )
+        if self.processor.letters is not None:
+            self.processor.letters.deliver()
+        self.look_at_progress()
+
+    def _tidy(self) -> None:
+        try:
+            orphans = self.journal.drop_orphans()
+        except Superseded:
+            raise
+        except Exception:  # they only take room
+            _log.warning("what a killed run left at %s stays there", self.files.root, exc_info=True)
+        else:
+            if orphans:
+                _log.info("%s: %s folders of a killed run are gone", self.files.root, len(orphans))
+
+    def look_at_progress(self) -> None:
+        """Take up where the query stands, which is about to start."""
+        self.processor.last_batch = last_committed(self.progress)
+        planned = last_planned(self.progress)
+        self.awaited_batch = planned if planned > self.processor.last_batch else None
+
+    def process(self, frame: DataFrame, batch: int) -> None:
+        """Run a micro-batch."""
+        self.processor.process(frame, batch)
+        self.awaited_batch = None
+
+    def resume(self, wish: Wish) -> Outcome:
+        """Do what is wished of a task; a micro-batch that may be written already stays as it is."""
+        # Rows of a chunk that is not known to be written are not to be skipped twice.
+        self.processor.finish_open_chunk()
+        begun, awaited = self.processor.begun_batch, self.awaited_batch
+        after = begun if awaited is None else max(begun, awaited)
+        return self.resumer.resume(wish, now(), after=after)
+
+    def set_policy(self, wish: PolicyWish) -> Outcome:
+        """Answer failures of a stage so from the next micro-batch, or chunk of held records, on."""
+        outcome = self._policies.set(wish, now())
+        self.processor.take_policies()
+        return outcome
+
+    def give_up(self) -> None:
+        """End an evaluation that is at work, without the lock; nothing is decided yet."""
+        try:
+            self.processor.give_up()
+        except Exception:
+            _log.debug("the evaluation of %s ended while it was given up", self.pipeline.name)
+
+    def drain(self) -> bool:
+        """Run some held records; return whether there may be more."""
+        if self.awaited_batch is not None:
+            return False
+        try:
+            return self.processor.drain()
+        except HeldRowsMisfit as exc:
+            if not self.resumer.hold(exc, now()):
+                raise
+            return True
+
+    def put_ready(self) -> bool:
+        """Put what may be told, and compact; return whether nothing is left to tell."""
+        waits = self.release.put_ready()
+        self.release.compact(now=now())
+        return not waits
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether some task holds rows."""
+        return any(each.held for each in list(self.journal.ledger.tasks.values()))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether held rows run, or are about to."""
+        ledger = self.journal.ledger
+        return ledger.open_chunk is not None or ledger.drainable() is not None
+
+    def tasks(self) -> list[TaskState]:
+        """Return the tasks that ever failed or changed state."""
+        return [each.state for each in list(self.journal.ledger.tasks.values())]
+
+    def standing(self) -> int | None:
+        """Return the weight of the tasks that do not run; None while something is untold."""
+        number = self.journal.ledger.number
+        if self.release.waits:
+            return None
+        if self._weighed is None or self._weighed[0] != number:
+            self._weighed = (number, drift.weight(self.tasks()))
+        return self._weighed[1]
+
+    def report(self) -> None:
+        """Tell how all tasks stand, behind everything that was told before."""
+        at = now()
+        for part in drift.report(self.tasks()):
+            self._outbox.put(uuid7(at), [self.teller.event(part, at)])
+
+    def end(self, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
+        """Make the end of the run durable and tell it; a newer run's journal is left alone."""
+        name = self.pipeline.name
+        death = death_of(name, exc, stopped=stopped)
+        try:
+            if death.superseded:
+                raise Superseded(death.reason)
+            ledger = self.journal.ledger
+            self.journal.check_owned()
+            entry = ending_entry(death, exc, teller=self.teller, ledger=ledger, at=now())
+            self.release.put_ending(self.journal.append(entry))
+        except Superseded as newer:
+            if exc is not None and not isinstance(exc, Superseded):
+                _log.error("%s failed before it was found superseded", name, exc_info=exc)
+            death = superseded(name, newer)
+            self._tell_superseded(death)
+        except Exception:
+            _log.exception("the end of %s could not be written down", name)
+        return death
+
+    def _tell_superseded(self, death: ThreadDeath) -> None:
+        """Say it without the journal, which is the newer run's now."""
+        _log.warning("%s: %s", self.pipeline.name, death.reason)
+        at = now()
+        data = ThreadDied(reason=death.reason, superseded=True)
+        self._outbox.put(uuid7(at), [self.teller.event(data, at)])
+
+
+def now() -> datetime:
+    """Return the agent's clock."""
+    return datetime.now(UTC)

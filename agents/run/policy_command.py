@@ -1,0 +1,85 @@
+"""A person sets what failures of a stage are answered, for one run and those after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from arrester.agents.decisions.events import Teller
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.executor.columns import SOURCE
+from arrester.agents.failures.failed_record import produce_number, stage_of
+from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.journal import Journal
+from arrester.agents.run.resume_command import Outcome
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandRefused,
+    EventData,
+    PolicyChanged,
+    StageAnswer,
+)
+from arrester.controlplane.domain.state.policy_overrides import retry_refusal, stage_refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyWish:
+    """What an operator, or the author's own code, wants failures of a stage to be answered."""
+
+    stage: str
+    #: None: as the author and the configuration have it.
+    answer: StageAnswer | None
+    command: UUID | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """Takes or refuses such wishes for one run. Its caller holds the pipeline's lock."""
+
+    pipeline: Pipeline
+    journal: Journal
+    teller: Teller
+    #: errors.retries.limit
+    retries: int
+
+    def set(self, wish: PolicyWish, at: datetime) -> Outcome:
+        """Write `wish` down, or refuse it; a command twice is answered once."""
+        known = self.journal.ledger.answers.get(str(wish.command))
+        if known is not None:
+            return Outcome(applied=known.applied, reason=known.reason)
+        self.journal.check_owned()
+        refusal = self._refusal(wish)
+        if refusal is not None:
+            if wish.command is not None:
+                refused = CommandRefused(command=wish.command, reason=refusal)
+                self._append(Kind.REFUSED, at, wish, [refused])
+            return Outcome(applied=False, reason=refusal)
+        word = self._word(wish)
+        changed = PolicyChanged(
+            stage=wish.stage, answer=wish.answer, actor=wish.actor, reason=wish.reason
+        )
+        answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
+        self._append(Kind.POLICY, at, wish, [changed, *answer])
+        return Outcome(applied=True, reason=word)
+
+    def _refusal(self, wish: PolicyWish) -> str | None:
+        numbers = range(SOURCE, produce_number(self.pipeline) + 1)
+        names = [stage_of(self.pipeline, number) for number in numbers]
+        missing = stage_refusal(self.pipeline.name, names, wish.stage)
+        return missing or retry_refusal(wish.stage, wish.answer, retries=self.retries)
+
+    def _word(self, wish: PolicyWish) -> str:
+        if wish.answer is None:
+            return f"{wish.stage} is answered as in the code, from the next micro-batch on"
+        word = f"{wish.stage} is answered {wish.answer} from the next micro-batch on"
+        if wish.answer == "PAUSE" and self.pipeline.task is None:
+            return f"{word}; PAUSE of a task without a key is FAIL"
+        return word
+
+    def _append(self, kind: Kind, at: datetime, wish: PolicyWish, told: list[EventData]) -> None:
+        events = tuple(self.teller.event(each, at, caused_by=wish.command) for each in told)
+        entry = Entry(kind=kind, at=at, epoch=self.teller.run.epoch, events=events)
+        self.journal.append(entry)

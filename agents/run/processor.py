@@ -1,0 +1,360 @@
+"""One run's work on micro-batches and held records: decide, make it durable, then call the sink."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import uuid4
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame
+
+from arrester.agents.batch.duplicate_positions import blaming_shared
+from arrester.agents.batch.fast_path import OnePass
+from arrester.agents.batch.slow_path import Evaluated, evaluate
+from arrester.agents.config import AgentConfig
+from arrester.agents.dead_letters.destinations import Place
+from arrester.agents.dead_letters.queue import LetterBox, letter_box
+from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.fatal import RecordFatal, must_obey
+from arrester.agents.decisions.handler_retries import Again, with_cured
+from arrester.agents.decisions.judge import Decision, Judge
+from arrester.agents.decisions.policies import commanded, redaction_of, stage_policies
+from arrester.agents.decisions.rules import Fates
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stages import stages_of
+from arrester.agents.executor.columns import ENTRY, ROW
+from arrester.agents.failures.aggregate_in_spark import Coordinates
+from arrester.agents.failures.pause_offsets import held_behind
+from arrester.agents.held.limits import HeldBounds
+from arrester.agents.held.schema import RowTypes
+from arrester.agents.held.store import Shelf
+from arrester.agents.journal.entries import NO_BATCH, Chunk
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.scratch import Scratch
+from arrester.agents.journal.state import Ledger, TaskLedger
+from arrester.agents.journal.storage import Storage
+from arrester.agents.run.commit import Commits
+from arrester.agents.run.path_selection import CAREFUL_BATCHES, Ways
+from arrester.agents.sink.batch_writer import NotTried
+from arrester.agents.sink.probe import Trials
+from arrester.agents.sink.stage import Production
+from arrester.controlplane.domain.error_policy.policy import StageKind
+
+Clock = Callable[[], datetime]
+_log = logging.getLogger("arrester.thread")
+
+
+class Processor:
+    """Runs micro-batches and chunks of held records of one pipeline, at one checkpoint.
+
+    Its caller holds the pipeline's lock. `check` is called where a run may end without harm, and
+    raises when it should.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        journal: Journal,
+        teller: Teller,
+        config: AgentConfig,
+        root: str,
+        clock: Clock,
+        check: Callable[[], None],
+        wait: Callable[[int], None],
+        place: Place | None,
+        files: Storage,
+    ) -> None:
+        self._pipeline = pipeline
+        self._spark = pipeline.source.sparkSession
+        self._journal = journal
+        self._teller = teller
+        self._clock = clock
+        self._check = check
+        self._chunk_records = config.errors.held_chunk_records
+        self._shelf = Shelf(
+            spark=self._spark, root=root, schema=pipeline.source.schema, types=RowTypes(files)
+        )
+        self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
+        #: What the executors go by.
+        self._policy = config.errors.policy(StageKind.PROCESS)
+        self._stages = stage_policies(pipeline, config)
+        fates = self._fates = Fates(
+            application=config.application,
+            pipeline=pipeline,
+            stages=commanded(pipeline, self._stages, journal.ledger.commanded),
+            clock=clock,
+            scope=config.errors.scope,
+            described=stages_of(pipeline),
+            settings=config.shown,
+            redaction=redaction_of(pipeline, config),
+        )
+        self._judge = Judge(
+            fates=fates,
+            again=Again(fates=fates, policy=self._policy, wait=wait),
+            examples_limit=config.errors.examples_limit,
+            outage=config.errors.outage,
+        )
+        self._production = Production(
+            fates=fates,
+            examples_limit=config.errors.examples_limit,
+            outage=config.errors.outage,
+            check=check,
+            wait=wait,
+            trials=Trials(
+                pipeline=pipeline,
+                scratch=Scratch(files=files, epoch=teller.run.epoch),
+                given_up_on_stop=self._given_up_on_stop,
+            ),
+        )
+        self._letters: LetterBox | None = None
+        if place is not None:
+            self._letters = letter_box(
+                place,
+                fates=fates,
+                files=files,
+                journal=journal,
+                teller=teller,
+                config=config,
+                check=check,
+                wait=wait,
+                given_up_on_stop=self._given_up_on_stop,
+            )
+        self._commits = Commits(
+            journal=journal,
+            teller=teller,
+            fates=fates,
+            shelf=self._shelf,
+            letters=self._letters,
+            bounds=HeldBounds(self._spark, root, config.errors),
+            clock=clock,
+        )
+        #: errors.decisions=always: each micro-batch leaves an entry before its sink is called.
+        self._always = config.errors.always_decisions
+        self._ways = Ways(
+            pipeline=pipeline,
+            journal=journal,
+            one_pass=OnePass.of(pipeline, self._policy),
+            always_decides=self._always,
+            # A record that a task died of is likely to fail again.
+            careful=CAREFUL_BATCHES if self._dead_before() else 0,
+        )
+        #: The last Spark micro-batch whose sink has returned.
+        self.last_batch = NO_BATCH
+        #: The last Spark micro-batch whose sink may have been called, by this run.
+        self.begun_batch = NO_BATCH
+        #: The journal's number when no task had held rows to run.
+        self._idle_at = -1
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._journal.ledger
+
+    def process(self, source: DataFrame, batch: int) -> None:
+        """Run a Spark micro-batch, in one pass or with care: what comes of it is the same.
+
+        A replay of a batch that was decided about before obeys: what was skipped is skipped and
+        what was held is held, unevaluated; the rest passed then and goes to the sink again.
+        """
+        self._journal.check_owned()
+        self.finish_open_chunk()
+        number = self._ledger.batch_number(batch)
+        self.begun_batch = max(batch, self.begun_batch)
+        if self._ways.takes_care(batch):
+            self._with_care(source, batch)
+        elif not self._wrote_in_one_pass(source, number):
+            # It may be large: nobody has been careful with one of its size before.
+            self._with_care(source, batch, is_large=True)
+        self.last_batch = max(batch, self.last_batch)
+
+    def _wrote_in_one_pass(self, source: DataFrame, number: int) -> bool:
+        with self._given_up_on_stop():
+            return self._ways.wrote_in_one_pass(source, number, check=self._check)
+
+    def _with_care(self, source: DataFrame, batch: int, *, is_large: bool = False) -> None:
+        try:
+            clean = self._wrote_with_care(source, batch, is_large=is_large)
+        except NotTried as exc:
+            message = "%s, batch %s: %s, behind a record that has failed; doing the rest with care"
+            _log.info(message, self._pipeline.name, batch, exc)
+        else:
+            self._ways.done_with_care(clean=clean)
+            return
+        # Nothing is written, and what was decided stands, as after a crash at this point. Not in
+        # the handler: what is raised from here on has nothing to do with that.
+        self._check()
+        self._journal.check_owned()
+        self._wrote_with_care(source, batch, is_large=is_large)
+        self._ways.done_with_care(clean=False)
+
+    def _wrote_with_care(self, source: DataFrame, batch: int, *, is_large: bool) -> bool:
+        """Evaluate, decide, commit, write; return whether nothing failed. Raises NotTried."""
+        before = self._ledger.asides_of_batch(batch)
+        replayed = self._ways.is_decided(batch)
+        with self._given_up_on_stop():
+            evaluated = evaluate(
+                source,
+                self._pipeline,
+                blocked=() if replayed or before else self._ledger.blocked(batch),
+                marks=self._shelf.marks(before),
+                policy=self._policy,
+                is_large=is_large,
+                fails=self._ways.fails,
+                untried=self._may_be_untried(batch),
+            )
+        try:
+            with self._given_up_on_stop():
+                evaluated = self._blaming_shared(evaluated)
+            self._check()
+            decision = self._decided(evaluated, self._dead_before())
+            evaluated = with_cured(evaluated, decision.cured)
+            self._check()
+            if self._always and replayed:
+                must_obey(evaluated, decision)
+            clean = evaluated.clean and not evaluated.retries
+            if not clean or (self._always and not replayed):
+                self._commits.commit(evaluated, decision, batch=batch)
+            number, dead = self._ledger.batch_number(batch), self._dead_before()
+            held = held_behind(decision.cuts)
+            for left in self._production.write(evaluated, held, number, dead):
+                self._commits.commit(left.evaluated, left.decision, batch=batch)
+                clean = False
+        finally:
+            evaluated.release()
+        return clean
+
+    def _may_be_untried(self, batch: int) -> bool:
+        """Whether the sink may be the first to run what a tail that fails of a record leaves: what
+        is decided of that one holds, whatever else fails."""
+        last = self._fates.stages[len(self._pipeline.steps)]
+        by_itself = last.leaves_out and self._judge.outage.share is None
+        return by_itself and self._ways.may_be_untried(batch)
+
+    def take_policies(self) -> None:
+        """Answer failures as the journal has it from now on; nothing is at work."""
+        answers = self._ledger.commanded
+        self._fates.stages = commanded(self._pipeline, self._stages, answers)
+        if self._letters is not None:
+            self._letters.follow(self._fates.stages)
+
+    def give_up(self) -> None:
+        """End an evaluation that is at work: nothing is decided yet, and attempts may wait long."""
+        self._spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    @contextmanager
+    def _given_up_on_stop(self) -> Iterator[None]:
+        self._spark.sparkContext.addJobTag(self._tag)
+        try:
+            yield
+        finally:
+            self._spark.sparkContext.removeJobTag(self._tag)
+
+    def drain(self) -> bool:
+        """Run the next chunk of held records of a task that runs; False where there is none."""
+        if self.finish_open_chunk():
+            return True
+        # Asked many times a second: with nothing new in the journal the answer is the same.
+        if self._idle_at == self._ledger.number:
+            return False
+        task = self._ledger.drainable()
+        if task is None:
+            self._idle_at = self._ledger.number
+            return False
+        self._journal.check_owned()
+        key, limit = task.state.id.key, self._chunk_records
+        with self._given_up_on_stop():
+            chunk = self._shelf.next_chunk(self._ledger, key, limit=limit)
+        self._run_chunk(replace(chunk, after=self.last_batch))
+        return True
+
+    def finish_open_chunk(self) -> bool:
+        """Write the chunk whose sink did not return, under its number; False: there is none."""
+        chunk = self._ledger.open_chunk
+        if chunk is None:
+            return False
+        self._journal.check_owned()
+        self._run_chunk(chunk)
+        return True
+
+    def _run_chunk(self, chunk: Chunk) -> None:
+        """Evaluate, decide, commit, write. A pause in the chunk ends it before that record."""
+        replayed = self._ledger.open_chunk is not None
+        rows = self._shelf.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY)
+        marks = self._shelf.marks(self._ledger.open_asides)
+        with self._given_up_on_stop():
+            evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
+        try:
+            with self._given_up_on_stop():
+                evaluated = self._blaming_shared(evaluated)
+            self._check()
+            decision = self._decided(evaluated, self._blamed_of(chunk))
+            evaluated = with_cured(evaluated, decision.cured)
+            self._check()
+            if self._always and replayed:
+                must_obey(evaluated, decision)
+            chunk = self._cut(chunk, decision)
+            if self._ledger.open_chunk is None or evaluated.failed or evaluated.retries:
+                self._commits.commit(evaluated, decision, chunk=chunk)
+            if chunk.taken:
+                number, dead = self._ledger.chunk_number(chunk.after), self._blamed_of(chunk)
+                held = held_behind(decision.cuts)
+                for left in self._production.write(evaluated, held, number, dead):
+                    chunk = self._cut(chunk, left.decision)
+                    self._commits.commit(left.evaluated, left.decision, chunk=chunk)
+        finally:
+            evaluated.release()
+        self._commits.drained(chunk)
+
+    def _cut(self, chunk: Chunk, decision: Decision) -> Chunk:
+        """Return the chunk up to where its task halts."""
+        for cut in decision.cuts.values():
+            chunk = self._shelf.cut_chunk(self._ledger, chunk, cut)
+        return chunk
+
+    def _blamed_of(self, chunk: Chunk) -> list[Coordinates]:
+        return _blamed(self._ledger.task(chunk.task))
+
+    def _blaming_shared(self, evaluated: Evaluated) -> Evaluated:
+        return blaming_shared(evaluated, self._pipeline, examples=self._judge.examples_limit)
+
+    def _decided(self, evaluated: Evaluated, blamed: Sequence[Coordinates]) -> Decision:
+        # An attempt before this one may have ended between its decision and its entry.
+        self._judge.fates.forget_undecided()
+        if not evaluated.failed:
+            return Decision()
+        decision = self._judge.decide(evaluated.failures, blamed)
+        if decision.fatal is not None:
+            raise RecordFatal(decision.fatal, decision.outage, redaction=self._fates.redaction)
+        return decision
+
+    def _dead_before(self) -> list[Coordinates]:
+        """Return the records that tasks died of: in a micro-batch they may fail again."""
+        return [
+            where
+            for task in self._ledger.tasks.values()
+            if not task.blocked
+            for where in _blamed(task)
+        ]
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where held rows are."""
+        return self._shelf
+
+    @property
+    def letters(self) -> LetterBox | None:
+        """Where dead letters go; None when they are not enabled."""
+        return self._letters
+
+
+def _blamed(task: TaskLedger) -> list[Coordinates]:
+    """Return where the record is that the task was held or died at, if it can be told from others.
+
+    Many records may have no position.
+    """
+    if task.blame is None or task.blame.position is None:
+        return []
+    return [(task.state.id.key, task.blame.position)]

@@ -1,0 +1,158 @@
+"""From the journal to the outbox, strictly in order, and not before Spark has committed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from arrester.agents.held.store import is_needed
+from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.journal.storage import Storage, is_committed, last_committed
+
+_log = logging.getLogger("arrester.release")
+
+#: So many entries are put at a time: micro-batches and commands wait meanwhile.
+SLICE = 100
+#: A run's end puts so many slices at most; the next run puts the rest.
+_SLICES_AT_END = 50
+#: A refused put is tried again after this, doubled each time up to the most; said each minute.
+_WAIT_SECONDS, _WAIT_SECONDS_MAX, _SAID_EVERY_SECONDS = 0.05, 5.0, 60.0
+#: They say of a run that it has begun, or is over.
+_OF_RUNS = (Kind.RUN, Kind.STOPPED, Kind.DIED)
+
+
+class Release:
+    """Puts a journal's entries into the outbox; its caller holds the pipeline's lock.
+
+    The events of a `batch` entry wait for Spark's commit of that micro-batch: until then it may
+    be replayed, and decided about further. With `alone` there is no server that will confirm: what
+    the outbox keeps for good is told.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        outbox: Outbox,
+        *,
+        progress: Storage,
+        alone: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._journal = journal
+        #: Where it stands which micro-batches are planned and committed.
+        self._progress = progress
+        self._outbox = outbox
+        self._alone = alone
+        self._clock = clock
+        #: The last entry put.
+        self._through = 0
+        #: Entries put before their turn, and the last entry when that was looked at.
+        self._ahead: set[int] = set()
+        self._looked_at = 0
+        #: The batches that entries were put as, until they are confirmed.
+        self._batches: dict[int, list[UUID]] = {}
+        #: How often the outbox refused; what it did not take is tried again.
+        self.failures = 0
+        self._refused_in_row = 0
+        self._not_before = self._say_again = clock()
+
+    @property
+    def waits(self) -> bool:
+        """Whether an entry is not put yet."""
+        kept = self._journal.kept
+        return bool(kept) and kept[-1].number > self._through
+
+    def put_ready(self) -> bool:
+        """Put a slice of the entries that may be; return whether one still waits."""
+        if not self.waits or self._clock() < self._not_before:
+            return self.waits
+        for entry in self._next(SLICE):
+            if entry.batch is not None and not is_committed(self._progress, entry.batch):
+                self._put_ahead()
+                return True
+            if entry.number not in self._ahead and not self._put(entry.number):
+                return True
+            self._through = entry.number
+        return self.waits
+
+    def put_ending(self, entry: Entry) -> None:
+        """Put the entry that ends the run, also ahead of one that waits: it says nothing of it."""
+        self._not_before = self._clock()
+        for _ in range(_SLICES_AT_END):
+            before = self._through
+            if not self.put_ready():
+                return
+            if self._through == before:
+                break
+        self._put(entry.number)
+
+    def compact(self, *, now: datetime) -> None:
+        """Now and then, delete what is told, confirmed and not needed for a replay."""
+        if not self._journal.compaction_due(is_settled=self._is_settled, now=now):
+            return
+        committed = last_committed(self._progress)
+        self._journal.compact(
+            is_settled=self._is_settled,
+            is_needed=lambda aside: is_needed(self._journal.ledger, aside, committed=committed),
+        )
+        settled = self._journal.ledger.settled
+        self._batches = {number: ids for number, ids in self._batches.items() if number > settled}
+        self._ahead = {number for number in self._ahead if number > settled}
+
+    def _next(self, most: int | None = None) -> Sequence[Entry]:
+        kept = self._journal.kept
+        first = bisect_right(kept, self._through, key=lambda entry: entry.number)
+        return kept[first:] if most is None else kept[first : first + most]
+
+    def _put_ahead(self) -> None:
+        """Put what says that a run has begun or is over ahead of the entry that waits.
+
+        Its sink may be tried for hours, and the server would see the run before as the last one.
+        Where what waits says how tasks stand, nothing goes ahead: from an older run than the server
+        knows of, it would not believe that.
+        """
+        if self._looked_at == self._journal.next_number:
+            return
+        self._looked_at = self._journal.next_number
+        for entry in self._next():
+            if entry.kind not in _OF_RUNS:
+                if self._journal.moves_tasks(entry.number):
+                    return
+            elif entry.number not in self._ahead and self._put(entry.number):
+                self._ahead.add(entry.number)
+
+    def _is_settled(self, entry: Entry) -> bool:
+        if (put := self._batches.get(entry.number)) is None:
+            return False
+        is_told = self._outbox.keeps if self._alone else self._outbox.is_confirmed
+        return all(is_told(batch) for batch in put)
+
+    def _put(self, number: int) -> bool:
+        try:
+            told = self._journal.told(number)
+            for batch_id, events in told:
+                self._outbox.put(batch_id, events)
+        except Exception:  # the guest: a full disk must not stop the pipeline
+            self._put_off(number)
+            return False
+        self._refused_in_row = 0
+        self._batches[number] = [batch_id for batch_id, _ in told]
+        return True
+
+    def _put_off(self, number: int) -> None:
+        """Say, now and then, that an entry was refused; let the next attempt wait."""
+        now = self._clock()
+        if not self._refused_in_row or now >= self._say_again:
+            said = "the events of journal entry %s could not be kept; trying again (failure %s)"
+            _log.exception(said, number, self.failures + 1)
+            self._say_again = now + _SAID_EVERY_SECONDS
+        seconds = _WAIT_SECONDS * 2 ** min(self._refused_in_row, 10)
+        self._not_before = now + min(seconds, _WAIT_SECONDS_MAX)
+        self._refused_in_row += 1
+        self.failures += 1

@@ -1,0 +1,280 @@
+"""An operator resumes a paused task: from the failed record, or past it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.dead_letters.queue import LetterBox
+from arrester.agents.dead_letters.schema import Said
+from arrester.agents.decisions.events import Teller
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
+from arrester.agents.failures.causes import failure
+from arrester.agents.failures.failed_record import stage_of
+from arrester.agents.held.schema import HeldRowsMisfit
+from arrester.agents.held.store import BeyondHeld, HeldRowsMissing, Shelf
+from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.state import Blame, TaskLedger
+from arrester.agents.spark.errors import Problem
+from arrester.controlplane.domain.commands.decide import pause_refusal, restart_refusal
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandRefused,
+    EventData,
+    RecordsHeld,
+    ResumeHow,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+)
+from arrester.controlplane.domain.state.states import TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What an operator, or the author's own code, wants of a task."""
+
+    key: str | None
+    #: None wishes that it holds: a pause by hand.
+    how: ResumeHow | None
+    #: The position that the task is held at, as the one who wishes saw it; None: wherever.
+    position: int | None = None
+    #: With AT: where the task shall go on.
+    target: int | None = None
+    command: UUID | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a wish; the reason is for people, either way."""
+
+    applied: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumer:
+    """Accepts or refuses wishes for one run's tasks. Its caller holds the pipeline's lock."""
+
+    pipeline: Pipeline
+    journal: Journal
+    shelf: Shelf
+    letters: LetterBox | None
+    teller: Teller
+
+    def answered(self, command: UUID) -> Outcome | None:
+        """Return what was answered to a command before, by whatever run of this checkpoint."""
+        answer = self.journal.ledger.answers.get(str(command))
+        return None if answer is None else Outcome(applied=answer.applied, reason=answer.reason)
+
+    def resume(self, wish: Wish, at: datetime, *, after: int) -> Outcome:
+        """Apply `wish`, or refuse it with the state untouched; a command twice is answered once.
+
+        `after` is the last micro-batch that may be written already: a pause by hand comes after it.
+        """
+        if (wish.how is ResumeHow.AT) != (wish.target is not None):
+            raise InvalidValue("target", wish.target, "a position, with AT and with nothing else")
+        if wish.command is not None and (before := self.answered(wish.command)) is not None:
+            return before
+        self.journal.check_owned()
+        task = self.journal.ledger.task(wish.key)
+        refusal = _refusal(task, wish)
+        if refusal is None:
+            try:
+                return self._accept(task, wish, at, after)
+            except BeyondHeld as exc:
+                refusal = f"{task.state.id.printed} cannot go on at {wish.target}: {exc}"
+            except HeldRowsMissing as exc:
+                refusal = f"{task.state.id.printed} cannot go on: {exc}"
+        if wish.command is not None:
+            refused = CommandRefused(command=wish.command, reason=refusal)
+            self._append(Kind.REFUSED, at, wish, [refused])
+        return Outcome(applied=False, reason=refusal)
+
+    def _accept(self, task: TaskLedger, wish: Wish, at: datetime, after: int) -> Outcome:
+        if wish.how is None:
+            return self._pause(wish, at, after)
+        skipped: Chunk | None = None
+        letters: DeadLetters | None = None
+        told: list[EventData] = []
+        if (chunk := self._left_out(task, wish)) is not None:
+            skipped, letters, told = self._skip(task, chunk, wish, at)
+        word = _word(task, wish, chunk)
+        resumed = _moved(task, wish, chunk)
+        answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
+        self._append(
+            Kind.RESUME, at, wish, [*told, resumed, *answer], chunk=skipped, letters=letters
+        )
+        if letters is not None and self.letters is not None:
+            self.letters.deliver(letters)
+        return Outcome(applied=True, reason=word)
+
+    def hold(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
+        """Pause the task whose held rows were to run and do not fit; False: it cannot be paused.
+
+        A person resumes it behind them, or the source gets its former type and a new run.
+        """
+        ledger = self.journal.ledger
+        task = ledger.drainable()
+        if task is None or task.state.id.key is None or ledger.open_chunk is not None:
+            return False
+        key = task.state.id.key
+        name = f"{type(misfit).__module__}.{type(misfit).__qualname__}"
+        why = failure("source", Problem(exception_class=name, message=str(misfit)))
+        position = self.shelf.first_position(ledger, key)
+        paused = TaskPaused(task=key, position=position, failure=why)
+        self._append(Kind.PAUSE, at, Wish(key=key, how=None), [paused])
+        return True
+
+    def _pause(self, wish: Wish, at: datetime, after: int) -> Outcome:
+        word = "paused: what comes is held"
+        paused = TaskPaused(task=wish.key, position=None, actor=wish.actor, reason=wish.reason)
+        answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
+        self._append(Kind.PAUSE, at, wish, [paused, *answer], after=after)
+        return Outcome(applied=True, reason=word)
+
+    def _left_out(self, task: TaskLedger, wish: Wish) -> Chunk | None:
+        """Return the held records that the wish gives up, None for none of them."""
+        ledger = self.journal.ledger
+        if wish.how is ResumeHow.SKIP and task.blame is not None:
+            return self.shelf.first_record(ledger, wish.key)
+        if wish.target is None:
+            return None
+        chunk = self.shelf.records_before(ledger, wish.key, wish.target)
+        return chunk if chunk.taken else None
+
+    def _skip(
+        self, task: TaskLedger, chunk: Chunk, wish: Wish, at: datetime
+    ) -> tuple[Chunk, DeadLetters | None, list[EventData]]:
+        """Take records out of the held rows, as dead letters where those are on."""
+        ledger, blame = self.journal.ledger, task.blame
+        letters: DeadLetters | None = None
+        told: list[EventData] = []
+        if self.letters is not None:
+            rows = self._with_error(self.shelf.rows_left_out(ledger, chunk), blame)
+            number = f"{self.journal.next_number:020d}-{self.teller.run.epoch}"
+            said = Said(
+                name=f"{ledger.checkpoint}-{number}",
+                at=at,
+                reason=wish.reason,
+                actor=wish.actor,
+                condition=_condition(blame, wish),
+            )
+            letters, lettered = self.letters.put(rows, (), said)
+            told.extend(lettered)
+        told.append(RecordsHeld(task=wish.key, held=task.held - chunk.taken))
+        return chunk, letters, told
+
+    def _with_error(self, rows: DataFrame, blame: Blame | None) -> DataFrame:
+        """Put the failure that the task was paused for beside its record alone."""
+        if blame is None:
+            no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
+            return rows.select(ROW, TASK, POSITION, F.lit(None).cast("int").alias(FATE), no_error)
+        failure = blame.failure
+        stages = [stage_of(self.pipeline, n) for n in range(len(self.pipeline.steps) + 2)]
+        failed = F.col(POSITION).eqNullSafe(F.lit(blame.position))
+        number = stages.index(failure.stage) if failure.stage in stages else None
+        stack = None if blame.body is None else blame.body.stack
+        error = F.struct(
+            F.lit(failure.exception_class).alias("exception_class"),
+            F.lit(failure.message).alias("message"),
+            F.lit(stack).alias("stack"),
+            F.lit(failure.frame).alias("frame"),
+            F.lit(None).cast("array<string>").alias("names"),
+            F.lit(failure.condition).alias("condition"),
+            F.lit(None).cast("string").alias("kind"),
+            F.lit(failure.attempts).alias("attempts"),
+            F.lit(None).cast("long").alias("took_ms"),
+        )
+        return rows.select(
+            ROW,
+            TASK,
+            POSITION,
+            F.when(failed, F.lit(number).cast("int")).alias(FATE),
+            F.when(failed, error.cast(ERROR_TYPE)).alias(ERROR),
+        )
+
+    def _append(
+        self,
+        kind: Kind,
+        at: datetime,
+        wish: Wish,
+        told: list[EventData],
+        *,
+        chunk: Chunk | None = None,
+        letters: DeadLetters | None = None,
+        after: int = NO_BATCH,
+    ) -> None:
+        events = tuple(self.teller.event(each, at, caused_by=wish.command) for each in told)
+        entry = Entry(
+            kind=kind,
+            at=at,
+            epoch=self.teller.run.epoch,
+            events=events,
+            after=after,
+            chunk=chunk,
+            dead_letters=letters,
+        )
+        self.journal.append(entry)
+
+
+def _word(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> str:
+    """Return what was done, for people."""
+    if wish.target is not None:
+        count = 0 if left_out is None else left_out.taken
+        return f"resumed at position {wish.target}, {count} records left out"
+    done = "restarted" if wish.how is ResumeHow.RESTART else "resumed"
+    return f"{done} {'past' if left_out else 'from'} position {task.state.position}"
+
+
+def _condition(blame: Blame | None, wish: Wish) -> str | None:
+    """Return the error condition of what is left out, where it is the failed record alone."""
+    return None if blame is None or wish.target is not None else blame.failure.condition
+
+
+def _moved(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> TaskResumed | TaskRestarted:
+    position = task.state.position
+    if wish.how is ResumeHow.RESTART:
+        return TaskRestarted(task=wish.key, position=position, actor=wish.actor, reason=wish.reason)
+    assert wish.how is not None
+    at = wish.target is not None
+    return TaskResumed(
+        task=wish.key,
+        how=wish.how,
+        position=wish.target if at else position,
+        actor=wish.actor,
+        reason=wish.reason,
+        skipped=left_out.taken if at and left_out is not None else 0,
+    )
+
+
+def _refusal(task: TaskLedger, wish: Wish) -> str | None:
+    """Return why the state forbids the wish, or None."""
+    state = task.state
+    if wish.how is None:
+        return pause_refusal(state)
+    if wish.how is ResumeHow.RESTART:
+        forbidden = restart_refusal(state)
+        if forbidden is not None:
+            return forbidden
+    elif state.status is not TaskStatus.PAUSED:
+        return f"only a PAUSED task can resume; {state.id.printed} is {state.status}"
+    if wish.position is not None and wish.position != state.position:
+        return f"{state.id.printed} is held at position {state.position}, not {wish.position}"
+    behind = wish.target is not None and state.position is not None
+    if behind and (wish.target or 0) < (state.position or 0):
+        return (
+            f"{state.id.printed} is held at position {state.position}; {wish.target} is before it"
+        )
+    if wish.how is ResumeHow.SKIP and task.blame is None:
+        return f"{state.id.printed} was not paused by a failed record; there is none to skip"
+    return None

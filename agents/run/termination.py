@@ -1,0 +1,96 @@
+"""How a run ends: what is told of it, and what its agent learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from arrester.agents.dead_letters.queue import LettersFailed
+from arrester.agents.decisions.end_reasons import class_and_message, reason_of
+from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.fatal import RecordFatal, SinkFailed
+from arrester.agents.failures.causes import failure, failure_of
+from arrester.agents.held.limits import HeldTooMuch
+from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.journal import Superseded
+from arrester.agents.journal.state import Ledger
+from arrester.agents.spark.errors import Problem, StepFailed
+from arrester.controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
+
+#: Of a task whose executors ended one after the other Spark tells by this text only.
+_EXECUTORS_LOST = "ExecutorLostFailure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadDeath:
+    """How a run ended other than by `stop`; told once, after all else."""
+
+    pipeline: str
+    reason: str
+    exception: BaseException | None = None
+    failure: Failure | None = None
+    #: A newer run owns the checkpoint: no handler, no replacement.
+    superseded: bool = False
+    #: The query came to its own end (`availableNow`), nothing went wrong.
+    finished: bool = False
+
+
+def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
+    """Return how a run ended: by `exc`, by a stop, or because its query came to its end."""
+    if exc is None:
+        reason = "stopped" if stopped else "the query has come to its end"
+        return ThreadDeath(pipeline=pipeline, reason=reason, finished=not stopped)
+    if isinstance(exc, Superseded):
+        return superseded(pipeline, exc)
+    if isinstance(exc, HeldTooMuch) and exc.stops:
+        return ThreadDeath(pipeline=pipeline, reason=str(exc), finished=True)
+    raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | LettersFailed) else exc
+    blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
+    reason = exc.reason if isinstance(exc, StepFailed) else reason_of(exc)
+    return ThreadDeath(pipeline=pipeline, reason=reason, exception=raised, failure=blamed)
+
+
+def superseded(pipeline: str, exc: Superseded) -> ThreadDeath:
+    """Return the death of a run whose checkpoint a newer one owns."""
+    return ThreadDeath(pipeline=pipeline, reason=str(exc), exception=exc, superseded=True)
+
+
+def ending_entry(
+    death: ThreadDeath,
+    exc: BaseException | None,
+    *,
+    teller: Teller,
+    ledger: Ledger,
+    at: datetime,
+) -> Entry:
+    """Return the entry that ends a run; a task has died only where a record is to blame."""
+    told: list[Event] = []
+    if isinstance(exc, RecordFatal):
+        failed = exc.failed
+        blame = ledger.task(failed.task).blame
+        died = TaskDied(task=failed.task, position=failed.position, failure=failure_of(failed))
+        if exc.outage is not None:
+            told.append(teller.outage(exc.outage, at))
+        told += [teller.failed(failed, Response.FAIL, at, blame), teller.event(died, at)]
+    ended = ThreadDied(reason=death.reason, failure=death.failure)
+    return Entry(
+        kind=Kind.STOPPED if exc is None else Kind.DIED,
+        at=at,
+        epoch=teller.run.epoch,
+        events=(*told, teller.event(ended, at)),
+    )
+
+
+def _failure(exc: BaseException) -> Failure:
+    """Return why a run ended where no record is to blame: its source, its sink, or ourselves."""
+    if isinstance(exc, StepFailed):
+        return failure(exc.stage, exc.told)
+    if isinstance(exc, LettersFailed):
+        return failure("produce", exc.problem)
+    raised = exc.raised if isinstance(exc, SinkFailed) else exc
+    name, message = class_and_message(raised)
+    stage = "produce" if isinstance(exc, SinkFailed) else "source"
+    if stage == "source" and _EXECUTORS_LOST in message:
+        # A source and the native steps behind it are one job: nobody knows which it was.
+        stage = "unknown"
+    return failure(stage, Problem(exception_class=name, message=message[:4_000]))

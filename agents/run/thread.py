@@ -1,0 +1,357 @@
+"""One run of a pipeline: its query, the held records that run beside it, and its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from pyspark.sql import DataFrame
+
+from arrester.agents.config import AgentConfig
+from arrester.agents.definition.pipeline import Pipeline, Trigger
+from arrester.agents.journal.journal import Superseded
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.run.engine import Engine, now
+from arrester.agents.run.policy_command import PolicyWish
+from arrester.agents.run.query import start_query
+from arrester.agents.run.resume_command import Outcome, Wish
+from arrester.agents.run.run_lock import Turn, refuse_inside
+from arrester.agents.run.source_retries import SourceRetries
+from arrester.agents.run.status import RunView
+from arrester.agents.run.termination import ThreadDeath
+from arrester.agents.runtime.uncaught import UNCAUGHT_DEFAULT
+from arrester.agents.spark.try_eval import require_classic
+from arrester.agents.stop_signal import BatchEnded, Halt, StopRequested
+from arrester.controlplane.domain.error_policy.policy import StageKind
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import ResumeHow, StageAnswer
+from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.controlplane.domain.state.transitions import Move, move_thread
+
+_log = logging.getLogger("arrester.thread")
+
+#: How often held records and unsent entries are looked after.
+_TICK_SECONDS = 0.05
+#: How often a run looks whether it still owns its checkpoint, also when it has nothing to do.
+_OWNED_SECONDS = 5.0
+#: How often a stop looks whether an evaluation is to be given up.
+_STOP_TICK_SECONDS = 0.2
+#: Between two chunks of held records, so that a waiting micro-batch gets the lock.
+_BREATH_SECONDS = 0.01
+
+
+class PipelineThread(RunView):
+    """One run of a pipeline in this process. Methods may be called from any Python thread.
+
+    One lock goes round micro-batches, chunks of held records and resumes; `query.stop()` is never
+    called while it is held.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        application: str,
+        instance: UUID,
+        outbox: Outbox,
+        config: AgentConfig,
+        on_death: Callable[[ThreadDeath], None],
+        uncaught: str = UNCAUGHT_DEFAULT,
+    ) -> None:
+        require_classic(pipeline.source.sparkSession)
+        super().__init__(pipeline)
+        self._application = application
+        self._instance = instance
+        self._outbox = outbox
+        self._config = config
+        self._on_death = on_death
+        self._uncaught = uncaught
+        #: None: it has not begun.
+        self._state: ThreadStatus | None = None
+        self._lock = Turn()
+        self._halt = Halt(pipeline.name)
+        self._ended = threading.Event()
+        #: Whether `start` is over, however it went.
+        self._started = threading.Event()
+        self._retries = SourceRetries(config.errors.policy(StageKind.SOURCE), pipeline.name)
+        #: The pass over a static source is done; what is left waits for people.
+        self._passed = False
+        #: Whether the server asked how the tasks stand.
+        self._report_asked = False
+        #: When the checkpoint was last known to be ours.
+        self._owned_at = time.monotonic()
+        self._loop = threading.Thread(
+            target=self._look_after, name=f"arrester-{pipeline.name}", daemon=True
+        )
+
+    # ── what it is ───────────────────────────────────────────────────────────────────────────
+
+    @property
+    def state(self) -> ThreadStatus:
+        """RUNNING from its start to its end, DEAD for ever after."""
+        return self._state or ThreadStatus.DEAD
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run is RUNNING."""
+        return self.state is ThreadStatus.RUNNING
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing will happen by itself: a static source is done, the rest is held."""
+        return self._passed and not self._engine.has_work
+
+    def report(self) -> None:
+        """Tell soon how its tasks stand; the server sees them otherwise."""
+        self._report_asked = True
+
+    # ── start and stop ───────────────────────────────────────────────────────────────────────
+
+    def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> None:
+        """Claim the checkpoint and start the query, or the pass over a static source.
+
+        What goes wrong is raised here, and not told to `on_death`.
+        """
+        self._trigger = trigger
+        self._engine = Engine(
+            self.pipeline,
+            checkpoint,
+            application=self._application,
+            instance=self._instance,
+            outbox=self._outbox,
+            config=self._config,
+            uncaught=self._uncaught,
+        )
+        self._state = ThreadStatus.RUNNING
+        try:
+            self._engine.prepare(check=self._halt.check, wait=self._halt.wait)
+            self._halt.check()
+            self._start_query()
+        except BaseException as exc:
+            self._write_end(None if isinstance(exc, StopRequested) else exc)
+            self._started.set()
+            raise
+        self._loop.start()
+        self._started.set()
+
+    def _start_query(self) -> None:
+        engine = self._engine
+        self._query = start_query(
+            self.pipeline, engine.files.root, engine.progress, self._on_batch, self._trigger
+        )
+
+    def stop(self, *, timeout_seconds: float) -> bool:
+        """End the run at the next boundary; True when it has ended within the time.
+
+        A micro-batch that has not decided yet is given up and replayed by the next run; one whose
+        sink is at work may finish. When the time is over its Spark jobs are cancelled.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        self._halt.ask()
+        # What an earlier run left behind may wait for a broker without bound.
+        while self.is_running and not self._started.wait(_STOP_TICK_SECONDS):
+            self._engine.give_up()
+            if time.monotonic() > deadline:
+                return False
+        if not self._loop.is_alive():
+            return True
+        # Half the time for the sink, half for Spark.
+        while not self._lock.acquire(timeout=_STOP_TICK_SECONDS):
+            if time.monotonic() > deadline - timeout_seconds / 2:
+                break
+            self._engine.give_up()
+        else:
+            self._lock.release()
+        stopper = threading.Thread(target=self._stop_query, name="arrester-stop", daemon=True)
+        stopper.start()
+        if threading.current_thread() is self._loop:
+            return True
+        return self._ended.wait(max(0.0, deadline - time.monotonic()))
+
+    def _stop_query(self) -> None:
+        try:
+            self._query.stop()
+        except Exception:
+            _log.debug("the query of %s ended while it was stopped", self.pipeline.name)
+
+    # ── wishes ───────────────────────────────────────────────────────────────────────────────
+
+    def resume(
+        self,
+        key: str | None,
+        *,
+        how: ResumeHow | None,
+        position: int | None = None,
+        target: int | None = None,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome:
+        """Do what is wished of a task, after the micro-batch at work.
+
+        `how` is RETRY (a PAUSED task goes on at the failed record), SKIP (past it: it becomes a
+        dead letter with `actor` and `reason`), AT (at `target`: what it holds before that becomes
+        dead letters), RESTART (a DEAD task goes on at the failed record), or None: a RUNNING task
+        is paused by hand. What is held runs first. `position`, where it is given, must be the one
+        the task is held at.
+
+        Raises Superseded when a newer run owns the checkpoint: the answer is that one's; and
+        InvalidValue in a function that a pipeline calls, which the wish would wait for.
+        """
+        wish = Wish(
+            key=key,
+            how=how,
+            position=position,
+            target=target,
+            command=command,
+            actor=actor,
+            reason=reason,
+        )
+        return self._wished(lambda: self._engine.resume(wish))
+
+    def set_policy(
+        self,
+        stage: str,
+        answer: StageAnswer | None,
+        *,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome:
+        """Answer all failures of a stage so, from the next micro-batch on and in later runs.
+
+        None: as the author and the configuration have it. Raises as `resume`.
+        """
+        wish = PolicyWish(stage=stage, answer=answer, command=command, actor=actor, reason=reason)
+        return self._wished(lambda: self._engine.set_policy(wish))
+
+    def _wished(self, do: Callable[[], Outcome]) -> Outcome:
+        refuse_inside("a wish about its tasks or answers")
+        with self._lock:
+            if not self.is_running or self._halt.asked:
+                return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
+            try:
+                return do()
+            except InvalidValue:
+                raise
+            except Superseded as exc:
+                self._halt.note(exc)
+                raise
+            except BaseException as exc:
+                self._halt.note(exc)
+                return Outcome(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
+
+    # ── the loop ─────────────────────────────────────────────────────────────────────────────
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        """Be the function that Spark calls; whatever happens, only a short exception leaves it."""
+        try:
+            with self._lock:
+                self._halt.check()
+                self._engine.process(frame, batch)
+                self._retries.went_well()
+                return
+        except BaseException as exc:  # SystemExit would hang the query for ever
+            self._halt.note(exc)
+        raise BatchEnded(f"pipeline {self.pipeline.name} has ended; see its agent") from None
+
+    def _look_after(self) -> None:
+        """Stay with the query until it has ended, and with what begins in its place."""
+        self._until_ended()
+        while self._begins_again():
+            self._until_ended()
+        self._end(self._halt.raised)
+
+    def _until_ended(self) -> None:
+        """Run held records and put events; return when the query, and all of its work, is over."""
+        try:
+            while self._halt.raised is None and self._query.isActive:
+                worked = self._tick()
+                pause = _BREATH_SECONDS if worked else _TICK_SECONDS
+                if self._halt.pause(pause):
+                    self._query.awaitTermination()
+            if self._halt.raised is None and not self._halt.asked:
+                self._finish()
+        except BaseException as exc:
+            self._halt.note(exc)
+        self._stop_query()
+
+    def _begins_again(self) -> bool:
+        """Whether the source failed and may be tried again; then the query has been restarted."""
+        failed = self._halt.raised
+        wait_ms = None if failed is None else self._retries.wait_ms(failed, at=now())
+        if wait_ms is None:
+            return False
+        self._halt.forgive()
+        if self._halt.retry_after(wait_ms):
+            return False
+        try:
+            with self._lock:
+                self._engine.look_at_progress()
+            self._start_query()
+        except BaseException as exc:
+            self._halt.note(exc)
+        if self._halt.asked:
+            # Whoever asked may have stopped the query before this one.
+            self._stop_query()
+        return True
+
+    def _tick(self) -> bool:
+        """Do a little of what waits; return whether there may be more."""
+        if not self._lock.acquire(timeout=_TICK_SECONDS):
+            # A resume at work makes some.
+            return True
+        try:
+            self._look_who_owns()
+            worked = self._engine.drain()
+            if worked:
+                self._retries.went_well()
+            if self._engine.put_ready() and self._report_asked:
+                self._report_asked = False
+                self._engine.report()
+            return worked
+        finally:
+            self._lock.release()
+
+    def _look_who_owns(self) -> None:
+        """Now and then, end a run that has nothing to do and would not notice a newer one."""
+        if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
+            self._engine.journal.check_owned()
+            self._owned_at = time.monotonic()
+
+    def _finish(self) -> None:
+        """The query has ended by itself: by an exception, or because its work is done."""
+        exception = self._query.exception()
+        if exception is not None:
+            raise exception
+        while self._tick():
+            self._halt.check()
+        self._passed = not self.pipeline.source.isStreaming
+        while self._rests() and not self._halt.pause(_TICK_SECONDS):
+            self._tick()
+
+    def _rests(self) -> bool:
+        """Whether a static source is done, and what is held waits; a wish may have failed."""
+        return self._passed and self._engine.holds_rows and self._halt.raised is None
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────
+
+    def _end(self, exc: BaseException | None) -> None:
+        """Make the end durable, tell it, and answer for it once."""
+        death = self._write_end(exc)
+        self._ended.set()
+        try:
+            if exc is not None or death.finished or death.superseded:
+                self._on_death(death)
+        finally:
+            self._answered = True
+
+    def _write_end(self, exc: BaseException | None) -> ThreadDeath:
+        with self._lock:
+            death = self._engine.end(exc, stopped=self._halt.asked)
+            if self._state is not None and move_thread(self._state, ThreadStatus.DEAD) is Move.DONE:
+                self._state = ThreadStatus.DEAD
+            return death

@@ -1,0 +1,1 @@
+"""The instance: start, commands, uncaught exceptions, heartbeat, shutdown."""

@@ -1,0 +1,113 @@
+"""The instance: one driver process, whose state moves by its events and by nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import get_args
+from uuid import UUID
+
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.events import (
+    Event,
+    EventData,
+    InstanceEvent,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
+)
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.evolve import At, evolve_instance
+from arrester.controlplane.domain.state.states import InstanceState, InstanceStatus
+from arrester.controlplane.domain.state.transitions import Move, move_instance
+
+_log = logging.getLogger("arrester.agent")
+
+Tell = Callable[[UUID, Sequence[Event]], None]
+
+_INSTANCE = get_args(InstanceEvent)
+
+
+class Ending(StrEnum):
+    """Why an agent's work is over; what `await_termination` answers."""
+
+    #: `stop()`, the end of the `with` block, or a signal.
+    STOPPED = "STOPPED"
+    #: An operator, or a failure of another instance, shut the application down, and it is
+    #: latched: do not start again by yourself.
+    SHUT_DOWN = "SHUT_DOWN"
+    #: A failure ended a thread and with it the instance, or the whole application;
+    #: `Agent.exception` has it.
+    FAILED = "FAILED"
+    #: No pipeline has anything to do: each query ended by itself, or by SHUTDOWN_THREAD, or a
+    #: newer run took its checkpoint over, or a static source is done and the rest is held.
+    FINISHED = "FINISHED"
+
+
+class Instance:
+    """The instance's state, and its voice: what it says goes to `tell` under a new batch id."""
+
+    def __init__(
+        self, application: str, id: UUID, *, tell: Tell, now: Callable[[], datetime]
+    ) -> None:
+        self.id = id
+        self.state = InstanceState(application=application, id=id)
+        self._tell = tell
+        self._now = now
+        self._lock = threading.Lock()
+
+    @property
+    def status(self) -> InstanceStatus:
+        """The state's name."""
+        return self.state.status
+
+    def say(self, *data: EventData, caused_by: UUID | None = None) -> None:
+        """Tell what happened, in one batch, and move the state by it; from any thread.
+
+        What would move the state too late is not told; what nobody may ask for raises IllegalMove.
+        """
+        now = self._now()
+        with self._lock:
+            told = [each for each in data if self._takes(each, now)]
+            events = [
+                Event(occurred_at=now, instance=self.id, caused_by=caused_by, data=each)
+                for each in told
+            ]
+            if events:
+                self._tell(uuid7(now), events)
+
+    def _takes(self, data: EventData, now: datetime) -> bool:
+        """Move the state by an event of the instance; whether there was nothing against it."""
+        if not isinstance(data, _INSTANCE):
+            return True
+        at = At(sequence=self.state.sequence + 1, occurred_at=now, instance=self.id)
+        moved = evolve_instance(self.state, data, at)
+        match move_instance(self.status, asked_for(data)):
+            case Move.DONE:
+                self.state = moved
+                return True
+            case Move.REFUSED:
+                _log.debug("%s comes too late: the instance is %s", data, self.status)
+                return False
+            case Move.ILLEGAL:
+                raise IllegalMove(f"{self.status} cannot become {asked_for(data)}")
+
+
+class IllegalMove(ArresterError):
+    """A state was asked for that cannot follow: a mistake in the agent; please report it."""
+
+
+def asked_for(data: EventData) -> InstanceStatus:
+    """Return the state that an event of an agent asks for."""
+    match data:
+        case InstanceStarted():
+            return InstanceStatus.RUNNING
+        case InstanceStopping():
+            return InstanceStatus.PENDING_ERROR if data.error else InstanceStatus.PENDING_SHUTDOWN
+        case InstanceStopped():
+            return InstanceStatus.ERROR if data.error else InstanceStatus.NOT_RUNNING
+        case _:
+            raise IllegalMove(f"an agent does not say {type(data).__name__}")

@@ -1,0 +1,109 @@
+"""What the runtime needs of the engine's threads, and nothing of how they do it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from arrester.controlplane.domain.events import Failure, ResumeHow, StageAnswer
+from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
+
+
+class Outcome(Protocol):
+    """What a thread made of a command; the reason is its word either way."""
+
+    @property
+    def applied(self) -> bool: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Controls(Protocol):
+    """What a command needs of a thread. It answers, beside its checkpoint, with its own events."""
+
+    @property
+    def pipeline_name(self) -> str: ...
+
+    @property
+    def checkpoint_id(self) -> str: ...
+
+    def resume(
+        self,
+        key: str | None,
+        *,
+        how: ResumeHow | None,
+        position: int | None = None,
+        target: int | None = None,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome: ...
+
+    def set_policy(
+        self,
+        stage: str,
+        answer: StageAnswer | None,
+        *,
+        command: UUID | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Outcome: ...
+
+    def is_applied(self, command: UUID) -> Outcome | None: ...
+
+
+class Death(Protocol):
+    """How a thread ended, as the engine tells it, once per thread."""
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def failure(self) -> Failure | None: ...
+
+    @property
+    def exception(self) -> BaseException | None: ...
+
+    @property
+    def superseded(self) -> bool: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+
+class Thread(Controls, Protocol):
+    """One run of a pipeline, as the runtime drives it."""
+
+    @property
+    def state(self) -> ThreadStatus: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_global(self) -> bool:
+        """Whether the pipeline has one task only, the global one."""
+        ...
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing will happen by itself any more: what is left waits for people."""
+        ...
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has ended, and `on_death`, if it was to be called, has returned."""
+        ...
+
+    def stop(self, *, timeout_seconds: float) -> bool: ...
+
+    def standing(self) -> int | None:
+        """Return the weight of its tasks that do not run; None while something is untold."""
+        ...
+
+    def report(self) -> None:
+        """Tell soon how its tasks stand."""
+        ...
+
+    def tasks(self) -> list[TaskState]: ...

@@ -1,0 +1,333 @@
+"""What an agent does besides Spark: start and end of the instance, its threads, its commands."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+from uuid import UUID
+
+from arrester.agents.config import AgentConfig
+from arrester.agents.journal.outbox import Outbox
+from arrester.agents.runtime.command_dispatch import Commands
+from arrester.agents.runtime.heartbeat import heartbeat
+from arrester.agents.runtime.instance import Ending, Instance
+from arrester.agents.runtime.protocols import Death, Thread
+from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
+from arrester.agents.runtime.uncaught import Ask, Line, Uncaught
+from arrester.agents.transport.connection import FLUSH_SECONDS, Link
+from arrester.controlplane.domain.errors import ApplicationLatched, InvalidValue
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandIssued,
+    Event,
+    Failure,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
+)
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.states import InstanceStatus, ThreadStatus
+
+log = logging.getLogger("arrester.agent")
+
+T = TypeVar("T", bound=Thread)
+
+#: How often `await_termination` looks whether anything is left to do.
+WATCH_SECONDS = 0.05
+
+
+class Runtime:
+    """One instance from its first pipeline to its end. Methods may be called from any thread."""
+
+    def __init__(
+        self, config: AgentConfig, *, versions: dict[str, str], on_uncaught: Ask | None = None
+    ) -> None:
+        self.config = config
+        self.id = uuid7(_now())
+        self.ending: Ending | None = None
+        self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
+        self.threads: tuple[Thread, ...] = ()
+        #: Those that are being started: an end does not wait for what holds them up.
+        self._launching: tuple[Thread, ...] = ()
+        self._lines: tuple[Line[Any], ...] = ()
+        self._versions = versions
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._link: Link | None = None
+        #: Shutdown commands that wait for the end to be answered.
+        self._shutdowns: list[CommandIssued] = []
+        self._uncaught = Uncaught(
+            on_uncaught,
+            config.application,
+            self.instance,
+            launch=self._launch,
+            tell=self._tell,
+            end=partial(self.end_soon, Ending.FAILED),
+        )
+        self._commands = Commands(
+            self.instance, threads=self.running, shut_down=self._obey, now=_now
+        )
+
+    def open(self) -> None:
+        """Bring the instance to RUNNING; again changes nothing.
+
+        Raises ApplicationLatched, and the instance is over, when somebody shut the application
+        down; InvalidValue when the instance has ended: each run of a process is a new Agent.
+        """
+        with self._lock:
+            if self.ending is not None:
+                raise InvalidValue("agent", self.ending.value, "an agent that has not ended")
+            if self._link is not None:
+                return
+            self._link = Link(self.config, self.id)
+            started = InstanceStarted(
+                host=socket.gethostname(), pid=os.getpid(), versions=self._versions
+            )
+            if self._link.is_latched():
+                self._stay_away(started)
+            self.instance.say(started)
+            self._link.start_sending(heartbeat=self._heartbeat, report=self._report)
+            self._link.start_listening(take=self._commands.take, on_latched=self._latched)
+            atexit.register(self.end, Ending.STOPPED, "the process ends")
+
+    def start(
+        self,
+        make: Callable[[Outbox, Callable[[Death], None]], T],
+        launch: Callable[[T], None],
+    ) -> T:
+        """Start, with `launch`, the thread that `make` returns; what goes wrong is raised here."""
+        self.open()
+        line = Line(make=make, launch=launch)
+        thread = self._launch(line)
+        with self._lock:
+            self._lines = (*self._lines, line)
+        return thread
+
+    def remove(self, pipeline: str) -> bool:
+        """End the pipeline's thread for good, within error.shutdown.timeout.ms; False for none.
+
+        Only a RUNNING instance has threads to remove.
+        """
+        with self._lock:
+            found = [
+                line
+                for line in self._lines
+                if line.thread is not None and line.thread.pipeline_name == pipeline
+            ]
+            waiting = [line for line in found if not line.removed]
+            if self.instance.status is not InstanceStatus.RUNNING or not waiting:
+                return False
+            for line in waiting:
+                line.removed = True
+        running = [line.thread for line in waiting if line.thread in self.running()]
+        for thread in running:
+            thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
+        return bool(running)
+
+    def _launch(self, line: Line[T]) -> T:
+        """Start the line's next thread, in the place of the one before."""
+        thread = line.make(self._opened.spool, partial(self._uncaught.died, line))
+        # Set first: it may die before `launch` returns.
+        before, line.thread = line.thread, thread
+        with self._lock:
+            self._launching = (*self._launching, thread)
+        try:
+            line.launch(thread)
+        except BaseException:
+            line.thread = before
+            with self._lock:
+                self._launching = _without(self._launching, thread)
+            raise
+        with self._lock:
+            self._launching = _without(self._launching, thread)
+            self.threads = (*(each for each in self.threads if each is not before), thread)
+            too_late = self.ending
+        if too_late is not None:
+            thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
+            raise InvalidValue("agent", too_late.value, "an agent that has not ended")
+        self._commands.look_again()
+        return thread
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What the first thread to fail died of."""
+        return self._uncaught.exception
+
+    def running(self) -> list[Thread]:
+        """Return the threads that have not ended."""
+        return [thread for thread in self.threads if thread.state is ThreadStatus.RUNNING]
+
+    def await_ending(self, timeout_seconds: float | None) -> Ending | None:
+        """Return how it ended, None if it has not in time.
+
+        Raises what DEFAULT was answered to, each exception once.
+        """
+        deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
+        idle = False
+        while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
+            self._uncaught.raise_next()
+            # Another may be taking a dead one's place at this moment: look twice.
+            if idle and self._nothing_left():
+                return Ending.FINISHED
+            idle = self._nothing_left()
+            if time.monotonic() >= deadline:
+                return None
+        self._uncaught.raise_next()
+        return self.ending
+
+    def await_over(self) -> None:
+        """Wait until the instance has ended, for as long as that may take at most."""
+        self._over.wait(self.config.shutdown_timeout_seconds + GRACE_SECONDS + FLUSH_SECONDS)
+
+    def end(
+        self,
+        ending: Ending,
+        reason: str,
+        *,
+        failure: Failure | None = None,
+        error: bool = False,
+        caused_by: UUID | None = None,
+    ) -> None:
+        """Stop all threads within error.shutdown.timeout.ms and end the instance; wait for it.
+
+        The first call decides how it ended; further ones only wait. With `error` it ends in ERROR:
+        an uncaught exception shuts the whole application down.
+        """
+        with self._lock:
+            first, self.ending = self.ending is None, self.ending or ending
+        self._uncaught.stop()
+        if self._link is None:
+            self._end_unopened(reason)
+        elif not first:
+            self.await_over()
+        else:
+            log.info("%s ends: %s", self.config.application, reason)
+            try:
+                self.instance.say(InstanceStopping(reason=reason, error=error), caused_by=caused_by)
+                seconds = self.config.shutdown_timeout_seconds
+                with self._lock:
+                    stopping = [*self.running(), *self._launching]
+                graceful = stop_all(stopping, timeout_seconds=seconds)
+                stopped = InstanceStopped(reason=reason, failure=failure, error=error)
+                self._say_ended(stopped, caused_by, graceful=graceful)
+                self._commands.stop()
+                sent = self._link.close()
+                if error and caused_by is None and not sent:
+                    self._say_not_told()
+            finally:
+                self._over.set()
+                atexit.unregister(self.end)
+
+    def end_soon(
+        self,
+        ending: Ending,
+        reason: str,
+        *,
+        failure: Failure | None = None,
+        error: bool = False,
+        caused_by: UUID | None = None,
+    ) -> None:
+        """Begin to end in a thread of its own: a caller may be what has to end, or interrupted."""
+        threading.Thread(
+            target=self.end,
+            args=(ending, reason),
+            kwargs={"failure": failure, "error": error, "caused_by": caused_by},
+            name="arrester-end",
+            daemon=True,
+        ).start()
+
+    def metrics(self) -> dict[str, int]:
+        """Return counts of the agent itself; none before it is opened."""
+        if self._link is None:
+            return {}
+        return self._link.metrics() | {"command-errors": self._commands.guest_errors}
+
+    @property
+    def _opened(self) -> Link:
+        assert self._link is not None
+        return self._link
+
+    def _tell(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        # One that was never opened has nothing to tell and nobody to tell it to.
+        if self._link is not None:
+            self._link.spool.put(batch_id, events)
+
+    def _end_unopened(self, reason: str) -> None:
+        self.instance.say(InstanceStopping(reason=reason), InstanceStopped(reason=reason))
+        self._over.set()
+
+    def _say_not_told(self) -> None:
+        why = (
+            "there is no server to tell them (REDIS_URL is not set)"
+            if self.config.redis_url is None
+            else "Redis could not be reached; the application's next agent on this host tells it"
+        )
+        log.error(
+            "%s: the other instances were not told to shut down: %s", self.config.application, why
+        )
+
+    def _stay_away(self, started: InstanceStarted) -> NoReturn:
+        """Say why nothing runs here, and do not run."""
+        reason = (
+            f"{self.config.application} is LATCHED: it was shut down, by a person or by a failure; "
+            "start it from the dashboard, then run again"
+        )
+        self.ending = Ending.SHUT_DOWN
+        stopping = InstanceStopping(reason=reason)
+        self.instance.say(started, stopping, InstanceStopped(reason=reason))
+        self._opened.start_sending(heartbeat=self._heartbeat)
+        self._opened.close()
+        self._over.set()
+        raise ApplicationLatched(reason)
+
+    def _heartbeat(self) -> bytes:
+        return heartbeat(self.instance.status, self.running(), self._opened.spool, at=_now())
+
+    def _report(self, id: str) -> None:
+        log.warning("the server sees tasks otherwise; this instance reports how they stand")
+        for each in self.running():
+            each.report()
+
+    def _nothing_left(self) -> bool:
+        # A thread is DEAD before anybody has been asked what follows.
+        at_work = [each for each in self.threads if not (each.is_answered or each.at_rest)]
+        idle = not at_work and not self._uncaught.replacing
+        return bool(self.threads) and idle and self.ending is None
+
+    def _obey(self, command: CommandIssued) -> None:
+        with self._lock:
+            self._shutdowns.append(command)
+        reason = f"shut down by {command.actor}: {command.reason}"
+        self.end_soon(Ending.SHUT_DOWN, reason, error=command.error, caused_by=command.command)
+
+    def _latched(self) -> None:
+        self.end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
+
+    def _say_ended(
+        self, stopped: InstanceStopped, caused_by: UUID | None, *, graceful: bool
+    ) -> None:
+        """Tell the end, and answer the commands that wished it."""
+        detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
+        with self._lock:
+            answers = [
+                CommandApplied(command=command.command, detail=detail)
+                for command in self._shutdowns
+            ]
+            self.instance.say(stopped, *answers, caused_by=caused_by)
+
+
+def _without(threads: tuple[Thread, ...], thread: Thread) -> tuple[Thread, ...]:
+    return tuple(each for each in threads if each is not thread)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

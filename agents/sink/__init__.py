@@ -1,0 +1,1 @@
+"""Write records: whole batches and record by record."""

@@ -1,0 +1,279 @@
+"""A sink for whole micro-batches is called until it has returned, or its failure is decided."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from arrester.agents.batch.record_atomicity import may_part
+from arrester.agents.batch.slow_path import Evaluated
+from arrester.agents.decisions.fatal import SinkFailed
+from arrester.agents.decisions.outage import Tried, records_in
+from arrester.agents.decisions.policies import StagePolicy
+from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Sink
+from arrester.agents.executor.columns import FATE
+from arrester.agents.failure_log import say
+from arrester.agents.failures.aggregate_in_spark import Coordinates
+from arrester.agents.failures.pause_offsets import held_behind
+from arrester.agents.handlers import Always, ErrorContext, Record, RecordError, ask
+from arrester.agents.sink.outcome import all_failed, some_failed
+from arrester.agents.sink.probe import Refused, Trial, failed_rows
+from arrester.agents.spark.driver_errors import problem_of
+from arrester.agents.spark.errors import Problem
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.respond import (
+    AskHandler,
+    Because,
+    Decided,
+    FailedAttempt,
+    NotOurs,
+    TaskRun,
+    respond,
+)
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, Undecided
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.events import Response
+
+if TYPE_CHECKING:
+    from arrester.agents.sink.stage import LeftOut, Production
+
+#: Said where the records are told of.
+_QUIET = (Saying.TASK_PAUSED, Saying.TASK_KILLED, Saying.OUTPUT_SKIPPED)
+
+
+class NotTried(ArresterError):
+    """An atomic sink has raised, and so has written nothing, where the last step had not been tried
+    without the records that it fails of: whose failure it is, an evaluation before it tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Coming:
+    """What goes to the sink: what passed and is not held."""
+
+    evaluated: Evaluated
+    #: None: nothing is held.
+    behind: Column | None
+
+    @property
+    def held(self) -> Column:
+        """Whether a record that passed is held."""
+        return F.lit(False) if self.behind is None else self.behind
+
+    def is_empty(self, pipeline: Pipeline) -> bool:
+        """Whether the sink would get nothing."""
+        return self.evaluated.passed(pipeline, self.behind).isEmpty()
+
+    def records(self, pipeline: Pipeline) -> int:
+        """Count its records."""
+        passed = F.col(FATE).isNull() & ~self.held
+        return records_in(self.evaluated.frame.where(passed), pipeline.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """The sink has failed for good."""
+
+    raised: BaseException
+    problem: Problem
+    #: The records that it does not take; or, where none is known, what is answered to all.
+    outcome: Sequence[Refused] | Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Writes one micro-batch, or one chunk of held records."""
+
+    production: Production
+    sink: Sink
+    #: The same for every call.
+    number: int
+    #: Finds records that it does not take; None: nobody can look for them.
+    trial: Trial | None
+    #: Whether a call that raises has left nothing behind.
+    atomic: bool
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        return self.production.pipeline
+
+    def run(
+        self, evaluated: Evaluated, held: Column | None, blamed: Sequence[Coordinates]
+    ) -> Iterator[LeftOut]:
+        """Give the sink what passed, and once more without the records that it does not take.
+
+        Yields each decision about what it has not taken.
+        """
+        coming = _Coming(evaluated=evaluated, behind=held)
+        try:
+            while (failed := self._written(coming)) is not None:
+                out = self._left_out(failed, coming, blamed)
+                if out is None:
+                    return
+                if coming.evaluated is not evaluated:
+                    coming.evaluated.release()
+                coming = _Coming(evaluated=out.evaluated, behind=held_behind(out.decision.cuts))
+                yield out
+                # Under this number a call with nothing takes back what the failed one has left.
+                over = self.atomic and coming.is_empty(self._pipeline)
+                if over or isinstance(failed.outcome, Answer):
+                    return
+        finally:
+            # The first one is the caller's.
+            if coming.evaluated is not evaluated:
+                coming.evaluated.release()
+
+    def _left_out(
+        self, failed: _Failed, coming: _Coming, blamed: Sequence[Coordinates]
+    ) -> LeftOut | None:
+        """Decide about records that the sink has not taken; None: there are none."""
+        evaluated, held, outcome = coming.evaluated, coming.held, failed.outcome
+        never = F.lit(False)
+        if not isinstance(outcome, Answer):
+            rows = failed_rows(self._pipeline.source.sparkSession, outcome, self._stage.policy)
+            whole = may_part(self._pipeline.steps)
+            left = some_failed(evaluated, held, rows, self.production.number, whole=whole)
+            # Under this number nothing is written yet: nothing has overtaken a failed record.
+            tried = Tried(stopped=F.lit(True), untried=never)
+            spent = self.production.spent()
+            return self.production.decided(left, spent, blamed, tried, raised=failed.raised)
+        left = all_failed(evaluated, held, failed.problem, self._pipeline)
+        if not left.failed and outcome is not Answer.PAUSE:
+            left.release()
+            return None
+        tried = Tried(stopped=never, untried=never)
+        production = self.production if self.atomic else self.production.ending()
+        return production.decided(
+            left, self._answered(outcome), blamed, tried, raised=failed.raised
+        )
+
+    @property
+    def _stage(self) -> StagePolicy:
+        return self.production.stage
+
+    def _answered(self, answer: Answer) -> StagePolicy:
+        spent = self.production.spent()
+        policy = msgspec.structs.replace(spent.policy, handled=True, by_class={})
+        return replace(self._stage, policy=policy, handler=Always(answer))
+
+    def _written(self, coming: _Coming) -> _Failed | None:
+        """Call the sink until it returns, or has failed for good; the number stays the same."""
+        passed = coming.evaluated.passed(self._pipeline, coming.behind)
+        fates = self.production.fates
+        started_ms, made = fates.now_ms(), 0
+        while True:
+            made += 1
+            try:
+                self.sink(passed, self.number)
+            except BaseException as exc:  # SystemExit would hang the query for ever
+                raised = exc
+            else:
+                return None
+            # An interrupted job after a stop request is the stop, not a failure of its own.
+            self.production.check()
+            if coming.evaluated.untried:
+                raise NotTried(f"{type(raised).__name__} was raised") from raised
+            now_ms = fates.now_ms()
+            problem = replace(
+                problem_of(passed.sparkSession, raised, attempts=made), took_ms=now_ms - started_ms
+            )
+            attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
+            fate = self._fate(problem, attempts, raised, coming)
+            if not isinstance(fate, RetryAfter):
+                return _Failed(raised=raised, problem=problem, outcome=fate)
+            say(Saying.SINK_RETRYING, self._described(problem, self.number))
+            self.production.wait(fate.wait_ms)
+
+    def _fate(
+        self, problem: Problem, attempts: Attempts, raised: BaseException, coming: _Coming
+    ) -> Sequence[Refused] | Answer | RetryAfter:
+        """Return what follows from a failed batch; raises SinkFailed where that is FAIL.
+
+        Its records are counted afterwards, each in its task: here one stands for all.
+        """
+        whole = None if self._pipeline.task is None else "*"
+        failure = FailedAttempt(
+            stage=StageKind.PRODUCE, cause=problem.cause, attempts=attempts, task=whole, position=0
+        )
+        run, policy, chance = TaskRun(), self._stage.policy, random.randrange
+        fate = respond(failure, policy, run, chance=chance)
+        if _is_up_to_somebody(fate):
+            # Before it is called an outage: a trial that passes without them tells bad records.
+            refused = self._refused(problem, coming)
+            if refused:
+                return refused
+            if self._is_outage(coming):
+                # What it comes to is decided with its records, as of all outages.
+                return Answer.PAUSE
+        if isinstance(fate, AskHandler):
+            answer = self._stage.answer or self._asked(problem)
+            fate = respond(failure, policy, run, chance=chance, answer=answer)
+        assert not isinstance(fate, AskHandler | Undecided)
+        if isinstance(fate, NotOurs):
+            raise SelfHealing(problem, fate.reason) from raised
+        if isinstance(fate, RetryAfter):
+            return fate
+        for saying in fate.said:
+            if saying not in _QUIET:
+                say(saying, self._described(problem, None))
+        if fate.response is Response.FAIL:
+            raise SinkFailed(raised) from raised
+        return Answer(fate.response.value)
+
+    def _refused(self, problem: Problem, coming: _Coming) -> Sequence[Refused]:
+        if self.trial is None:
+            return ()
+        refused = self.trial.refused(coming.evaluated, coming.held, problem)
+        # Trials that a stop has given up say nothing.
+        self.production.check()
+        return refused
+
+    def _is_outage(self, coming: _Coming) -> bool:
+        """Whether so many records that fail alike, with the whole batch, are an outage."""
+        outage = self.production.outage
+        if outage.share is None:
+            return False
+        records = coming.records(self._pipeline)
+        return outage.is_outage(records, records)
+
+    def _asked(self, problem: Problem) -> object:
+        handler, fates = self._stage.handler, self.production.fates
+        assert handler is not None
+        context = ErrorContext(
+            application=fates.application,
+            pipeline=self._pipeline.name,
+            stage=StageKind.PRODUCE,
+            task=None,
+            position=None,
+            attempt=problem.attempts,
+            at=fates.clock(),
+            took_ms=problem.took_ms,
+            stages=fates.described,
+            index=self.production.number,
+            settings=fates.settings,
+        )
+        error = RecordError(
+            problem.exception_class,
+            problem.message,
+            condition=problem.condition,
+            stack=problem.stack,
+        )
+        return ask(handler, context, Record(key=None, value=None, row={}), error)
+
+    def _described(self, problem: Problem, number: int | None) -> str:
+        where = "" if number is None else f" at number {number}, attempt {problem.attempts}"
+        return f"the sink of {self._pipeline.name} failed{where}: {problem.exception_class}"
+
+
+def _is_up_to_somebody(fate: object) -> bool:
+    """Whether a handler, or what was declared, decides about a failure."""
+    fatal = isinstance(fate, Decided) and fate.because is Because.FATAL
+    return isinstance(fate, AskHandler | Decided) and not fatal

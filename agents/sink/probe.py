@@ -1,0 +1,216 @@
+"""Which records a sink does not take: it is tried with some of them where nobody sees it.
+
+Under the number of a micro-batch nothing but all that is left of it is ever written. So records
+are tried apart from it: files are written into a scratch folder, another sink's author says how.
+Who is guilty a trial tells only where it passes without any record and fails with that one alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.batch.slow_path import Evaluated
+from arrester.agents.decisions.end_reasons import reason_of
+from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Files, Sink
+from arrester.agents.execution.bisection import Guilty, NotAlone, Search
+from arrester.agents.execution.step_segments import quoted
+from arrester.agents.execution.transforms import transformed
+from arrester.agents.executor.columns import ENTRY, ERROR, ERROR_TYPE, FATE, POSITION, RETRIES, TASK
+from arrester.agents.failures.pause_offsets import is_record
+from arrester.agents.journal.scratch import Scratch
+from arrester.agents.spark.driver_errors import problem_of
+from arrester.agents.spark.error_columns import error_row
+from arrester.agents.spark.errors import Problem, StepFailed, problem_of_job, thrown_of
+from arrester.agents.spark.job_attempts import Action, AttemptFailed, Failed, attempted
+from arrester.agents.spark.local_checkpoint import ID, numbered
+from arrester.agents.spark.row_counters import metered
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.errors import ArresterError
+
+_log = logging.getLogger("arrester.thread")
+
+
+class TrialExited(ArresterError):
+    """A trial raised what is no exception, such as SystemExit; this one stands for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A record that a sink does not take, and why."""
+
+    task: str | None
+    entry: int
+    position: int | None
+    problem: Problem
+
+    def is_at(self) -> Column:
+        """Return whether a row is of this record."""
+        return is_record(self.task, self.entry, self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """Makes the trials of one run."""
+
+    pipeline: Pipeline
+    scratch: Scratch
+    #: Goes round what a stop may give up.
+    given_up_on_stop: Callable[[], AbstractContextManager[None]]
+
+    def begun(self, sink: Sink, policy: Policy) -> Trial | None:
+        """Return the trial for one micro-batch or chunk; None: the sink has none."""
+        tail = self.pipeline.tail
+        if tail is not None and tail.stateful:
+            # What it makes of a part says nothing of the whole.
+            return None
+        action, at_once = self._action(sink)
+        return None if action is None else Trial(self, action, policy, at_once=at_once)
+
+    def _action(self, sink: Sink) -> tuple[Action | None, int]:
+        if not isinstance(sink.function, Files):
+            # It may have one staging table: one trial at a time.
+            return sink.trial, 1
+        files = sink.function
+
+        def write(df: DataFrame) -> None:
+            with self.scratch.folder() as folder:
+                files.write_into(df, folder)
+
+        return write, 4
+
+
+class Trial:
+    """Finds the records of one micro-batch, or chunk, that its sink does not take.
+
+    However often the sink fails, the number of jobs for all of it is bound.
+    """
+
+    def __init__(self, trials: Trials, action: Action, policy: Policy, *, at_once: int) -> None:
+        self._trials = trials
+        self._pipeline = trials.pipeline
+        self._action = action
+        self._policy = policy
+        self._search = Search(self._tried, at_once=at_once, trying=True)
+
+    def refused(self, evaluated: Evaluated, held: Column, problem: Problem) -> list[Refused]:
+        """Return the records without which the trial passes, of those that came to the sink.
+
+        None of them: the sink has failed as a whole. `problem` is what it failed of. Raises
+        SelfHealing where the trials fail of what is not ours.
+        """
+        name = self._pipeline.name
+        _log.info("%s: its sink fails; looking for records that it does not take", name)
+        came = numbered(evaluated.frame).where(F.col(FATE).isNull() & ~held)
+        try:
+            with self._trials.given_up_on_stop():
+                found = self._found(came, problem)
+        except (NotAlone, StepFailed) as exc:
+            self._heals(came.sparkSession, exc.raised)
+            self._say_why(exc)
+            return []
+        finally:
+            self._trials.scratch.clear()
+        said = f"{len(found)} found" if found else "none is to blame, its trial passes"
+        _log.info("%s: records that its sink does not take: %s", name, said)
+        return found
+
+    def _say_why(self, exc: NotAlone | StepFailed) -> None:
+        """Say why nobody is blamed; what may quote a record is not said."""
+        name = self._pipeline.name
+        if isinstance(exc, NotAlone) and exc.recordless:
+            said = f"{type(exc.raised).__name__}: {reason_of(exc.raised)}"
+            _log.warning("%s: the trial of its sink fails without any record: %s", name, said)
+            return
+        why = exc.reason if isinstance(exc, StepFailed) else str(exc)
+        _log.info("%s: its sink fails, and no record is to blame: %s", name, why)
+
+    def _found(self, came: DataFrame, problem: Problem) -> list[Refused]:
+        found: list[Refused] = []
+        while True:
+            rows = came.where(~_is_one_of(found)) if found else came
+            failed = self._failed(rows)
+            if failed is None:
+                return found
+            self._vetted(rows.sparkSession, failed.raised, problem)
+            found.append(self._of(rows, self._search.one(rows, failed), problem))
+
+    def _failed(self, rows: DataFrame) -> Failed | None:
+        """Return how the trial over some rows fails, None where it passes."""
+        try:
+            attempted(rows.sparkSession, lambda: self._tried(rows))
+        except AttemptFailed as exc:
+            return exc.failed
+        return None
+
+    def _tried(self, rows: DataFrame) -> None:
+        """Do with some rows what the sink does, where nobody sees it."""
+        try:
+            self._action(self._given(rows))
+        except Exception:
+            raise
+        except BaseException as exc:
+            raise TrialExited(f"{type(exc).__name__}: {exc}") from exc
+
+    def _given(self, rows: DataFrame) -> DataFrame:
+        tail = self._pipeline.tail
+        if tail is not None:
+            return metered(transformed(rows, tail))
+        # No filter of the author's is moved below this one: it would run on rows that are left out.
+        fenced = rows.where(F.spark_partition_id() >= 0)
+        return fenced.select(*[quoted(name) for name in self._pipeline.columns])
+
+    def _of(self, rows: DataFrame, guilty: Guilty, problem: Problem) -> Refused:
+        """Return the record that a row is of, with what the sink's attempts at it came to."""
+        alone = self._vetted(rows.sparkSession, guilty.raised, problem)
+        where = rows.where(F.col(ID) == guilty.id).select(TASK, ENTRY, POSITION).collect()[0]
+        return Refused(
+            task=where[TASK],
+            entry=where[ENTRY],
+            position=where[POSITION],
+            problem=replace(alone, attempts=problem.attempts, took_ms=problem.took_ms),
+        )
+
+    def _vetted(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
+        """Return what a trial raised; raises NotAlone where that says nothing about records."""
+        found, kind = self._heals(spark, raised)
+        # The sink's own failure was neither: a connection that is lost now is no record's doing.
+        passing = kind is Kind.RETRIABLE and kind is not self._kind(problem)
+        if kind is Kind.FATAL or passing:
+            raise NotAlone(f"its trial fails of {found.exception_class}", raised)
+        return found
+
+    def _heals(self, spark: SparkSession, raised: BaseException) -> tuple[Problem, Kind]:
+        of_python = thrown_of(raised) is None
+        found = (problem_of if of_python else problem_of_job)(spark, raised)
+        kind = self._kind(found)
+        if kind is Kind.SELF_HEALING:
+            raise SelfHealing(found, self._policy.table.classify(found.cause).reason) from raised
+        return found, kind
+
+    def _kind(self, problem: Problem) -> Kind:
+        return self._policy.table.classify(problem.cause).kind
+
+
+def failed_rows(spark: SparkSession, found: Sequence[Refused], policy: Policy) -> DataFrame:
+    """Return where the records are, and what they failed of, as a frame to join with."""
+    schema = T.StructType().add(TASK, T.StringType()).add(ENTRY, T.IntegerType())
+    schema = schema.add(POSITION, T.LongType()).add(ERROR, ERROR_TYPE).add(RETRIES, T.LongType())
+    rows = [
+        (each.task, each.entry, each.position, error_row(each.problem, policy), 0) for each in found
+    ]
+    return F.broadcast(spark.createDataFrame(rows, schema))
+
+
+def _is_one_of(found: Sequence[Refused]) -> Column:
+    return reduce(lambda one, other: one | other, [each.is_at() for each in found])

@@ -1,0 +1,323 @@
+"""`.produce` on the driver: rounds of sends, until every record is sent or decided about (KIP-210).
+
+In each round the executors send what is due, each task strictly in order, and stop a task where
+somebody has to be asked or waited for. What a round decided is durable before the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from arrester.agents.batch.slow_path import Evaluated
+from arrester.agents.decisions.outage import Alike, Tried
+from arrester.agents.decisions.policies import StagePolicy
+from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.definition.sinks import Producer
+from arrester.agents.executor.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    FATE,
+    ORDINAL,
+    POSITION,
+    RETRIES,
+    STOPPED,
+    TASK,
+)
+from arrester.agents.failure_log import say
+from arrester.agents.failures.aggregate_in_spark import Coordinates
+from arrester.agents.failures.pause_offsets import cut_of, place
+from arrester.agents.held.store import after
+from arrester.agents.journal.entries import Cursor
+from arrester.agents.sink.crash_isolation import CrashedSends, is_crash
+from arrester.agents.sink.outcome import some_failed
+from arrester.agents.spark.errors import StepFailed
+from arrester.agents.spark.local_checkpoint import checkpointed, given_back
+from arrester.agents.spark.ship_executor import shipped, shipped_rules
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
+from arrester.controlplane.domain.error_policy.tolerance import Tally, count
+
+if TYPE_CHECKING:
+    from arrester.agents.sink.stage import LeftOut, Production
+
+_RESULT = (
+    f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "
+    f"{RETRIES} bigint, {STOPPED} boolean"
+)
+_log = logging.getLogger("arrester.thread")
+#: More failures than any micro-batch has records.
+_MANY = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """A record that is to be sent again, and everything of its task behind it."""
+
+    at: Cursor
+    attempts: Attempts
+    due_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Plan:
+    """What is still to be sent: from where, by task. None: all of it."""
+
+    starts: dict[str | None, Cursor] | None = None
+    again: dict[str | None, _Again] = field(default_factory=dict)
+    #: Where tasks have stopped that did not come to their end: what is behind was not sent.
+    stops: dict[str | None, Cursor] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self.starts == {} and not self.again
+
+    def stopped_but(self, due: Collection[str | None]) -> dict[str | None, Cursor]:
+        """Return where tasks have stopped that do not go on in the next round."""
+        going = {*(self.starts or ()), *due}
+        return {task: at for task, at in self.stops.items() if task not in going}
+
+    def tried(self, before: Mapping[Alike, int]) -> Tried:
+        """Return how much of the micro-batch was tried by now."""
+        return Tried(
+            stopped=_matches(self.stops, lambda stop: place() >= stop),
+            untried=_matches(self.stops, lambda stop: place() > stop),
+            before=before,
+        )
+
+    def leave_out(self, tasks: Collection[str | None]) -> None:
+        """Send nothing more of tasks that have halted."""
+        self.starts = {task: at for task, at in (self.starts or {}).items() if task not in tasks}
+        self.again = {task: each for task, each in self.again.items() if task not in tasks}
+
+
+@dataclass(slots=True, kw_only=True)
+class Sending:
+    """Sends one micro-batch, or one chunk of held records."""
+
+    production: Production
+    producer: Producer
+    #: Since a worker has crashed: what does its rounds in parts.
+    _apart: CrashedSends | None = None
+
+    def run(
+        self, evaluated: Evaluated, held: Column, blamed: Sequence[Coordinates]
+    ) -> Iterator[LeftOut]:
+        """Send what passed and is not `held`; yield what each round decided."""
+        passed = evaluated.frame.where(F.col(FATE).isNull() & ~held)
+        plan, began_ms = _Plan(), self.production.fates.now_ms()
+        decided: Counter[Alike] = Counter()
+        outage_from = self._outage_from(passed)
+        while not plan.over:
+            due = self._due(plan)
+            with given_back() as kept:
+                told = self._round(passed, plan.starts, due, outage_from)
+                kept.append(told)
+                # A task that is not due yet waits for another round.
+                waiting = {task: again for task, again in plan.again.items() if task not in due}
+                stopped = told.where(F.col(STOPPED)).collect()
+                before = plan.stopped_but(due)
+                plan = self._after(stopped, due, began_ms)
+                plan.stops |= before
+                found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
+                cuts: Mapping[str, Cursor] = {}
+                if not found.isEmpty():
+                    left = some_failed(evaluated, held, found, self.production.number)
+                    tried = plan.tried(decided)
+                    out = self.production.decided(left, self.production.spent(), blamed, tried)
+                    cuts = out.decision.cuts
+                    try:
+                        yield out
+                    finally:
+                        left.release()
+                    decided += self._alike(found)
+                plan.again |= waiting
+            plan.leave_out(cuts)
+            self.production.check()
+
+    def _due(self, plan: _Plan) -> dict[str | None, _Again]:
+        """Return what is to be sent again now; waits for the first, where nothing else is."""
+        if plan.again and plan.starts == {}:
+            first = min(each.due_ms for each in plan.again.values())
+            self.production.wait(max(0, first - self.production.fates.now_ms()))
+        now_ms = self.production.fates.now_ms()
+        return {task: each for task, each in plan.again.items() if each.due_ms <= now_ms}
+
+    def _round(
+        self,
+        passed: DataFrame,
+        starts: Mapping[str | None, Cursor] | None,
+        due: Mapping[str | None, _Again],
+        outage_from: int | None,
+    ) -> DataFrame:
+        """Send on the executors; return what failed, in a local checkpoint: it is done once."""
+        rows = passed
+        if starts is not None:
+            rows = rows.where(_is_from({**starts, **{t: each.at for t, each in due.items()}}))
+        columns = [TASK, ENTRY, POSITION, ORDINAL]
+        theirs = [f"`{name.replace('`', '``')}`" for name in self.production.pipeline.columns]
+        error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
+        rows = rows.select(*columns, error, *theirs)
+        producing = self._producing(due, outage_from)
+        try:
+            if self._apart is None:
+                told = self._sent_at_once(rows, producing)
+                if told is not None:
+                    return told
+                self._apart = self._parts()
+            return self._apart.sent(rows, producing)
+        except StepFailed:
+            self.production.check()
+            raise
+        except BaseException as exc:
+            # A job that a stop has interrupted is the stop, not a failure of its own.
+            self.production.check()
+            raise self.production.failed(exc) from exc
+
+    def _sent_at_once(self, rows: DataFrame, producing: Any) -> DataFrame | None:
+        """Send them in one job; None: a worker crashes on them."""
+        try:
+            return _sent(_in_order(rows), producing)
+        except Exception as exc:
+            ended = self.production.failed(exc)
+            if isinstance(ended, SelfHealing) or not is_crash(rows.sparkSession, exc):
+                raise
+        name = self.production.pipeline.name
+        _log.info("%s: its send has crashed a worker; looking for the record", name)
+        return None
+
+    def _parts(self) -> CrashedSends:
+        policy = self.production.stage.policy
+        return CrashedSends(
+            policy=policy,
+            schema=_RESULT,
+            in_order=_in_order,
+            send=_sent,
+            check=self.production.check,
+        )
+
+    def _producing(self, due: Mapping[str | None, _Again], outage_from: int | None) -> Any:
+        stage, fates = self.production.stage, self.production.fates
+        tolerance, now_ms = stage.policy.tolerance, fates.now_ms()
+        tallies = {task: run.tally for task, run in fates.runs.items()}
+        left = {
+            task: count(tolerance, tally, now_ms=now_ms, records=_MANY).tolerated
+            for task, tally in tallies.items()
+        }
+        fresh = count(tolerance, Tally(), now_ms=now_ms, records=_MANY).tolerated
+        rulings = stage.policy.table.rulings.items()
+        return shipped("record_sender").Producing(
+            send=self.producer.send,
+            connect=self.producer.connect,
+            rules=shipped_rules(stage.policy),
+            immediate={
+                name: ruling.immediate.value
+                for name, ruling in rulings
+                if ruling.immediate is not None
+            },
+            goes_on=_gone_on_after(stage),
+            allowed=fresh,
+            left=left,
+            made={task: each.attempts.made for task, each in due.items()},
+            since_ms={task: now_ms - each.attempts.started_ms for task, each in due.items()},
+            retries=stage.policy.retry.limit != 0,
+            outage_from=outage_from,
+        )
+
+    def _after(
+        self, stopped: Sequence[Row], due: Mapping[str | None, _Again], began_ms: int
+    ) -> _Plan:
+        """Return what is to be sent after tasks have stopped: again, or behind what failed."""
+        plan = _Plan(starts={})
+        retry, now_ms = self.production.stage.policy.retry, self.production.fates.now_ms()
+        for row in stopped:
+            task, error = row[TASK], row[ERROR]
+            at = Cursor(entry=row[ENTRY], position=row[POSITION])
+            known = due.get(task)
+            first = known is None or known.at != at
+            started_ms = began_ms if known is None or first else known.attempts.started_ms
+            attempts = Attempts(made=error["attempts"], started_ms=started_ms, now_ms=now_ms)
+            fate = next_attempt(retry, attempts, chance=random.randrange)
+            plan.stops[task] = at
+            if error["kind"] == Kind.RETRIABLE and isinstance(fate, RetryAfter):
+                due_ms = now_ms + fate.wait_ms
+                plan.again[task] = _Again(at=at, attempts=attempts, due_ms=due_ms)
+                place = f"task {task!r}, position {at.position}"
+                say(Saying.RETRYING, f"{self.production.pipeline.name}: produce at {place}")
+            else:
+                plan.starts = {**(plan.starts or {}), task: after(at.entry, at.position)}
+        return plan
+
+    def _outage_from(self, passed: DataFrame) -> int | None:
+        """Return how many failures may be an outage; None: there are none."""
+        outage = self.production.outage
+        if outage.share is None:
+            return None
+        return outage.at_least(passed.where(F.col(ORDINAL) == 0).count())
+
+    def _alike(self, found: DataFrame) -> Counter[Alike]:
+        """Count failures by what they are told apart by, where an outage is looked for."""
+        if self.production.outage.share is None:
+            return Counter()
+        error = F.col(ERROR)
+        failed = found.where(error.isNotNull())
+        counts = failed.groupBy(error["exception_class"], error["frame"]).count().collect()
+        return Counter({(kind, frame): number for kind, frame, number in counts})
+
+
+def _in_order(rows: DataFrame, parts: int | None = None) -> DataFrame:
+    """Return the rows sorted, all rows of a task in one of so many partitions; None: Spark's."""
+    by = [F.col(TASK)] if parts is None else [parts, F.col(TASK)]
+    return rows.repartition(*by).sortWithinPartitions(ENTRY, POSITION, TASK, ORDINAL)
+
+
+def _sent(rows: DataFrame, producing: Any) -> DataFrame:
+    return checkpointed(rows.mapInArrow(producing, _RESULT))
+
+
+def _is_from(starts: Mapping[str | None, Cursor]) -> Column:
+    """Return whether a record is at or behind the start of its task; other tasks have none."""
+    return _matches(starts, lambda start: place() >= start)
+
+
+def _is_at(places: Mapping[str | None, Cursor]) -> Column:
+    """Return whether a record is the one named of its task."""
+    return _matches(places, lambda where: place() == where)
+
+
+def _matches(places: Mapping[str | None, Cursor], compare: Callable[[Column], Column]) -> Column:
+    """Compare each record with the place that is named for its task; without one it is False."""
+    named = cut_of({task: at for task, at in places.items() if task is not None})
+    found = F.coalesce(compare(named), F.lit(False))
+    if None not in places:
+        return found
+    at = places[None]
+    whole = F.struct(
+        F.lit(at.entry).alias("entry"), F.lit(at.position).cast("long").alias("position")
+    )
+    return F.when(F.col(TASK).isNull(), compare(whole)).otherwise(found)
+
+
+def _gone_on_after(stage: StagePolicy) -> frozenset[str | None]:
+    """Return the kinds of failures that the executors know to be left out.
+
+    What is answered to a class, the driver says: there a task stops at its failed record.
+    """
+    if stage.policy.by_class:
+        return frozenset()
+    if stage.answer is Answer.CONTINUE:
+        return frozenset({None, Kind.RETRIABLE.value, Kind.OTHER.value})
+    if stage.handler is None and stage.policy.tolerance.configured:
+        return frozenset({Kind.RETRIABLE.value})
+    return frozenset()

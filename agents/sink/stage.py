@@ -1,0 +1,142 @@
+"""The end of a pipeline under the rules of stage produce (KIP-210): what fails there is decided.
+
+A decision is made after the sink's failure, so it adds to what was decided before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from arrester.agents.batch.slow_path import Evaluated
+from arrester.agents.decisions.fatal import RecordFatal, SinkFailed
+from arrester.agents.decisions.handler_retries import Again
+from arrester.agents.decisions.judge import Decision, Judge
+from arrester.agents.decisions.outage import Tried
+from arrester.agents.decisions.policies import StagePolicy
+from arrester.agents.decisions.rules import Fates, SelfHealing
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Producer
+from arrester.agents.failures.aggregate_in_spark import Coordinates
+from arrester.agents.failures.failed_record import produce_number
+from arrester.agents.sink.batch_writer import Writing
+from arrester.agents.sink.probe import Trials
+from arrester.agents.sink.record_sender import Sending
+from arrester.agents.spark.errors import problem_of_job
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.outage import OutagePolicy
+from arrester.controlplane.domain.error_policy.retry import RetryPolicy
+from arrester.controlplane.domain.events import Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Records that the sink did not take, each failed at stage produce, and what is decided."""
+
+    evaluated: Evaluated
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Production:
+    """Writes what passed the steps of one pipeline, by one run."""
+
+    fates: Fates
+    examples_limit: int
+    #: errors.outage.*
+    outage: OutagePolicy
+    #: Raises when the run is to end.
+    check: Callable[[], None]
+    #: Waits so many milliseconds; raises when the run is to end.
+    wait: Callable[[int], None]
+    trials: Trials
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Whose end it is."""
+        return self.fates.pipeline
+
+    @property
+    def number(self) -> int:
+        """The step number of stage produce."""
+        return produce_number(self.pipeline)
+
+    @property
+    def stage(self) -> StagePolicy:
+        """What holds for it."""
+        return self.fates.stages[self.number]
+
+    def write(
+        self, evaluated: Evaluated, held: Column | None, number: int, blamed: Sequence[Coordinates]
+    ) -> Iterator[LeftOut]:
+        """Write what passed and is not `held`; yield each decision about what was not taken.
+
+        None: nothing is held. The caller makes a decision durable before it asks for more. Raises
+        SinkFailed, RecordFatal, SelfHealing, or what `check` raises.
+        """
+        sink = self.pipeline.sink
+        if isinstance(sink, Producer):
+            held = F.lit(False) if held is None else held
+            yield from Sending(production=self, producer=sink).run(evaluated, held, blamed)
+            return
+        trial = self.trials.begun(sink, self.stage.policy)
+        atomic = sink.is_atomic(self.pipeline.source.sparkSession)
+        writing = Writing(production=self, sink=sink, number=number, trial=trial, atomic=atomic)
+        yield from writing.run(evaluated, held, blamed)
+
+    def decided(
+        self,
+        left: Evaluated,
+        stage: StagePolicy,
+        blamed: Sequence[Coordinates],
+        tried: Tried,
+        *,
+        raised: BaseException | None = None,
+    ) -> LeftOut:
+        """Decide about the records of `left` that failed at this stage."""
+        if not left.failed and raised is not None:
+            raise SinkFailed(raised) from raised
+        fates = replace(self.fates, stages={**self.fates.stages, self.number: stage})
+        again = Again(fates=fates, policy=stage.policy, wait=self.wait)
+        judge = Judge(
+            fates=fates,
+            again=again,
+            examples_limit=self.examples_limit,
+            outage=self.outage,
+            tried=tried,
+        )
+        try:
+            decision = judge.decide(left.failures, blamed) if left.failed else Decision()
+            if decision.fatal is not None:
+                redaction = self.fates.redaction
+                raise RecordFatal(decision.fatal, decision.outage, redaction=redaction) from raised
+        except BaseException:
+            left.release()
+            raise
+        return LeftOut(evaluated=left, decision=decision)
+
+    def failed(self, raised: BaseException) -> SinkFailed | SelfHealing:
+        """Return what ends a run whose sends failed as a job: no record is to blame."""
+        problem = problem_of_job(self.pipeline.source.sparkSession, raised)
+        ruling = self.stage.policy.table.classify(problem.cause)
+        if ruling.kind is Kind.SELF_HEALING:
+            return SelfHealing(problem, ruling.reason)
+        return SinkFailed(raised)
+
+    def spent(self) -> StagePolicy:
+        """Return what holds for failures whose budget of retries is spent."""
+        policy = msgspec.structs.replace(self.stage.policy, retry=RetryPolicy())
+        return replace(self.stage, policy=policy)
+
+    def ending(self) -> Production:
+        """Return it where an outage ends the run, whatever is set.
+
+        It is for a sink that may have left something under the number that it failed at. What is
+        held is written under others: only a replay, under the same one, writes each record once.
+        """
+        outage = msgspec.structs.replace(self.outage, response=Response.FAIL)
+        return replace(self, outage=outage)

@@ -1,0 +1,1 @@
+"""All use of Spark's private API and every difference between its versions."""

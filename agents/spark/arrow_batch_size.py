@@ -1,0 +1,31 @@
+"""In how many rows at once Spark feeds Python: fewer tell more exactly how far it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from arrester.agents.spark.session_conf import conf
+
+#: So many rows at once while a record is searched.
+SMALL: Final = 16
+_ARROW = "spark.sql.execution.arrow.maxRecordsPerBatch"
+#: Of functions whose rows are pickled.
+_PICKLED = "spark.sql.execution.python.udf.maxRecordsPerBatch"
+_USUAL = 10_000
+
+
+def batch_rows(spark: SparkSession) -> int:
+    """Return the rows of a batch at most, as far as their number is bound."""
+    rows = int(spark.conf.get(_ARROW, str(_USUAL)) or _USUAL)
+    return rows if rows > 0 else _USUAL
+
+
+@contextmanager
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Feed Python a few rows at once in what is planned meanwhile."""
+    with conf(spark, {_ARROW: str(SMALL), _PICKLED: str(SMALL)}):
+        yield

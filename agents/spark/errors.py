@@ -1,0 +1,257 @@
+"""What an operation raised, as text: a JVM exception, or one that Spark tells of."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+import sysconfig
+from dataclasses import dataclass, replace
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+
+from arrester.agents.executor.error_text import described
+from arrester.agents.executor.progress import AT
+from arrester.agents.spark.jvm_exceptions import Thrown, asking, class_names
+from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.failure_classes import WRAPPERS
+from arrester.controlplane.domain.errors import ArresterError
+
+_MESSAGE_CHARACTERS = 4_000
+_STACK_CHARACTERS = 16_000
+_CAUSES = 10
+
+
+#: Of what no table knows.
+UNKNOWN = Cause(names=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What an operation raised, as text."""
+
+    exception_class: str
+    message: str
+    condition: str | None = None
+    stack: str | None = None
+    frame: str | None = None
+    #: What the tables know it by.
+    cause: Cause = UNKNOWN
+    attempts: int = 1
+    #: From the beginning of the first of them to the end of the last; None: nobody looked.
+    took_ms: int | None = None
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether a Python worker ended, without a word."""
+        return self.exception_class == WORKER_CRASHED
+
+
+#: The class that is told where a Python worker ended without a word.
+WORKER_CRASHED = "WorkerCrashed"
+_CRASHED = "Python worker exited unexpectedly"
+_ABORTED = "Job aborted due to stage failure"
+#: The condition of what names a file that was being written; why that failed, its cause says.
+_ONLY_WHERE = "TASK_WRITE_FAILED"
+_TRACE = "Traceback (most recent call last):"
+#: Spark puts it behind what Python said.
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+#: Of a stage whose input was lost, and made again, and lost again, there is nothing but this text.
+_FAILED_AGAIN = re.compile(
+    r"maximum allowable number of times: \d+\. Most recent failure reason:\s*([\w.$]+)"
+)
+#: What a worker has written down of how far it was.
+_AT = re.compile(rf"{AT} (\d+) ([01])")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
+
+
+class StepFailed(ArresterError):
+    """A step fails as a whole, and no record is to blame: the run ends."""
+
+    def __init__(
+        self,
+        stage: str,
+        problem: Problem,
+        raised: BaseException,
+        *,
+        why: str,
+        recordless: bool = False,
+    ) -> None:
+        super().__init__(f"{stage}: {problem.exception_class}: {problem.message} ({why})")
+        self.stage = stage
+        self.raised = raised
+        #: What may leave the driver of it. A message may quote records, and none is known whose
+        #: fields could be taken out of it; unless the step failed without any.
+        self.told = problem if recordless else replace(problem, message=why)
+        said = f": {problem.message}".splitlines()[0] if recordless else ""
+        self.reason = f"{stage}: {problem.exception_class}{said} ({why})"
+
+
+def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
+    """Describe what a job, or code of the author's on the driver, raised."""
+    thrown = thrown_of(exc)
+    if thrown is None:
+        said = described(exc)
+        names = ("exception_class", "message", "stack", "frame")
+        return Problem(**{name: said[name] for name in names}, cause=describe(exc))
+    chain = _chain(thrown)
+    for each in chain:
+        message = str(each.getMessage() or "")
+        if _CRASHED in message and _ABORTED not in message:
+            return _crash(message)
+        if _TRACE in message and _ABORTED not in message:
+            return _python(message)
+    inner = [each for each in chain if _ABORTED not in str(each.getMessage())] or [thrown]
+    why = [each for each in inner if _condition(each) != _ONLY_WHERE]
+    if inner[0] in why or not why:
+        return problem_of_jvm(spark, inner[0])
+    problem, cause = problem_of_jvm(spark, why[0]), cause_of_jvm(inner[0])
+    return replace(problem, cause=cause, condition=problem.condition or cause.condition)
+
+
+def thrown_of(exc: BaseException) -> Any | None:
+    """Return the exception of the JVM that one on the driver stands for; None: it is Python's."""
+    if isinstance(exc, Py4JJavaError):
+        return exc.java_exception
+    return exc._origin if isinstance(exc, CapturedException) else None
+
+
+def is_of_python(exc: BaseException) -> bool:
+    """Whether a job failed in Python: by an exception there, or by a crash."""
+    text = str(exc)
+    return _TRACE in text or _CRASHED in text
+
+
+def rank_at_work(exc: BaseException) -> tuple[int, bool] | None:
+    """Return the rank of the row that a crashed worker was at, where it had written that down.
+
+    And whether all before it is settled. A rank of 0 is no row's.
+    """
+    said = _AT.search(str(exc))
+    return None if said is None else (int(said[1]), said[2] == "1")
+
+
+def _crash(message: str) -> Problem:
+    """Describe a crash; with Python's fault handler its message has a trace."""
+    said = _AT.sub("", message.partition("): ")[2]).strip()
+    first = said.splitlines()[0] if said else "it was killed, or ended by itself"
+    return Problem(
+        exception_class=WORKER_CRASHED,
+        message=f"the Python worker crashed: {first}",
+        stack=said[:_STACK_CHARACTERS] or None,
+        frame=_user_frame(_FRAME.findall(said)),
+        cause=Cause(names=(WORKER_CRASHED,)),
+    )
+
+
+def _python(message: str) -> Problem:
+    """Describe a Python exception by its trace: the exception itself stayed on the executor."""
+    trace = _SQLSTATE.sub("", message[message.index(_TRACE) :])
+    lines = trace[trace.rindex(_TRACE) :].splitlines()[1:]
+    said = next((n for n, line in enumerate(lines) if not line.startswith(" ")), len(lines) - 1)
+    name, _, first = lines[said].partition(": ")
+    return Problem(
+        exception_class=name,
+        message="\n".join([first, *lines[said + 1 :]]).strip()[:_MESSAGE_CHARACTERS],
+        stack=trace[-_STACK_CHARACTERS:],
+        frame=_user_frame(_FRAME.findall(trace)[::-1]),
+        cause=Cause(names=_names_of(name)),
+    )
+
+
+def _names_of(name: str) -> tuple[str, ...]:
+    """Return the name of a class and of its bases, where the driver knows it."""
+    module, _, short = name.rpartition(".")
+    found = getattr(sys.modules.get(module, builtins) if module else builtins, short, None)
+    if not isinstance(found, type):
+        return (name,)
+    bases = found.__mro__[:-1]
+    return tuple(f"{base.__module__}.{base.__qualname__}" for base in bases)
+
+
+def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
+    """Return the first frame, the innermost one, that is outside of installed packages."""
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    outside = [
+        each
+        for each in frames
+        if not each[0].startswith((*libraries, "<frozen")) and "pyspark.zip/" not in each[0]
+    ]
+    for path, line, name in [*outside, *frames][:1]:
+        return f"{path.rpartition('/')[2]}:{line} in {name}"
+    return None
+
+
+def cause_of_jvm(thrown: Any) -> Cause:
+    """Return what the tables know a JVM exception by, wrappers looked through."""
+    chain = []
+    for each in _chain(thrown):
+        cls = each.getClass()
+        names = class_names(str(cls.getName()), cls)
+        chain.append(_cause(names, _condition(each), str(each.getMessage() or "")))
+    return unwrapped(chain)
+
+
+def said_by_jvm(thrown: Any) -> tuple[str, str]:
+    """Return class and message, one line, of what a JVM exception was caused by."""
+    links = [
+        (str(each.getClass().getName()), str(each.getMessage() or "")) for each in _chain(thrown)
+    ]
+    for _, text in links:
+        if _TRACE in text and _ABORTED not in text:
+            python = _python(text)
+            return python.exception_class, python.message.partition("\n")[0]
+    name, text = next((each for each in links if each[0] not in WRAPPERS), links[-1])
+    return name, text.strip().partition("\n")[0]
+
+
+def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
+    """Describe a JVM exception: its class, and its message with those of its causes."""
+    jvm: Any = spark._jvm
+    [problem] = problems_of_jvm(spark, jvm.java.util.List.of(thrown).toArray())
+    assert problem is not None
+    return problem
+
+
+def problems_of_jvm(spark: SparkSession, objects: Any) -> list[Problem | None]:
+    """Describe each of a Java array that is an exception; None for what is none."""
+    found = asking(spark).thrown(objects)
+    return [None if thrown is None else _problem(thrown) for thrown in found]
+
+
+def _problem(thrown: Thrown) -> Problem:
+    chain = thrown.chain
+    causes = [f"caused by {each.names[0]}: {each.message}" for each in chain[1:]]
+    return Problem(
+        exception_class=chain[0].names[0],
+        message="\n".join([chain[0].message, *causes])[:_MESSAGE_CHARACTERS],
+        condition=chain[0].condition,
+        stack=thrown.stack[:_STACK_CHARACTERS],
+        cause=unwrapped([_cause(e.names, e.condition, e.message) for e in chain]),
+    )
+
+
+def _chain(thrown: Any) -> list[Any]:
+    chain: list[Any] = []
+    while thrown is not None and len(chain) < _CAUSES:
+        chain.append(thrown)
+        thrown = thrown.getCause()
+    return chain
+
+
+def _cause(names: tuple[str, ...], condition: str | None, message: str) -> Cause:
+    """Return what one link of a chain is; of a stage that failed again and again, Spark's text."""
+    said = _FAILED_AGAIN.search(message)
+    return Cause(names=names if said is None else (said[1], *names), condition=condition)
+
+
+def _condition(thrown: Any) -> str | None:
+    try:
+        condition = thrown.getCondition()
+    except Py4JError:  # only Spark's own have one
+        return None
+    return None if condition is None else str(condition)

@@ -1,0 +1,139 @@
+"""What the plan of a source says about Kafka: which topics it reads, of which cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester.controlplane.domain.errors import InvalidValue
+
+#: Spark's Kafka source cannot do without it, so it is what such a source is known by.
+BOOTSTRAP = "kafka.bootstrap.servers"
+#: Where a record of Kafka is; what a source of such records is known by.
+COORDINATES = frozenset({"topic", "partition", "offset"})
+#: Between the names that a task's key is made of: `flights-0`, as Kafka writes it.
+DASH = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSource:
+    """The options of one Kafka source in a plan."""
+
+    #: host:port, as the author wrote them.
+    servers: frozenset[str]
+    topics: frozenset[str]
+    pattern: str | None
+
+    def reads(self, topic: str, servers: frozenset[str], spark: SparkSession) -> str | None:
+        """Return by which option it reads `topic` of the cluster at `servers`; None: it does not.
+
+        Unknown servers are all the same; two lists without a server in common are two clusters.
+        Raises InvalidValue for a pattern that Java cannot read.
+        """
+        if servers and self.servers and not servers & self.servers:
+            return None
+        if self.pattern is not None and _matches(spark, self.pattern, topic):
+            return f"subscribePattern {self.pattern}"
+        return "subscribe or assign" if topic in self.topics else None
+
+
+def default_task(source: DataFrame) -> Column:
+    """Return the task of a source with Kafka's columns: a partition of one of its topics.
+
+    Its key is the partition where all records are of one topic, for certain; where there may be
+    several, also in a table that keeps records of Kafka, `topic-partition`: offsets are unique
+    only there.
+    """
+    found: set[str] = set()
+    for leaf in _leaves(source):
+        options = _options(source, leaf)
+        if BOOTSTRAP in options:
+            read = _source(options)
+            found |= read.topics
+            if read.pattern is not None or not read.topics:
+                return topic_partition()
+        elif set(_names(leaf)) >= COORDINATES:
+            return topic_partition()
+    return F.col("partition") if len(found) == 1 else topic_partition()
+
+
+def topic_partition() -> Column:
+    """Return `topic-partition`, NULL where one of them is."""
+    topic, partition = (F.col(name).cast("string") for name in ("topic", "partition"))
+    return F.concat(topic, F.lit(DASH), partition)
+
+
+def kafka_sources(source: DataFrame) -> list[KafkaSource]:
+    """Return the Kafka sources, streaming or static, that the plan of `source` reads."""
+    found = [_options(source, leaf) for leaf in _leaves(source)]
+    return [_source(options) for options in found if BOOTSTRAP in options]
+
+
+def servers_of(text: object) -> frozenset[str]:
+    """Return the servers in a list separated by commas."""
+    return frozenset(each.strip() for each in str(text or "").split(",") if each.strip())
+
+
+def _leaves(source: DataFrame) -> list[Any]:
+    plan = source._jdf.queryExecution().analyzed()
+    return list(_scala(source).asJava(plan.collectLeaves()))
+
+
+def _names(leaf: Any) -> list[str]:
+    return list(leaf.schema().fieldNames())
+
+
+def _options(source: DataFrame, leaf: Any) -> Mapping[str, str]:
+    """Return the options of a leaf of a plan, by lower-case names; none where it keeps none."""
+    match str(leaf.getClass().getSimpleName()):
+        case "StreamingRelationV2":
+            found = dict(leaf.extraOptions())
+        case "StreamingRelation":
+            found = dict(_scala(source).asJava(leaf.dataSource().options()))
+        case "DataSourceV2Relation":
+            found = dict(leaf.options())
+        case _:
+            found = {}
+    return {name.lower(): value for name, value in found.items()}
+
+
+def _scala(source: DataFrame) -> Any:
+    jvm: Any = source.sparkSession._jvm
+    return jvm.scala.jdk.javaapi.CollectionConverters
+
+
+def _source(options: Mapping[str, str]) -> KafkaSource:
+    topics = set(servers_of(options.get("subscribe")))
+    if "assign" in options:
+        topics |= _assigned(options["assign"])
+    return KafkaSource(
+        servers=servers_of(options.get(BOOTSTRAP)),
+        topics=frozenset(topics),
+        pattern=options.get("subscribepattern"),
+    )
+
+
+def _assigned(text: str) -> set[str]:
+    """Return the topics of `assign`; none of what Spark itself will refuse."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        return set()
+    return set(given) if isinstance(given, dict) else set()
+
+
+def _matches(spark: SparkSession, pattern: str, topic: str) -> bool:
+    """Whether a Java regular expression, which is not one of Python's, matches all of a topic."""
+    jvm: Any = spark._jvm
+    try:
+        return bool(jvm.java.util.regex.Pattern.matches(pattern, topic))
+    except IllegalArgumentException as exc:
+        said = str(exc).partition("\n")[0]
+        allowed = f"a regular expression of Java ({said})"
+        raise InvalidValue("subscribePattern", pattern, allowed) from None

@@ -1,0 +1,146 @@
+"""The analysed plan of an author's transform: whether it works row by row, and a column's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+
+from arrester.agents.spark.try_eval import analysed, failfast
+
+#: Each row's result depends on that row alone, and further columns of it pass.
+_CARRYING = frozenset(
+    {
+        *("Project", "Filter", "Generate", "Join", "SubqueryAlias", "View"),
+        *("Repartition", "RepartitionByExpression", "RebalancePartitions"),
+        *("ResolvedHint", "UnresolvedHint"),
+    }
+)
+#: Row by row too, as far as a plan can tell, but only the columns that they name come out.
+_OPAQUE = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow", "Expand", "Union"})
+#: Which rows there are depends on one side only: a record's rows do not depend on other records.
+_JOINS_LEFT = ("Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti")
+_JOINS_RIGHT = ("Inner", "Cross", "RightOuter")
+
+
+def named_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
+    """Return the columns and fields that an expression over `shape` reads, and texts in it."""
+    if expression is None:
+        return ()
+    nodes = _nodes(failfast(shape, expression))
+    return tuple(name for name in map(_named, nodes) if name is not None)
+
+
+def _named(node: Any) -> str | None:
+    match _name(node):
+        case "AttributeReference":
+            return str(node.name())
+        case "GetStructField":
+            return str(node.extractFieldName())
+        case "GetArrayStructFields":
+            return str(node.field().name())
+        case "Literal":
+            return str(node.value())
+    return None
+
+
+def refusal(made: DataFrame, given: DataFrame) -> str | None:
+    """Return why `made` is not made of `given` row by row, None when it seems to be."""
+    plan, leaf = analysed(made), _leaf(analysed(given))
+    if not _uses(plan, leaf):
+        return "its result is not made of the DataFrame that it is given"
+    return _refused(plan, leaf)
+
+
+def carries(made: DataFrame, below: DataFrame, name: str) -> bool:
+    """Whether the column `name` of `below`, of which `made` was made without it, comes through."""
+    if any(_name(node) in _OPAQUE for node in _nodes(analysed(made))):
+        return False
+    try:
+        return name in carrying(made, below, name).columns
+    except PySparkException:  # a plan that Spark does not take with one more column
+        return False
+
+
+def carrying(made: DataFrame, below: DataFrame, name: str) -> DataFrame:
+    """Return `made` with the column `name` of `below`, out of whose other columns it was made."""
+    spark = made.sparkSession
+    jvm: Any = spark._jvm
+    columns = _sequence(analysed(below).output())
+    column = next(each for each in columns if each.name() == name)
+    plan = _carried(jvm, analysed(made), column)
+    frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    return DataFrame(frame, spark)
+
+
+def _carried(jvm: Any, node: Any, column: Any) -> Any:
+    before = _children(node)
+    after = [_carried(jvm, child, column) for child in before]
+    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    if any(new is not old for new, old in zip(after, before, strict=True)):
+        node = node.withNewChildren(sequence(after))
+    if _name(node) != "Project" or node.outputSet().contains(column):
+        return node
+    if not after[0].outputSet().contains(column):
+        return node
+    named = node.projectList()
+    columns = [*(named.apply(index) for index in range(named.size())), column]
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(columns), after[0])
+
+
+def _refused(node: Any, leaf: Any) -> str | None:
+    """Return why rows depend on each other in or below `node`, which uses the input."""
+    name = _name(node)
+    children = _children(node)
+    using = [_uses(child, leaf) for child in children]
+    reason = None
+    if not children:
+        return None
+    if name not in _CARRYING | _OPAQUE:
+        reason = f"{node.nodeName()} is not known to work row by row"
+    elif name == "Join":
+        reason = _join_refused(node, using)
+    elif name == "Union" and not all(using):
+        reason = "Union adds rows that are of no record"
+    elif any(_uses(each, leaf) for each in _sequence(node.subqueries())):
+        reason = f"{node.nodeName()} has a subquery over the DataFrame that it is given"
+    if reason is not None:
+        return reason
+    below = (_refused(child, leaf) for child, used in zip(children, using, strict=True) if used)
+    return next((each for each in below if each is not None), None)
+
+
+def _join_refused(node: Any, using: list[bool]) -> str | None:
+    kind = str(node.joinType())
+    if all(using):
+        return "Join has the DataFrame that it is given on both sides"
+    if kind in (_JOINS_LEFT if using[0] else _JOINS_RIGHT):
+        return None
+    return f"Join ({kind}) has rows that are of no record, or depend on other records"
+
+
+def _uses(plan: Any, leaf: Any) -> bool:
+    return any(not _children(node) and node.sameResult(leaf) for node in _nodes(plan))
+
+
+def _leaf(plan: Any) -> Any:
+    while _children(plan):
+        plan = plan.children().apply(0)
+    return plan
+
+
+def _nodes(plan: Any) -> list[Any]:
+    return [plan, *(node for child in _children(plan) for node in _nodes(child))]
+
+
+def _children(node: Any) -> list[Any]:
+    return _sequence(node.children())
+
+
+def _sequence(found: Any) -> list[Any]:
+    return [found.apply(index) for index in range(found.size())]
+
+
+def _name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())

@@ -1,0 +1,47 @@
+"""Rows are counted as they come out of Python: a failed task tells how many had."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.spark.try_eval import analysed, as_column, contains
+
+#: The name of the accumulators, by which Spark tells of them task by task.
+METER: Final = "arrester.came_out"
+_ONE = "__arrester_one"
+_ACCUMULATOR = "org.apache.spark.util.LongAccumulator"
+
+
+def metered(frame: DataFrame) -> DataFrame:
+    """Return the same rows, counted where they come out of what runs Python.
+
+    A native task says by itself which row it failed at. Rows are fed to Python far ahead, by what
+    sockets hold: there, only what has come back tells how far it was.
+    """
+    spark = frame.sparkSession
+    if not contains(spark, analysed(frame), "PYTHON_UDF"):
+        return frame
+    jvm: Any = spark._jvm
+    meter = jvm.org.apache.spark.util.LongAccumulator()
+    # Of failed tasks, too.
+    meter.register(spark.sparkContext._jsc.sc(), jvm.scala.Option.apply(METER), True)
+    catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
+    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
+    expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
+    literal = catalyst.Literal(meter, types.ObjectType(jvm.java.lang.Class.forName(_ACCUMULATOR)))
+    # What calls setters of a bean can call a method that returns nothing, in generated code too.
+    added = catalyst.objects.InitializeJavaBean(
+        literal, to_map({"add": expression(F.col(_ONE)._jc)})
+    )
+    boolean = expression(F.lit(True)._jc).dataType()
+    is_zero = catalyst.objects.Invoke(
+        added, "isZero", boolean, sequence([]), sequence([]), False, False, False
+    )
+    # A column that is not deterministic keeps the optimizer from counting below what is counted.
+    one = F.when(F.spark_partition_id() >= 0, 1).otherwise(0).cast("long")
+    counted = frame.select("*", one.alias(_ONE)).where(~as_column(spark, is_zero))
+    return counted.drop(_ONE)

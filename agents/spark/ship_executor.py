@@ -1,0 +1,68 @@
+"""Send `agents/worker` to the executors under a private name, so that it hides nobody's package."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+from pyspark import SparkContext
+
+from arrester.agents import executor
+from arrester.controlplane.domain.error_policy import exception_identity, retry
+from arrester.controlplane.domain.error_policy.policy import Policy
+
+#: A cluster may have another package called `agents`; our zip would come before it.
+SHIPPED = "_arrester_worker"
+#: Rules that the executors follow too: the very files, which need the standard library only.
+_RULES = (exception_identity, retry)
+
+
+def ship(context: SparkContext) -> None:
+    """Make the worker package importable on every executor and here; more calls change nothing."""
+    archive = _archive()
+    if any(Path(name).name == archive.name for name in context._python_includes or ()):
+        return
+    context.addPyFile(str(archive))
+    # Another session of this process may have shipped another version.
+    for name in [name for name in sys.modules if name.split(".")[0] == SHIPPED]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def shipped(name: str) -> ModuleType:
+    """Return a module whose classes unpickle on executors; `ship` must have run."""
+    return importlib.import_module(f"{SHIPPED}.{name}")
+
+
+def shipped_rules(policy: Policy) -> object:
+    """Return what the worker's `Rules` say of a policy, made of what unpickles on executors."""
+    retry, exception_identity = shipped("retry"), shipped("exception_identity")
+    allowed = retry.RetryPolicy(
+        limit=policy.retry.limit,
+        timeout_ms=policy.retry.timeout_ms,
+        delay_max_ms=policy.retry.delay_max_ms,
+    )
+    return shipped("retries").Rules(
+        wait_after=allowed.wait_after,
+        describe=exception_identity.describe,
+        known_as=exception_identity.known_as,
+        kinds={name: ruling.kind.value for name, ruling in policy.table.rulings.items()},
+        retries=policy.retry.limit != 0,
+    )
+
+
+def _archive() -> Path:
+    """Write the zip, named by its content: other code is another file."""
+    own = Path(executor.__path__[0]).glob("*.py")
+    sources = sorted([*own, *(Path(str(module.__file__)) for module in _RULES)])
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    archive = Path(tempfile.mkdtemp(prefix="arrester-")) / f"arrester_worker_{digest}.zip"
+    with zipfile.ZipFile(archive, "w") as target:
+        for path in sources:
+            target.write(path, f"{SHIPPED}/{path.name}")
+    return archive

@@ -1,0 +1,1 @@
+"""Events to the server and commands back: spool, Redis, confirmations."""

@@ -1,0 +1,137 @@
+"""The thread that fetches commands, and sees when the application is latched."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from arrester.agents.transport.messages import BLOCK_SECONDS, CommandEntry, TransportDown
+from arrester.controlplane.domain.events import CommandIssued, CommandKind
+from arrester.controlplane.domain.wire import codec
+
+if TYPE_CHECKING:
+    from arrester.agents.transport.redis_client import Transport
+
+log = logging.getLogger("arrester.poller")
+
+BACK_OFF_SECONDS = (0.2, 10.0)
+#: A latched application's instance gets a command to stop; one that got none goes by itself.
+LATCH_GRACE_SECONDS = 15.0
+#: The server says first that the application is latched, then who is to stop.
+LATCH_MOMENT_SECONDS = 1.0
+FROM_THE_BEGINNING = "0"
+
+
+class Poller:
+    """Runs as a daemon. `take` gets each command, at least once, with the server's clock beside it.
+
+    The second argument of `take` is how far the server's clock is ahead of ours. `on_latched` is
+    called when the application has been latched for a while and nobody told us to stop: the
+    shutdown was meant for us too, but the server had lost sight of us. An instance that has just
+    started was not there to be told, and does not wait.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        instance: UUID,
+        take: Callable[[CommandIssued, timedelta], None],
+        on_latched: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._instance = instance
+        self._take = take
+        self._on_latched = on_latched
+        self._thread = threading.Thread(target=self._run, name="arrester-poller", daemon=True)
+        self._stopping = threading.Event()
+        self._after = FROM_THE_BEGINNING
+        self._started = 0.0
+        self._latched_since: float | None = None
+        self._told_to_stop = False
+        self._back_off = BACK_OFF_SECONDS[0]
+        #: Entries that are no command; each is told in the log when it is read.
+        self.malformed = 0
+        #: Rounds that failed for a reason that is not Redis.
+        self.guest_errors = 0
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._started = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, without waiting for a read that is under way."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._round()
+                self._back_off = BACK_OFF_SECONDS[0]
+            except TransportDown:
+                # Redis may come back empty, and count its entries from lower numbers.
+                self._after = FROM_THE_BEGINNING
+                self._wait_out()
+            except Exception:  # the guest must not end silently, nor break its host
+                self.guest_errors += 1
+                log.exception("a command could not be taken")
+                self._wait_out()
+
+    def _round(self) -> None:
+        self._look_at_latch()
+        self._fetch(seconds=BLOCK_SECONDS)
+
+    def _fetch(self, *, seconds: float) -> None:
+        """Take the commands that are there, or come within `seconds`."""
+        entries = self._transport.commands(after=self._after, seconds=seconds)
+        if not entries:
+            return
+        ahead = self._transport.server_time() - datetime.now(UTC)
+        for entry in entries:
+            command = self._understood(entry)
+            if command is not None:
+                self._told_to_stop |= self._tells_us_to_stop(command)
+                self._take(command, ahead)
+            self._after = entry.id
+
+    def _tells_us_to_stop(self, command: CommandIssued) -> bool:
+        shut_down = command.kind is CommandKind.SHUT_DOWN_APPLICATION
+        return shut_down and self._instance in command.instances
+
+    def _understood(self, entry: CommandEntry) -> CommandIssued | None:
+        try:
+            return codec.decode_command(entry.body)
+        except (msgspec.DecodeError, ValueError) as exc:
+            self.malformed += 1
+            log.warning("entry %s of the commands is none: %s", entry.id, exc)
+            return None
+
+    def _look_at_latch(self) -> None:
+        now = time.monotonic()
+        if not self._transport.is_latched():
+            self._latched_since = None
+        elif self._latched_since is None:
+            if now - self._started < LATCH_GRACE_SECONDS:
+                self._leave_unless_told()
+            self._latched_since = now
+        elif now - self._latched_since >= LATCH_GRACE_SECONDS:
+            self._latched_since = now
+            self._on_latched()
+
+    def _leave_unless_told(self) -> None:
+        # A command has precedence: it wants its answer.
+        self._fetch(seconds=LATCH_MOMENT_SECONDS)
+        if not self._told_to_stop:
+            self._on_latched()
+
+    def _wait_out(self) -> None:
+        self._stopping.wait(self._back_off)
+        self._back_off = min(self._back_off * 2, BACK_OFF_SECONDS[1])

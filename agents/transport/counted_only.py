@@ -1,0 +1,74 @@
+"""Telling the same facts in fewer bytes, for a spool that is full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.events import (
+    Event,
+    FailuresCounted,
+    RecordFailed,
+    Response,
+    Run,
+)
+
+_Group = tuple[Run | None, str | None, str, Response, bool]
+
+
+def told_briefly(events: Sequence[Event]) -> list[Event]:
+    """Return `events` without bodies, and failed records that changed no state only counted.
+
+    Every state change stays, in its place. What folds to the same counts is folded: records that
+    failed once, for the first time, and were answered CONTINUE; one FailuresCounted per task,
+    cause and run stands where the first of its records stood.
+    """
+    brief: list[Event] = []
+    places: dict[_Group, int] = {}
+    for event in events:
+        data = event.data
+        if not isinstance(data, RecordFailed) or not _only_counts(data):
+            brief.append(replace(event, body=None))
+            continue
+        group = (event.run, data.task, data.failure.fingerprint, data.response, data.logged)
+        if group in places:
+            place = places[group]
+            brief[place] = _with_one_more(brief[place], data)
+        else:
+            places[group] = len(brief)
+            brief.append(replace(event, body=None, data=_counted(data)))
+    return brief
+
+
+def _only_counts(data: RecordFailed) -> bool:
+    return data.response is Response.CONTINUE and not data.recurrence and data.failure.attempts == 1
+
+
+def _counted(data: RecordFailed) -> FailuresCounted:
+    return FailuresCounted(
+        task=data.task,
+        failure=data.failure,
+        response=data.response,
+        count=1,
+        first_position=data.position,
+        last_position=data.position,
+        logged=data.logged,
+    )
+
+
+def _with_one_more(event: Event, data: RecordFailed) -> Event:
+    counted = event.data
+    assert isinstance(counted, FailuresCounted)
+    positions = [
+        position
+        for position in (counted.first_position, counted.last_position, data.position)
+        if position is not None
+    ]
+    more = replace(
+        counted,
+        count=counted.count + 1,
+        first_position=min(positions, default=None),
+        last_position=max(positions, default=None),
+    )
+    return replace(event, data=more)

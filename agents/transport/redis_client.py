@@ -1,0 +1,210 @@
+"""Redis, and nothing else of the agent knows it: sends batches, hears confirmations and commands.
+
+Every call ends within seconds. Whatever goes wrong is TransportDown, for the background threads
+that call; no pipeline ever waits here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar, cast
+from uuid import UUID
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from arrester.agents.transport.messages import (
+    BLOCK_SECONDS,
+    Appended,
+    Asked,
+    CommandEntry,
+    TransportDown,
+    Verdict,
+)
+from arrester.agents.transport.spool import Batch, Sent
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import ApplicationStatus
+
+T = TypeVar("T")
+
+CALL_SECONDS = 2.0
+#: Entries in an application's stream above which agents wait for the server.
+STREAM_LIMIT = 10_000
+#: What they may take of Redis's memory.
+STREAM_BYTES = 256 << 20
+#: Of all of Redis's memory where it has a bound (`maxmemory`): what is left is for Celery's queues,
+#: without which nothing is folded and nothing becomes free, and for commands. Whoever else fills
+#: it: a stream that is empty takes one batch.
+MEMORY_PERCENT = 75
+CONFIRMATIONS_AT_ONCE = 1000
+COMMANDS_AT_ONCE = 100
+
+#: What a user may not ask (INFO is `@dangerous`) bounds nothing: Redis itself refuses.
+#: KEYS: stream, confirmed set. ARGV: last entry, its batch, limits of entries, of bytes and of all
+#: memory, spool, then batch and events.
+_APPEND = """
+if ARGV[1] ~= '' then
+  local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+  local kept = #found == 1 and found[1][2][2] == ARGV[2]
+  if not kept and redis.call('SISMEMBER', KEYS[2], ARGV[2]) == 0 then
+    return {'LOST'}
+  end
+end
+local answer = {'DONE'}
+if #ARGV < 7 then
+  return answer
+end
+local room = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
+local usage = redis.pcall('MEMORY', 'USAGE', KEYS[1])
+local bytes = tonumber(ARGV[4]) - (type(usage) == 'number' and usage or 0)
+local memory = redis.pcall('INFO', 'memory')
+local most = type(memory) == 'string' and tonumber(string.match(memory, 'maxmemory:(%d+)')) or 0
+if most > 0 then
+  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
+  bytes = math.min(bytes, most * tonumber(ARGV[5]) / 100 - used)
+end
+local empty = redis.call('XLEN', KEYS[1]) == 0
+for i = 7, #ARGV, 2 do
+  if room <= 0 or (bytes <= 0 and not (empty and i == 7)) then
+    answer[1] = 'FULL'
+    break
+  end
+  answer[#answer + 1] = redis.call('XADD', KEYS[1], '*',
+    'batch', ARGV[i], 'spool', ARGV[6], 'events', ARGV[i + 1])
+  room, bytes = room - 1, bytes - #ARGV[i + 1]
+end
+return answer
+"""
+
+
+class Transport:
+    """One instance's connections. Its calls may come from several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        application: str,
+        instance: UUID,
+        stream_limit: int = STREAM_LIMIT,
+        stream_bytes: int = STREAM_BYTES,
+    ) -> None:
+        self._application = application
+        # Without what may be a password: it stands in messages.
+        self._place = url.rpartition("@")[2].partition("?")[0]
+        self._heartbeat_key = redis_keys.heartbeat(application, instance)
+        self._report_key = redis_keys.report(application, instance)
+        self._limits = (stream_limit, stream_bytes, MEMORY_PERCENT)
+        self._client = _client(url, CALL_SECONDS)
+        self._listener = _client(url, BLOCK_SECONDS + CALL_SECONDS)
+        self._append = self._client.register_script(_APPEND)
+
+    def append(self, spool: UUID, batches: Sequence[Batch], *, last: Sent | None) -> Appended:
+        """Append `batches` in order, unless Redis lost `last`, which it took before.
+
+        Without batches this is only the check. Redis does all of it in one step.
+        """
+        argv: list[str | bytes | int] = [
+            "" if last is None else last.entry,
+            "" if last is None else str(last.batch),
+            *self._limits,
+            str(spool),
+        ]
+        for batch in batches:
+            argv += [str(batch.id), batch.events]
+        stream = redis_keys.events(self._application)
+        confirmed = redis_keys.confirmed(self._application, spool)
+        answer = self._ask(lambda: self._append(keys=[stream, confirmed], args=argv))
+        verdict, *entries = (each.decode() for each in cast("list[bytes]", answer))
+        return Appended(verdict=Verdict(verdict), entries=tuple(entries))
+
+    def confirmations(self, spool: UUID) -> list[UUID]:
+        """Return batches of `spool` that the server has committed, some hundreds at most."""
+        key = redis_keys.confirmed(self._application, spool)
+        members = self._ask(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE))
+        ids = [_uuid(member) for member in cast("list[bytes]", members or [])]
+        return [id for id in ids if id is not None]
+
+    def forget_confirmations(self, spool: UUID, batches: Iterable[UUID]) -> None:
+        """Take confirmations away that are noted in the spool."""
+        key = redis_keys.confirmed(self._application, spool)
+        names = [str(batch) for batch in batches]
+        self._ask(lambda: self._client.srem(key, *names))
+
+    def beat(self, heartbeat: bytes) -> Asked:
+        """Say that the instance lives, and hear what is asked; the word dies after 30 s."""
+        asked = [redis_keys.overload(self._application), self._report_key]
+
+        def say_and_hear() -> list[bytes | None]:
+            with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.set(self._heartbeat_key, heartbeat, ex=redis_keys.LOST_AFTER_SECONDS)
+                pipeline.mget(asked)
+                return cast("list[bytes | None]", pipeline.execute()[1])
+
+        overload, report = self._ask(say_and_hear)
+        return Asked(
+            # Any level: a newer server may know one that we do not.
+            counts_only=bool(overload),
+            report=None if report is None else report.decode(errors="replace"),
+        )
+
+    def fall_silent(self) -> None:
+        """Take the heartbeat back: the instance has said its last word."""
+        self._ask(lambda: self._client.delete(self._heartbeat_key))
+
+    def is_latched(self) -> bool:
+        """Return whether the server last said that the application is LATCHED."""
+        key = redis_keys.state(self._application)
+        return self._ask(lambda: self._client.get(key)) == ApplicationStatus.LATCHED.encode()
+
+    def server_time(self) -> datetime:
+        """Return Redis's clock, which stands for the server's."""
+        seconds, microseconds = self._ask(self._client.time)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+
+    def commands(self, *, after: str, seconds: float = BLOCK_SECONDS) -> list[CommandEntry]:
+        """Return commands behind the entry `after`, waiting for the first up to `seconds`."""
+        stream = redis_keys.commands(self._application)
+        answer = self._ask(
+            lambda: self._listener.xread(
+                {stream: after}, count=COMMANDS_AT_ONCE, block=int(seconds * 1000)
+            )
+        )
+        streams = cast("list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]", answer or [])
+        return [
+            CommandEntry(id=id.decode(), body=fields.get(b"body", b""))
+            for _, entries in streams
+            for id, fields in entries
+        ]
+
+    def close(self) -> None:
+        """Close all connections; a call that is under way in another thread fails."""
+        for client in (self._client, self._listener):
+            client.connection_pool.disconnect()
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        # A closed or foreign server may also answer what cannot be taken apart.
+        except (redis.RedisError, OSError, ValueError, TypeError) as exc:
+            raise TransportDown(f"Redis at {self._place}: {exc}") from exc
+
+
+def _uuid(text: bytes) -> UUID | None:
+    try:
+        return UUID(text.decode())
+    except ValueError:
+        return None
+
+
+def _client(url: str, seconds: float) -> redis.Redis:
+    """Return a client that gives up at once: when to try again is the caller's choice."""
+    return redis.Redis.from_url(
+        url,
+        protocol=2,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=CALL_SECONDS,
+        socket_timeout=seconds,
+    )

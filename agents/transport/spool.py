@@ -1,0 +1,337 @@
+"""The road's first yard: batches of events on the local disk until the server has them.
+
+SQLite in WAL mode: a put survives `kill -9` of the process. After a power cut the newest puts may
+be missing; those of pipelines are in the journal beside the checkpoint and are put again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from arrester.agents.transport.counted_only import told_briefly
+from arrester.controlplane.domain.events import Event, RecordFailed
+from arrester.controlplane.domain.identity.uuids import milliseconds
+from arrester.controlplane.domain.wire import codec
+
+log = logging.getLogger("arrester.spool")
+
+#: How many confirmed batch ids are remembered, newest first.
+REMEMBERED = 10_000
+#: What may wait in memory while the disk refuses to write.
+UNWRITTEN_BYTES = 64 * 2**20
+#: In place of a path, where there is no disk to write to.
+MEMORY = ":memory:"
+#: 10 MiB at a time, some milliseconds.
+VACUUM_PAGES = 2560
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS batch (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id BLOB NOT NULL UNIQUE,
+    count INTEGER NOT NULL,
+    events BLOB NOT NULL
+);
+-- Apart, so that noting an entry does not write the events again; always the oldest batches.
+CREATE TABLE IF NOT EXISTS sent (
+    number INTEGER PRIMARY KEY,
+    entry TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS confirmed (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id BLOB NOT NULL UNIQUE
+);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Events as they are sent, under one id; `number` orders them in their spool."""
+
+    number: int
+    id: UUID
+    events: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """The newest batch that was handed to Redis and is not confirmed, and its stream entry."""
+
+    entry: str
+    batch: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    id: UUID
+    packed: bytes
+    count: int
+
+
+class Spool:
+    """One file, used by one instance; every method may be called from any thread.
+
+    `put` and `is_confirmed` never raise and never wait for Redis. The other methods raise
+    sqlite3.Error when the disk fails; the sender tries again later.
+    """
+
+    def __init__(self, path: Path, *, id: UUID, limit_bytes: int) -> None:
+        self.id = id
+        self.path = path
+        #: Set by each put; the sender clears it.
+        self.wake = threading.Event()
+        #: Whether failed records are counted instead of described, because the server is behind.
+        self.counts_only = False
+        #: Failed records that were counted instead of described, also because the spool was full.
+        self.told_briefly = 0
+        #: Puts that the disk refused at first.
+        self.write_failures = 0
+        #: Batches given up in this process: disk and memory were full. The journal has them.
+        self.dropped = 0
+        self._limit_bytes = limit_bytes
+        self._lock = threading.RLock()
+        self._unwritten: deque[_Unwritten] = deque()
+        self._database = _connected(path)
+        self._bytes, self._events = self._measured()
+
+    # ── for whoever has something to tell ────────────────────────────────────────────────────
+
+    def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        """Keep `events` under `batch_id`, after all that was put before; again changes nothing."""
+        with self._lock:
+            self._unwritten.append(self._packed(batch_id, events))
+            self.write()
+            self._drop_what_memory_cannot_hold()
+        self.wake.set()
+
+    def is_confirmed(self, batch_id: UUID) -> bool:
+        """Return whether the server is known to have the batch; False means not known (yet)."""
+        try:
+            return self._knows("SELECT 1 FROM confirmed WHERE id = ?", batch_id)
+        except sqlite3.Error:
+            return False
+
+    def keeps(self, batch_id: UUID) -> bool:
+        """Return whether the batch is in the file, or was; False for a spool in memory."""
+        if str(self.path) == MEMORY:
+            return False
+        try:
+            return self._knows("SELECT 1 FROM batch WHERE id = ?", batch_id) or self.is_confirmed(
+                batch_id
+            )
+        except sqlite3.Error:
+            return False
+
+    def write(self) -> None:
+        """Write what the disk has refused so far; what it still refuses waits in memory."""
+        with self._lock:
+            try:
+                while self._unwritten:
+                    self._insert(self._unwritten[0])
+                    self._unwritten.popleft()
+            except sqlite3.Error as exc:
+                self.write_failures += 1
+                if self.write_failures == 1:
+                    log.warning("%s cannot be written (%s); events wait in memory", self.path, exc)
+
+    # ── for the sender ───────────────────────────────────────────────────────────────────────
+
+    def unsent(self, *, most: int, most_bytes: int) -> list[Batch]:
+        """Return the oldest batches that Redis does not have, in order; at least one if any."""
+        query = (
+            "SELECT number, id, events FROM batch"
+            " WHERE number > (SELECT coalesce(max(number), 0) FROM sent) ORDER BY number"
+        )
+        batches: list[Batch] = []
+        size = 0
+        with self._lock, closing(self._database.execute(query)) as rows:
+            for number, id, events in rows:
+                size += len(events)
+                if batches and (len(batches) == most or size > most_bytes):
+                    break
+                batches.append(Batch(number=number, id=UUID(bytes=id), events=events))
+        return batches
+
+    def last_sent(self) -> Sent | None:
+        """Return what must still be in Redis, or be confirmed there, if Redis lost nothing."""
+        query = "SELECT entry, id FROM sent JOIN batch USING (number) ORDER BY number DESC LIMIT 1"
+        with self._lock:
+            row = self._database.execute(query).fetchone()
+        return None if row is None else Sent(entry=row[0], batch=UUID(bytes=row[1]))
+
+    def mark_sent(self, batches: Iterable[Batch], entries: Iterable[str]) -> None:
+        """Note the stream entries that `batches` became."""
+        rows = [(batch.number, entry) for batch, entry in zip(batches, entries, strict=False)]
+        with self._lock, self._transaction():
+            self._database.executemany("INSERT INTO sent (number, entry) VALUES (?, ?)", rows)
+
+    def mark_lost(self) -> int:
+        """Take back that anything was sent; return how many batches have to be sent again."""
+        with self._lock:
+            return self._database.execute("DELETE FROM sent").rowcount
+
+    def confirm(self, ids: Iterable[UUID]) -> None:
+        """Forget the batches that the server has committed, and remember that it has."""
+        rows = [(id.bytes,) for id in dict.fromkeys(ids)]
+        known = "SELECT length(events), count FROM batch WHERE id = ?"
+        with self._lock:
+            with self._transaction():
+                gone = [
+                    found for row in rows for found in self._database.execute(known, row).fetchall()
+                ]
+                self._database.executemany(
+                    "DELETE FROM sent WHERE number = (SELECT number FROM batch WHERE id = ?)", rows
+                )
+                self._database.executemany("DELETE FROM batch WHERE id = ?", rows)
+                self._database.executemany("INSERT OR IGNORE INTO confirmed (id) VALUES (?)", rows)
+                self._database.execute(
+                    "DELETE FROM confirmed WHERE number <= (SELECT max(number) FROM confirmed) - ?",
+                    (REMEMBERED,),
+                )
+            # Not before they are gone for good: what fails is confirmed again.
+            self._bytes -= sum(size for size, _ in gone)
+            self._events -= sum(count for _, count in gone)
+
+    def shrink(self) -> None:
+        """Give a little of what is free in the file back to the disk; a put waits for it."""
+        with self._lock:
+            # As a script: `execute` would free one page and no more.
+            self._database.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
+
+    # ── for its owner ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def events(self) -> int:
+        """How many events wait here for the server's confirmation."""
+        return self._events + sum(each.count for each in list(self._unwritten))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of what waits, packed."""
+        return self._bytes
+
+    def oldest(self) -> datetime | None:
+        """When the oldest batch that waits was made, as its id says; None when nothing waits."""
+        try:
+            with self._lock:
+                query = "SELECT id FROM batch ORDER BY number LIMIT 1"
+                row = self._database.execute(query).fetchone()
+        except sqlite3.Error:
+            return None
+        if row is None:
+            return None
+        return datetime.fromtimestamp(milliseconds(UUID(bytes=row[0])) / 1000, UTC)
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits; False as well when the disk does not say."""
+        with self._lock:
+            try:
+                row = self._database.execute("SELECT 1 FROM batch LIMIT 1").fetchone()
+            except sqlite3.Error:
+                return False
+            return row is None and not self._unwritten
+
+    def adopt(self, other: Path) -> None:
+        """Take over all batches of a dead instance's file, behind our own, or none of them."""
+        with self._lock:
+            self._database.execute("ATTACH ? AS other", (str(other),))
+            try:
+                with self._transaction():
+                    self._database.execute(
+                        "INSERT OR IGNORE INTO batch (id, events, count)"
+                        " SELECT id, events, count FROM other.batch ORDER BY number"
+                    )
+            finally:
+                self._database.execute("DETACH other")
+            self._bytes, self._events = self._measured()
+        self.wake.set()
+
+    def close(self) -> None:
+        """Write what still waits in memory and close the file."""
+        with self._lock:
+            self.write()
+            self._database.close()
+
+    def _packed(self, id: UUID, events: Sequence[Event]) -> _Unwritten:
+        """Return the batch in full where it fits and the server keeps up, else told briefly."""
+        try:
+            packed = None if self.counts_only else codec.encode_batch(events)
+            if packed is not None and self._bytes + len(packed) <= self._limit_bytes:
+                return _Unwritten(id, packed, len(events))
+        except Exception:  # a record that cannot be packed must not break its pipeline
+            log.exception("batch %s cannot be packed in full; its records are left out", id)
+        brief = told_briefly(events)
+        self.told_briefly += _described(events) - _described(brief)
+        return _Unwritten(id, codec.encode_batch(brief), len(brief))
+
+    def _insert(self, batch: _Unwritten) -> None:
+        if self._knows("SELECT 1 FROM confirmed WHERE id = ?", batch.id):
+            return
+        inserted = self._database.execute(
+            "INSERT OR IGNORE INTO batch (id, events, count) VALUES (?, ?, ?)",
+            (batch.id.bytes, batch.packed, batch.count),
+        ).rowcount
+        self._bytes += len(batch.packed) * inserted
+        self._events += batch.count * inserted
+
+    def _knows(self, query: str, id: UUID) -> bool:
+        with self._lock:
+            return self._database.execute(query, (id.bytes,)).fetchone() is not None
+
+    def _measured(self) -> tuple[int, int]:
+        query = "SELECT coalesce(sum(length(events)), 0), coalesce(sum(count), 0) FROM batch"
+        size, events = self._database.execute(query).fetchone()
+        return size, events
+
+    def _drop_what_memory_cannot_hold(self) -> None:
+        while sum(len(each.packed) for each in self._unwritten) > UNWRITTEN_BYTES:
+            self._unwritten.pop()
+            self.dropped += 1
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._database)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        # Takes effect in a new file only, and before its first table.
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.executescript(_SCHEMA)
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+def _described(events: Iterable[Event]) -> int:
+    return sum(isinstance(event.data, RecordFailed) for event in events)
+
+
+class _Transaction:
+    """BEGIN … COMMIT, or ROLLBACK when the block raises."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                self._database.execute("COMMIT")
+        finally:
+            # Also after a COMMIT that failed; SQLite itself may have rolled back already.
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")

@@ -1,0 +1,56 @@
+"""One act on many error groups: each by itself, so what one of them forbids stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from django.db import DataError
+from msgspec.structs import replace
+
+from arrester.controlplane.actions.groups import act_on_group
+from arrester.controlplane.actions.transaction import check_text
+from arrester.controlplane.domain.errors import GroupRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.state.error_groups import GroupWish, decide
+from arrester.controlplane.domain.state.states import GroupState
+
+#: How many error groups one click may be about.
+MOST_GROUPS = 100
+
+
+class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one error group of many."""
+
+    application: str
+    fingerprint: str
+    #: None when nothing was done: its state forbids it, there is none; `refused` says why.
+    group: GroupState | None
+    refused: str = ""
+
+
+def act_on_groups(groups: Sequence[tuple[str, str]], wish: GroupWish) -> list[ActedOn]:
+    """Resolve, reopen, mute or unmute error groups, each named by application and fingerprint.
+
+    Each gets a wish like this one, for its own fingerprint, whose id is made of `wish.id` and the
+    group: the same id again changes nothing. Raises InvalidValue for no group, too many, or a mute
+    without an end, before anything is done; what is wrong with one group is said of that one.
+    """
+    each = list(dict.fromkeys(groups))
+    if not 1 <= len(each) <= MOST_GROUPS:
+        raise InvalidValue("groups", len(each), f"1 to {MOST_GROUPS} error groups at once")
+    check_text(actor=wish.actor, reason=wish.reason)
+    decide(wish, now=datetime.now(UTC))
+    return [_act(application, fingerprint, wish) for application, fingerprint in each]
+
+
+def _act(application: str, fingerprint: str, wish: GroupWish) -> ActedOn:
+    id = uuids.part_of(wish.id, f"{application}/{fingerprint}")
+    try:
+        group = act_on_group(application, replace(wish, id=id, fingerprint=fingerprint))
+    except (GroupRefused, NotFound, InvalidValue, DataError) as refused:
+        return ActedOn(
+            application=application, fingerprint=fingerprint, group=None, refused=str(refused)
+        )
+    return ActedOn(application=application, fingerprint=fingerprint, group=group)

@@ -1,0 +1,171 @@
+"""What people do with what was not understood: put it back into the log, or let it go.
+
+Both leave an event, in the transaction that does it: who, how many, and why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from uuid import UUID
+
+import msgspec
+from django.db import transaction
+
+from arrester.controlplane import store
+from arrester.controlplane.actions.transaction import check_text, new_id
+from arrester.controlplane.domain.commands.decide import TEXT_MAX
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import Event, QuarantineDismissed, QuarantineRequeued
+from arrester.controlplane.outbound import command_outbox
+from arrester.controlplane.store.stream_entry import POISON, Entry, read_again
+from arrester.controlplane.views import projections
+
+log = logging.getLogger(__name__)
+#: So many things are put back in one transaction.
+PORTION = 100
+
+
+class Requeued(msgspec.Struct, frozen=True, kw_only=True):
+    """What one requeue did."""
+
+    put_back: int
+    waiting: int
+
+
+def requeue(
+    application: str,
+    *,
+    actor: str,
+    which: store.Which = store.NOT_UNDERSTOOD,
+) -> Requeued:
+    """Put back what is understood by now; what is not stays kept aside.
+
+    It is done in portions, each with an event that says who: folds go on between, and what is put
+    back stays so whatever becomes of the rest. Whoever asks for batches that are too old answers
+    for it that they are not in the log.
+    """
+    check_text(actor=actor)
+    done, after = Requeued(put_back=0, waiting=0), 0
+    say = partial(QuarantineRequeued, actor=actor)
+    while (portion := _requeue_some(application, which, after=after, say=say)) is not None:
+        some, after = portion
+        done = Requeued(put_back=done.put_back + some.put_back, waiting=done.waiting + some.waiting)
+    return done
+
+
+@transaction.atomic(durable=True)
+def _requeue_some(
+    application: str,
+    which: store.Which,
+    *,
+    after: int = 0,
+    say: Callable[..., QuarantineRequeued],
+    id: UUID | None = None,
+) -> tuple[Requeued, int] | None:
+    """Put a portion back; return what was done, and behind which number the next one begins. None:
+    there is nothing left to do."""
+    now = datetime.now(UTC)
+    stream = store.lock(application)
+    if id is not None and store.seen(application, [id]):
+        return None
+    kept = store.waiting_kept_aside(application, which, after=after, limit=PORTION)
+    if not kept:
+        return None
+    put_back = []
+    for each in kept:
+        try:
+            read = read_again(each)
+            stream = _put_back(stream, read, received_at=now)
+        except POISON:
+            log.exception("%s: %s still breaks the fold", application, each.entry)
+            continue
+        if read.events:
+            put_back.append(each.id)
+    store.mark_requeued(put_back, at=now)
+    if put_back:
+        _note(stream, say(count=len(put_back)), id, at=now)
+        transaction.on_commit(partial(command_outbox.relay_or_leave, application))
+    return Requeued(put_back=len(put_back), waiting=len(kept) - len(put_back)), kept[-1].id
+
+
+@transaction.atomic(durable=True)
+def dismiss(
+    application: str,
+    *,
+    actor: str,
+    reason: str | None = None,
+    which: store.Which = store.NOT_UNDERSTOOD,
+    entry: str | None = None,
+    id: UUID | None = None,
+) -> int:
+    """Let go of what nobody wants to put back; return how many things there were."""
+    check_text(actor=actor, reason=reason)
+    now = datetime.now(UTC)
+    stream = store.lock(application)
+    if id is not None and store.seen(application, [id]):
+        return 0
+    dismissed = store.dismiss_kept_aside(application, which, at=now)
+    if dismissed:
+        said = QuarantineDismissed(count=dismissed, actor=actor, reason=reason, entry=entry)
+        _note(stream, said, id, at=now)
+    return dismissed
+
+
+def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
+    """Put one thing back if it is understood by now; return whether it was.
+
+    Raises NotFound, and InvalidValue for what is only too old: the log may have it already.
+    """
+    kept = _kept(number)
+    if kept.too_old:
+        raise InvalidValue("id", number, "what is not too old: that may be in the log already")
+    which = store.Which(id=number)
+    check_text(actor=actor)
+    say = partial(QuarantineRequeued, actor=actor, entry=kept.entry)
+    portion = _requeue_some(kept.application, which, say=say, id=id)
+    return portion is not None and portion[0].put_back > 0
+
+
+def dismiss_one(number: int, *, actor: str, reason: str, id: UUID) -> None:
+    """Let go of one thing; raise NotFound where there is none, InvalidValue without a reason."""
+    if not reason.strip():
+        raise InvalidValue("reason", reason, f"a reason of 1 to {TEXT_MAX} characters")
+    kept = _kept(number)
+    which = store.Which(id=number)
+    dismiss(kept.application, actor=actor, reason=reason, which=which, entry=kept.entry, id=id)
+
+
+def _kept(number: int) -> store.KeptAside:
+    found = store.one_kept_aside(number)
+    if found is None:
+        raise NotFound(f"there is nothing of number {number} in quarantine")
+    return found
+
+
+def _note(
+    stream: store.Stream,
+    said: QuarantineDismissed | QuarantineRequeued,
+    id: UUID | None,
+    *,
+    at: datetime,
+) -> None:
+    batch = store.Batch(id=id or new_id(), events=[Event(occurred_at=at, data=said)])
+    if id is not None:
+        store.remember(stream, [batch], received_at=at)
+    _, stored = store.append(stream, [batch], received_at=at)
+    projections.project(stream.application, stored)
+
+
+@transaction.atomic
+def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
+    """Append what is understood of an entry, and keep the rest of it aside on its own."""
+    if not entry.events:
+        return stream
+    again = store.Batch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)
+    stream, stored = store.append(stream, [again], received_at=received_at)
+    projections.project(stream.application, stored)
+    store.keep_aside(entry.aside, received_at=received_at)
+    return stream

@@ -1,0 +1,74 @@
+"""The one road of every write that is not a fold: lock, look, decide, append, show, tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+
+from arrester.controlplane import store
+from arrester.controlplane.domain.commands.decide import TEXT_MAX, is_text
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import Event, EventData
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.outbound import command_outbox
+from arrester.controlplane.views import projections
+
+Rule = Callable[[StreamState], list[Event]]
+
+
+@transaction.atomic(durable=True)
+def advance(
+    application: str,
+    rule: Rule,
+    *,
+    tasks: Collection[TaskId] = (),
+    commands: Collection[UUID] = (),
+    pipelines: Collection[str] = (),
+    group: str | None = None,
+    id: UUID | None = None,
+    said: Callable[[datetime], EventData] | None = None,
+) -> StreamState:
+    """Lock the stream, load what rules look at, ask `rule` what happens, append and show it.
+
+    Return the states after that; agents are told after the commit. What was done under an `id`
+    already is not done again. With what is `said` then, given its time, raise InvalidValue if
+    something else was done under that id.
+    """
+    stream = store.lock(application)
+    state = projections.standing(
+        application, tasks=tasks, commands=commands, pipelines=pipelines, group=group
+    )
+    if id is not None and store.seen(application, [id]):
+        for done in store.read_batch(application, id):
+            if said is not None and done.event.data != said(done.event.occurred_at):
+                raise InvalidValue("id", str(id), "an id that no other act has")
+        return state
+    events = rule(state)
+    if not events:
+        return state
+    now = datetime.now(UTC)
+    batch = store.Batch(id=id or new_id(), events=events)
+    if id is not None:
+        store.remember(stream, [batch], received_at=now)
+    _, stored = store.append(stream, [batch], received_at=now)
+    projections.project(application, stored)
+    transaction.on_commit(partial(command_outbox.relay_or_leave, application))
+    return state.fold(stored)
+
+
+def new_id() -> UUID:
+    """Return an id that nobody has."""
+    return uuids.uuid7(datetime.now(UTC))
+
+
+def check_text(**texts: str | None) -> None:
+    """Raise InvalidValue for what is no text that the log can carry."""
+    for name, text in texts.items():
+        if text is not None and (len(text) > TEXT_MAX or not is_text(text)):
+            raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")

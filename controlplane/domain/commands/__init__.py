@@ -1,0 +1,1 @@
+"""Commands: validation, reactions, timeouts."""

@@ -1,0 +1,289 @@
+"""The rules that may refuse: from a wish and the state to the events that follow."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationOpened,
+    CommandApplied,
+    CommandCancelled,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    EventData,
+    StageAnswer,
+)
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.policy_overrides import policy_refusal
+from arrester.controlplane.domain.state.states import (
+    ApplicationStatus,
+    CommandState,
+    CommandStatus,
+    InstanceState,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState
+
+COMMAND_EXPIRY = timedelta(minutes=15)
+TASK_COMMANDS = (
+    CommandKind.RESUME_TASK,
+    CommandKind.SKIP_RECORD,
+    CommandKind.RESUME_AT,
+    CommandKind.PAUSE_TASK,
+    CommandKind.RESTART_TASK,
+)
+#: Skipping loses a record and shutting down stops work: somebody will ask why.
+NEEDS_REASON = (
+    CommandKind.SKIP_RECORD,
+    CommandKind.RESUME_AT,
+    CommandKind.SET_POLICY,
+    CommandKind.SHUT_DOWN_APPLICATION,
+)
+#: For a name and a reason: a person writes it and people read it.
+TEXT_MAX = 2000
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks for; it becomes a command whether or not the state allows it."""
+
+    command: UUID
+    kind: CommandKind
+    actor: str
+    reason: str | None = None
+    task: TaskId | None = None
+    #: Of RESUME_AT: where the task shall go on; what it holds before that is skipped.
+    target: int | None = None
+    #: Of SET_POLICY: the stage of a pipeline, and what its failures are answered; without an
+    #: answer as its author has it.
+    pipeline: str | None = None
+    stage: str | None = None
+    answer: StageAnswer | None = None
+
+
+def decide(
+    wish: Wish, state: StreamState, *, now: datetime, patience: timedelta = COMMAND_EXPIRY
+) -> list[EventData]:
+    """Return what follows from `wish`: always CommandIssued, then what the state makes of it.
+
+    A command that nobody has applied after `patience` expires.
+
+    Raises InvalidValue for a wish that is not one: no task, or no reason where one is required.
+    """
+    _check(wish)
+    issued = _issued(wish, state, expires_at=now + patience)
+    forbidden = refusal(wish, state)
+    if forbidden is not None:
+        return [issued, CommandRefused(command=wish.command, reason=forbidden)]
+    match wish.kind:
+        case (
+            CommandKind.RESUME_TASK
+            | CommandKind.SKIP_RECORD
+            | CommandKind.RESUME_AT
+            | CommandKind.PAUSE_TASK
+            | CommandKind.RESTART_TASK
+            | CommandKind.SET_POLICY
+        ):
+            return [issued]
+        case CommandKind.SHUT_DOWN_APPLICATION:
+            return [issued, *shut_down(issued, state)]
+        case CommandKind.START_APPLICATION:
+            return [
+                issued,
+                ApplicationOpened(reason=wish.reason, actor=wish.actor),
+                CommandApplied(command=wish.command, detail="instances may run again"),
+            ]
+
+
+def _check(wish: Wish) -> None:
+    if wish.kind in TASK_COMMANDS and wish.task is None:
+        raise InvalidValue("task", None, "the task that the command is for")
+    if wish.kind is CommandKind.RESUME_AT and not is_position(wish.target):
+        raise InvalidValue("target", wish.target, "the position that the task shall go on at")
+    if wish.kind is CommandKind.SET_POLICY:
+        _check_policy(wish)
+    for name, text in (("actor", wish.actor), ("reason", wish.reason or "")):
+        if len(text) > TEXT_MAX or not is_text(text):
+            raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
+    if wish.kind in NEEDS_REASON and not (wish.reason or "").strip():
+        raise InvalidValue("reason", wish.reason, f"a text: {wish.kind} needs a reason")
+
+
+def _check_policy(wish: Wish) -> None:
+    for name, text in (("pipeline", wish.pipeline), ("stage", wish.stage)):
+        if not text or len(text) > TEXT_MAX or not is_text(text):
+            raise InvalidValue(name, (text or "")[:50], f"the {name} whose policy is set")
+
+
+def is_position(value: int | None) -> bool:
+    """Whether `value` may be a record's position."""
+    return value is not None and -(2**63) <= value < 2**63
+
+
+def is_text(text: str) -> bool:
+    """Whether `text` can be written down: half of a surrogate pair, as in some JSON, cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _issued(wish: Wish, state: StreamState, *, expires_at: datetime) -> CommandIssued:
+    task = None if wish.task is None else state.tasks.get(wish.task.digest)
+    return CommandIssued(
+        command=wish.command,
+        kind=wish.kind,
+        actor=wish.actor,
+        reason=wish.reason,
+        pipeline=wish.pipeline if wish.task is None else wish.task.pipeline,
+        checkpoint=None if wish.task is None else wish.task.checkpoint,
+        task=None if wish.task is None else wish.task.key,
+        position=None if task is None else task.position,
+        target=wish.target,
+        stage=wish.stage,
+        answer=wish.answer,
+        instances=tuple(sorted(_who_answers(wish, state), key=str)),
+        expires_at=expires_at,
+    )
+
+
+def _who_answers(wish: Wish, state: StreamState) -> list[UUID]:
+    """Return the instances that have to answer: those that run what the wish is about."""
+    alive = [each.id for each in state.instances.values() if is_listening(each)]
+    if wish.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return alive
+    if wish.kind is CommandKind.SET_POLICY:
+        return sorted({each.instance for each in runs(state, wish.pipeline) if each.instance})
+    if wish.task is None:
+        return []
+    thread = state.threads.get((wish.task.pipeline, wish.task.checkpoint))
+    if thread is None or thread.status is ThreadStatus.DEAD:
+        return []
+    return [id for id in alive if id == thread.instance]
+
+
+def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:
+    """Return the runs of a pipeline that hear commands: one at each checkpoint that it runs at."""
+    return [
+        each
+        for each in state.threads.values()
+        if each.pipeline == pipeline
+        and each.status is ThreadStatus.RUNNING
+        and each.instance in state.instances
+        and is_listening(state.instances[each.instance])
+    ]
+
+
+def is_listening(instance: InstanceState) -> bool:
+    """Whether the instance, as far as is known, fetches commands."""
+    return not instance.ended and not instance.lost
+
+
+def refusal(wish: Wish, state: StreamState) -> str | None:
+    """Return why the state forbids the wish, or None; pages ask it before the click."""
+    application = state.application
+    latched = application.status is ApplicationStatus.LATCHED
+    if wish.task is not None:
+        forbidden = _task_refusal(wish, wish.task, state)
+        if forbidden is not None:
+            return forbidden
+        if latched:
+            return f"{application.name} is LATCHED; start the application first"
+        for command in open_commands(state):
+            if command.task == wish.task:
+                return f"{command.kind} by {command.actor} is already under way for this task"
+        return None
+    for command in open_commands(state):
+        if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+            return f"{application.name} is still being shut down by {command.actor}"
+    if wish.kind is CommandKind.SET_POLICY:
+        return _policy_refusal(wish, state)
+    if wish.kind is CommandKind.START_APPLICATION and not latched:
+        return f"only a LATCHED application can be started; {application.name} is OPEN"
+    if wish.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
+        return f"{application.name} is LATCHED already"
+    return None
+
+
+def _policy_refusal(wish: Wish, state: StreamState) -> str | None:
+    pipeline, stage = wish.pipeline or "", wish.stage or ""
+    if state.application.status is ApplicationStatus.LATCHED:
+        return f"{state.application.name} is LATCHED; start the application first"
+    for command in open_commands(state):
+        if (command.pipeline, command.stage) == (pipeline, stage):
+            return f"{command.kind} by {command.actor} is already under way for this stage"
+    return policy_refusal(runs(state, pipeline), pipeline, stage, wish.answer)
+
+
+def why_not_cancelled(command: CommandState) -> str | None:
+    """Return why a command cannot be taken back any more, or None."""
+    if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return f"{command.application} is LATCHED by it already; start the application instead"
+    if command.status is not CommandStatus.ISSUED:
+        return f"only a command that nobody has fetched can be cancelled; it is {command.status}"
+    return None
+
+
+def _task_refusal(wish: Wish, id: TaskId, state: StreamState) -> str | None:
+    """Return why the task's own state forbids the wish, or None."""
+    task = state.tasks.get(id.digest) or TaskState(id=id)
+    if wish.kind is CommandKind.PAUSE_TASK:
+        return pause_refusal(task)
+    if wish.kind is CommandKind.RESTART_TASK:
+        return restart_refusal(task) or _ended(id, state)
+    if task.status is not TaskStatus.PAUSED:
+        return f"only a PAUSED task can resume; {id.printed} is {task.status}"
+    if wish.kind is CommandKind.SKIP_RECORD and task.failure is None:
+        return f"{id.printed} was paused by hand; there is no failed record to skip"
+    if wish.target is not None and task.position is not None and wish.target < task.position:
+        return f"{id.printed} is held at position {task.position}; {wish.target} is before it"
+    return None
+
+
+def pause_refusal(task: TaskState) -> str | None:
+    """Return why a task may not be paused by hand, or None; agents ask it too."""
+    if task.id.key is None:
+        return f"{task.id.printed} cannot be paused: only a task with a key can; shut it down"
+    if task.status is not TaskStatus.RUNNING:
+        return f"only a RUNNING task can be paused; {task.id.printed} is {task.status}"
+    return None
+
+
+def restart_refusal(task: TaskState) -> str | None:
+    """Return why a task may not be restarted alone, or None; agents ask it too."""
+    if task.status is not TaskStatus.DEAD:
+        return f"only a DEAD task can be restarted; {task.id.printed} is {task.status}"
+    return None
+
+
+def _ended(id: TaskId, state: StreamState) -> str | None:
+    thread = state.threads.get((id.pipeline, id.checkpoint))
+    if thread is None or thread.status is ThreadStatus.RUNNING:
+        return None
+    return f"{id.pipeline} has ended; when it is started again it takes {id.printed} up"
+
+
+def shut_down(issued: CommandIssued, state: StreamState) -> list[EventData]:
+    """Return what a shutdown does beside its command: it latches, and cancels what is open."""
+    latched = ApplicationLatched(reason=issued.reason or "", actor=issued.actor)
+    cancelled = [
+        CommandCancelled(
+            command=command.id, actor=issued.actor, reason="the application was shut down"
+        )
+        for command in open_commands(state)
+    ]
+    if issued.instances:
+        return [latched, *cancelled]
+    done = CommandApplied(command=issued.command, detail="no instance was running; latched")
+    return [latched, *cancelled, done]
+
+
+def open_commands(state: StreamState) -> list[CommandState]:
+    """Return the commands that still wait for something, oldest first."""
+    waiting = [each for each in state.commands.values() if not each.status.final]
+    return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))

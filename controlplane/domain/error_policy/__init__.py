@@ -1,0 +1,1 @@
+"""What happens to a failed record: classification, retry, tolerance, settings."""

@@ -1,0 +1,210 @@
+"""The classes behind `classify`: plain names, so that nothing of theirs has to be installed.
+
+Names are full dotted names of Python and Java classes, Spark error conditions (a name covers its
+sub-conditions), and the error codes of confluent_kafka. A subclass is found by its nearest base.
+"""
+
+from __future__ import annotations
+
+from arrester.controlplane.domain.error_policy.exception_identity import CONFLUENT
+
+KAFKA = "org.apache.kafka.common.errors."
+FULL_BUFFER = "immediate time-out on a full buffer"
+
+#: Not our business: the platform repairs it by itself.
+SELF_HEALING: dict[str, tuple[str, ...]] = {
+    "superseded by a newer run": (
+        KAFKA + "ProducerFencedException",
+        KAFKA + "InvalidProducerEpochException",
+        KAFKA + "InvalidPidMappingException",
+        KAFKA + "OutOfOrderSequenceException",
+        KAFKA + "UnknownProducerIdException",
+        KAFKA + "FencedInstanceIdException",
+        "org.apache.kafka.streams.errors.TaskMigratedException",
+        "CONCURRENT_QUERY",
+        "CONCURRENT_STREAM_LOG_UPDATE",
+        *(CONFLUENT + code for code in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")),
+        *(CONFLUENT + code for code in ("INVALID_PRODUCER_ID_MAPPING", "FENCED_INSTANCE_ID")),
+        CONFLUENT + "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ),
+    "aborted, and begun again from the last commit": (
+        KAFKA + "TransactionAbortedException",
+        "org.apache.kafka.streams.errors.TaskCorruptedException",
+    ),
+    "a killed or preempted Spark task": (
+        "org.apache.spark.TaskKilledException",
+        "org.apache.spark.executor.CommitDeniedException",
+        "java.lang.InterruptedException",
+        "java.nio.channels.ClosedByInterruptException",
+        "OPERATION_CANCELED",
+        "SPARK_JOB_CANCELLED",
+    ),
+    # Made again from the source by a replay. That an executor was lost while it ran a task is not
+    # here: Spark tells of it when it has lost four so, and then a record may be what kills them.
+    "lost with an executor": (
+        "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND",
+        "org.apache.spark.shuffle.FetchFailedException",
+        "org.apache.spark.shuffle.MetadataFetchFailedException",
+        "org.apache.spark.storage.BlockNotFoundException",
+    ),
+}
+
+#: The nine of KIP-210: they will hit every record.
+FATAL: dict[str, tuple[str, ...]] = {
+    "authentication": (
+        KAFKA + "AuthenticationException",
+        KAFKA + "SaslAuthenticationException",
+        KAFKA + "SslAuthenticationException",
+        KAFKA + "UnsupportedSaslMechanismException",
+        KAFKA + "IllegalSaslStateException",
+        *(CONFLUENT + code for code in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")),
+        *(CONFLUENT + code for code in ("UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE")),
+        "kafka.errors.AuthenticationFailedError",
+        "kafka.errors.SaslAuthenticationFailedError",
+        "javax.security.auth.login.LoginException",
+        "psycopg.errors.InvalidAuthorizationSpecification",
+        "psycopg.errors.InvalidPassword",
+        "redis.exceptions.AuthenticationError",
+        "botocore.exceptions.NoCredentialsError",
+    ),
+    "authorization": (
+        KAFKA + "AuthorizationException",
+        KAFKA + "TopicAuthorizationException",
+        KAFKA + "GroupAuthorizationException",
+        KAFKA + "ClusterAuthorizationException",
+        KAFKA + "TransactionalIdAuthorizationException",
+        KAFKA + "DelegationTokenAuthorizationException",
+        *(CONFLUENT + f"{what}_AUTHORIZATION_FAILED" for what in ("TOPIC", "GROUP", "CLUSTER")),
+        CONFLUENT + "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "kafka.errors.TopicAuthorizationFailedError",
+        "kafka.errors.GroupAuthorizationFailedError",
+        "kafka.errors.ClusterAuthorizationFailedError",
+        "org.apache.hadoop.security.AccessControlException",
+        "java.nio.file.AccessDeniedException",
+        "java.lang.SecurityException",
+        "builtins.PermissionError",
+        "psycopg.errors.InsufficientPrivilege",
+    ),
+    "security disabled": (
+        KAFKA + "SecurityDisabledException",
+        CONFLUENT + "SECURITY_DISABLED",
+        "kafka.errors.SecurityDisabledError",
+    ),
+    "invalid topic or table": (
+        KAFKA + "InvalidTopicException",
+        CONFLUENT + "TOPIC_EXCEPTION",
+        "kafka.errors.InvalidTopicError",
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "SCHEMA_NOT_FOUND",
+        "CATALOG_NOT_FOUND",
+        "DATA_SOURCE_NOT_FOUND",
+        "psycopg.errors.UndefinedTable",
+    ),
+    "unknown server error": (
+        KAFKA + "UnknownServerException",
+        CONFLUENT + "UNKNOWN",
+        "kafka.errors.UnknownError",
+    ),
+    "illegal state": (
+        "java.lang.IllegalStateException",
+        # A schema that does not fit, or an upgrade that changed an answer: not one record's fault.
+        "java.lang.ClassCastException",
+        "java.lang.Error",
+        "org.apache.spark.SparkUpgradeException",
+        "INCONSISTENT_BEHAVIOR_CROSS_VERSION",
+        "INTERNAL_ERROR",
+        *(CONFLUENT + code for code in ("_STATE", "_FATAL")),
+        "kafka.errors.IllegalStateError",
+        "builtins.ImportError",
+    ),
+    "offset metadata too large": (
+        KAFKA + "OffsetMetadataTooLarge",
+        CONFLUENT + "OFFSET_METADATA_TOO_LARGE",
+        "kafka.errors.OffsetMetadataTooLargeError",
+    ),
+    # Said by the broker or the producer; a serializer of the user's own that raises is a failure
+    # of that record.
+    "serialization of our own output": (KAFKA + "SerializationException",),
+    FULL_BUFFER: (
+        # Said of a time-out by `send` itself, whatever class it has.
+        "arrester.FullBuffer",
+        "builtins.BufferError",
+        CONFLUENT + "_QUEUE_FULL",
+        KAFKA + "BufferExhaustedException",
+    ),
+}
+
+#: Retriable when a callback or future tells of it; a full buffer when `send` itself raises it.
+TIMEOUTS_OF_SEND = (
+    KAFKA + "TimeoutException",
+    "kafka.errors.KafkaTimeoutError",
+)
+
+#: Trying again may help.
+RETRIABLE: dict[str, tuple[str, ...]] = {
+    "time-out": (
+        "builtins.TimeoutError",
+        "java.util.concurrent.TimeoutException",
+        "java.net.SocketTimeoutException",
+        "java.sql.SQLTimeoutException",
+        *(CONFLUENT + code for code in ("_TIMED_OUT", "_MSG_TIMED_OUT", "REQUEST_TIMED_OUT")),
+        "requests.exceptions.Timeout",
+        "urllib3.exceptions.TimeoutError",
+        "redis.exceptions.TimeoutError",
+    ),
+    "connection": (
+        "builtins.ConnectionError",
+        "socket.gaierror",
+        "http.client.IncompleteRead",
+        "java.net.SocketException",
+        "java.net.ConnectException",
+        "java.net.NoRouteToHostException",
+        "java.net.UnknownHostException",
+        *(CONFLUENT + code for code in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "NETWORK_EXCEPTION")),
+        KAFKA + "NetworkException",
+        KAFKA + "DisconnectException",
+        "requests.exceptions.ConnectionError",
+        "urllib3.exceptions.ProtocolError",
+        "httpx.TransportError",
+        "aiohttp.client_exceptions.ClientConnectionError",
+        "redis.exceptions.ConnectionError",
+        "psycopg.OperationalError",
+        "java.sql.SQLRecoverableException",
+        "java.sql.SQLNonTransientConnectionException",
+    ),
+    "busy, or moving": (
+        KAFKA + "RetriableException",
+        "org.apache.kafka.connect.errors.RetriableException",
+        KAFKA + "NotLeaderOrFollowerException",
+        KAFKA + "LeaderNotAvailableException",
+        KAFKA + "NotEnoughReplicasException",
+        KAFKA + "NotEnoughReplicasAfterAppendException",
+        KAFKA + "UnknownTopicOrPartitionException",
+        KAFKA + "CoordinatorNotAvailableException",
+        KAFKA + "ConcurrentTransactionsException",
+        KAFKA + "ThrottlingQuotaExceededException",
+        *(CONFLUENT + code for code in ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")),
+        *(CONFLUENT + code for code in ("NOT_ENOUGH_REPLICAS", "UNKNOWN_TOPIC_OR_PART")),
+        *(CONFLUENT + code for code in ("BROKER_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE")),
+        "kafka.errors.RetriableError",
+        "psycopg.errors.SerializationFailure",
+        "psycopg.errors.DeadlockDetected",
+        "java.sql.SQLTransientException",
+    ),
+}
+
+#: They only carry another exception, which decides.
+WRAPPERS = frozenset(
+    {
+        "py4j.protocol.Py4JJavaError",
+        "pyspark.errors.exceptions.captured.StreamingQueryException",
+        "org.apache.spark.SparkException",
+        "org.apache.spark.sql.streaming.StreamingQueryException",
+        "java.lang.reflect.InvocationTargetException",
+        "java.lang.reflect.UndeclaredThrowableException",
+        "java.sql.BatchUpdateException",
+        "java.util.concurrent.CompletionException",
+        "java.util.concurrent.ExecutionException",
+        "org.apache.kafka.common.KafkaException",
+    }
+)

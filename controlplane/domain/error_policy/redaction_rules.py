@@ -1,0 +1,41 @@
+"""Names and JSON paths of fields, as settings give them; what would match nothing is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from arrester.controlplane.domain.error_policy.setting_types import names
+
+RULE = "names and JSON paths ($.a.b, $.list[*].b, $['a']['b']), as a list or separated by commas"
+_STEP = re.compile(r"\.?(?P<plain>[^.\[\]*?]+)|\[(?P<item>\*|\d+)\]|\[(['\"])(?P<quoted>.+?)\3\]")
+
+
+def fields(*, items: bool = True) -> Callable[[object], tuple[str, ...]]:
+    """Return a reader of names and paths; a path becomes `$.a.b`, through lists as through fields.
+
+    What goes by one item of a list goes by all of them: where `items` is false it is refused, for
+    a rule that lets fields pass. So is what is not followed: `..`, filters, any name but in lists.
+    """
+
+    def parse(value: object) -> tuple[str, ...]:
+        return tuple(_path(rule, items=items) for rule in names(value))
+
+    return parse
+
+
+def _path(rule: str, *, items: bool) -> str:
+    if not rule.startswith(("$.", "$[")) and not {".", "["} & set(rule):
+        return rule
+    rest = rule[1:] if rule.startswith(("$.", "$[")) else rule
+    parts: list[str] = []
+    while rest:
+        step = _STEP.match(rest)
+        if step is None or (not items and (step["item"] or "*") != "*"):
+            raise ValueError(rule)
+        rest = rest[step.end() :]
+        if step["item"] is None:
+            parts.append(step["plain"] or step["quoted"])
+    if not parts:
+        raise ValueError(rule)
+    return "$." + ".".join(parts)

@@ -1,0 +1,313 @@
+"""The whole configuration of error handling, read and checked at once, all faults in one message.
+
+Handlers stay what they were given as: whoever runs them imports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TypeVar
+
+import msgspec
+
+from arrester.controlplane.domain.error_policy import setting_definitions as keys
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, Table
+from arrester.controlplane.domain.error_policy.outage import OutagePolicy
+from arrester.controlplane.domain.error_policy.policy import Policy, Scope, StageKind
+from arrester.controlplane.domain.error_policy.retry import UNLIMITED, RetryPolicy
+from arrester.controlplane.domain.error_policy.setting_types import Key
+from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
+from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.controlplane.domain.events import Response
+
+T = TypeVar("T")
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """errors.log.*"""
+
+    enable: bool
+    include_configs: bool
+    include_messages: bool
+
+
+class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """errors.dlq.*, and Connect's errors.deadletterqueue.*"""
+
+    enable: bool
+    #: Where to: a Kafka topic, or else a Spark sink of this format.
+    topic: str | None
+    format: str
+    path: str | None
+    options: dict[str, object]
+    partitions: int
+    replication_factor: int
+    producer: dict[str, object]
+    converter: str | None
+    context_headers: bool
+    include_configs: bool
+    include_messages: bool
+    #: Whether what errors.redact.* keeps from leaving the driver is not in letters either.
+    redact: bool
+
+
+class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was configured about errors; each field names its keys."""
+
+    retry: RetryPolicy
+    tolerance: Tolerance
+    table: Table
+    #: errors.failure.scope
+    scope: Scope
+    #: errors.outage.*
+    outage: OutagePolicy
+    #: errors.decisions=always: also a micro-batch without failures leaves its decisions.
+    always_decisions: bool
+    log: LogSettings
+    dead_letters: DeadLetterSettings
+    #: errors.redact, errors.examples.limit
+    redact: tuple[str, ...]
+    #: Whether errors.redact was given: what nobody gave lets the column pass that `key=` names.
+    redact_given: bool
+    #: errors.redact.default=deny: only what errors.redact.show names; None: everything else too.
+    show: tuple[str, ...] | None
+    examples_limit: int
+    #: held.records.limit, held.bytes.limit: None or negative is no bound.
+    held_records_limit: int | None
+    held_bytes_limit: int | None
+    #: held.limit.response=stop: the run ends as if it had been stopped; else it fails.
+    held_limit_stops: bool
+    held_chunk_records: int
+    spool_bytes: int
+    #: error.shutdown.timeout.ms
+    shutdown_timeout_ms: int
+    #: {deserialization,processing,production}.exception.handler: a path, a class or an object.
+    handlers: dict[StageKind, object]
+
+    @classmethod
+    def read(cls, given: Mapping[str, object]) -> ErrorSettings:
+        """Return the settings; raises InvalidConfiguration with every fault in it."""
+        reader = _Reader(given)
+        settings = cls(
+            retry=_retry(reader),
+            tolerance=_tolerance(reader),
+            table=_table(reader),
+            scope=Scope(reader.key(keys.FAILURE_SCOPE)),
+            outage=_outage(reader),
+            always_decisions=reader.key(keys.DECISIONS) == "always",
+            log=_log(reader),
+            dead_letters=_dead_letters(reader),
+            redact=reader.key(keys.REDACT),
+            redact_given=keys.REDACT.name in given,
+            show=_show(reader),
+            examples_limit=reader.key(keys.EXAMPLES_LIMIT),
+            held_records_limit=reader.key(keys.HELD_RECORDS_LIMIT),
+            held_bytes_limit=reader.key(keys.HELD_BYTES_LIMIT),
+            held_limit_stops=reader.key(keys.HELD_LIMIT_RESPONSE) == "stop",
+            held_chunk_records=reader.key(keys.HELD_CHUNK_RECORDS),
+            spool_bytes=reader.key(keys.SPOOL_BYTES),
+            shutdown_timeout_ms=reader.key(keys.SHUTDOWN_TIMEOUT_MS),
+            handlers=_handlers(reader),
+        )
+        if reader.faults:
+            raise InvalidConfiguration(reader.faults)
+        return settings
+
+    def policy(self, stage: StageKind) -> Policy:
+        """Return what the configuration alone says of a stage's failures."""
+        return Policy(
+            handled=stage in self.handlers,
+            retry=self.retry,
+            tolerance=self.tolerance,
+            table=self.table,
+        )
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads one setting after the other and keeps what is wrong with them."""
+
+    given: Mapping[str, object]
+    faults: list[InvalidValue] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        known = sorted(keys.KEYS | keys.SPELLINGS)
+        allowed = f"one of the keys {', '.join(known)}"
+        prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
+        for name in self.given:
+            if name in keys.KEYS or name in keys.SPELLINGS or name.startswith(prefixes):
+                continue
+            meant = "".join(get_close_matches(name, known, n=1))
+            hint = f"did you mean {meant}? " if meant else ""
+            self.faults.append(InvalidValue("errors", name, f"{hint}{allowed}"))
+
+    def key(self, key: Key[T]) -> T:
+        """Return the key's value under today's name, Connect's, or its old one."""
+        values = {
+            name: self._parse(key, name)
+            for name in (key.name, key.shipped, key.old)
+            if name is not None and name in self.given
+        }
+        if not values:
+            return key.default
+        if key.shipped is not None:
+            self.agree(key.name, key.shipped, same=len(set(values.values())) == 1)
+        return next(iter(values.values()))
+
+    def _parse(self, key: Key[T], name: str) -> T:
+        value = self.given[name]
+        try:
+            return key.parse(value)
+        except (ValueError, TypeError):
+            self.faults.append(InvalidValue(name, value, key.allowed))
+            return key.default
+
+    def rest(self, prefix: str) -> dict[str, object]:
+        """Return what was given under a prefix, without the prefix."""
+        return {
+            name.removeprefix(prefix): value
+            for name, value in self.given.items()
+            if name.startswith(prefix) and name != prefix
+        }
+
+    def meant(self, key: Key[T]) -> list[str]:
+        """Return the name that a key was given under; its value is neither empty nor wrong."""
+        wrong = {fault.name for fault in self.faults}
+        names = (key.name, key.shipped)
+        return [name for name in names if name and self.given.get(name) and name not in wrong][:1]
+
+    def under(self, prefix: str) -> list[str]:
+        """Return the first name that was given under a prefix."""
+        return [f"{prefix}{name}" for name in self.rest(prefix)][:1]
+
+    def agree(self, name: str, other: str, *, same: bool) -> None:
+        """Keep the fault of two keys that were both given and mean different things."""
+        both_read = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
+        if both_read and not same:
+            allowed = f"the meaning of {other}={self.given[other]!r}, or only one of the two keys"
+            self.faults.append(InvalidValue(name, self.given[name], allowed))
+
+
+def _retry(reader: _Reader) -> RetryPolicy:
+    limit, timeout_ms = reader.key(keys.RETRIES_LIMIT), reader.key(keys.RETRY_TIMEOUT)
+    if limit is None:
+        # A time budget alone bounds the retries; without either there are none.
+        limit = 0 if timeout_ms is None else UNLIMITED
+    return RetryPolicy(
+        limit=limit,
+        timeout_ms=UNLIMITED if timeout_ms is None else timeout_ms,
+        delay_max_ms=reader.key(keys.RETRY_DELAY_MAX),
+    )
+
+
+def _tolerance(reader: _Reader) -> Tolerance:
+    shipped, limit = reader.key(keys.TOLERANCE), reader.key(keys.TOLERANCE_LIMIT)
+    rate_limit = reader.key(keys.RATE_LIMIT)
+    window = Window(reader.key(keys.RATE_DURATION))
+    if rate_limit is None and window is not Window.MINUTE:
+        allowed = f"only with {keys.RATE_LIMIT.name}, or minute"
+        reader.faults.append(InvalidValue(keys.RATE_DURATION.name, window.value, allowed))
+    if shipped is None:
+        return Tolerance(limit=limit, rate_limit=rate_limit, window=window)
+    meant = {"all": -1, "none": 0}[shipped]
+    reader.agree(keys.TOLERANCE_LIMIT.name, keys.TOLERANCE.name, same=limit == meant)
+    same_rate = rate_limit in (meant, -1)
+    reader.agree(keys.RATE_LIMIT.name, keys.TOLERANCE.name, same=same_rate)
+    return Tolerance(limit=meant, rate_limit=rate_limit, window=window)
+
+
+def _table(reader: _Reader) -> Table:
+    retriable = DEFAULT_TABLE.extended(Kind.RETRIABLE, reader.key(keys.RETRIABLE_CLASSES))
+    fatal = retriable.extended(Kind.FATAL, reader.key(keys.FATAL_CLASSES))
+    return fatal.extended(Kind.SELF_HEALING, reader.key(keys.SELF_HEALING_CLASSES))
+
+
+def _show(reader: _Reader) -> tuple[str, ...] | None:
+    show = reader.key(keys.REDACT_SHOW)
+    if reader.key(keys.REDACT_DEFAULT) == "deny":
+        return show
+    if show:
+        allowed = f"nothing, unless {keys.REDACT_DEFAULT.name} is deny"
+        reader.faults.append(InvalidValue(keys.REDACT_SHOW.name, show, allowed))
+    return None
+
+
+def _outage(reader: _Reader) -> OutagePolicy:
+    return OutagePolicy(
+        share=reader.key(keys.OUTAGE_SHARE),
+        minimum=reader.key(keys.OUTAGE_MINIMUM),
+        response=Response(reader.key(keys.OUTAGE_RESPONSE).upper()),
+    )
+
+
+def _log(reader: _Reader) -> LogSettings:
+    return LogSettings(
+        enable=reader.key(keys.LOG_ENABLE),
+        include_configs=reader.key(keys.LOG_INCLUDE_CONFIGS),
+        include_messages=reader.key(keys.LOG_INCLUDE_MESSAGES),
+    )
+
+
+def _dead_letters(reader: _Reader) -> DeadLetterSettings:
+    enable, topic = reader.key(keys.DLQ_ENABLE), reader.key(keys.DLQ_TOPIC)
+    shipped = keys.DLQ_TOPIC.shipped or ""
+    # Connect has no switch: naming a topic is the switch.
+    named = topic is not None and bool(reader.given.get(shipped))
+    reader.agree(keys.DLQ_ENABLE.name, shipped, same=enable == named)
+    path, options = reader.key(keys.DLQ_PATH), reader.rest(keys.DLQ_OPTIONS)
+    enable = enable or named
+    format = reader.key(keys.DLQ_FORMAT)
+    placed = topic is not None or path is not None or (bool(options) and format not in keys.FILES)
+    if enable and not placed and keys.DLQ_PATH.name not in {fault.name for fault in reader.faults}:
+        allowed = f"{keys.DLQ_PATH.allowed}, since {keys.DLQ_ENABLE.name} is true"
+        reader.faults.append(InvalidValue(keys.DLQ_PATH.name, None, allowed))
+    if format == "kafka" and topic is None:
+        allowed = f"the name of a Kafka topic, since {keys.DLQ_FORMAT.name} is kafka"
+        reader.faults.append(InvalidValue(keys.DLQ_TOPIC.name, None, allowed))
+    _one_place(reader, enable=enable, format=format)
+    return DeadLetterSettings(
+        enable=enable,
+        topic=topic,
+        format=format,
+        path=path,
+        options=options,
+        partitions=reader.key(keys.DLQ_PARTITIONS),
+        replication_factor=reader.key(keys.DLQ_REPLICATION),
+        producer=reader.rest(keys.DLQ_PRODUCER),
+        converter=reader.key(keys.DLQ_CONVERTER),
+        context_headers=reader.key(keys.DLQ_HEADERS),
+        include_configs=reader.key(keys.DLQ_INCLUDE_CONFIGS),
+        include_messages=reader.key(keys.DLQ_INCLUDE_MESSAGES),
+        redact=reader.key(keys.DLQ_REDACT),
+    )
+
+
+def _one_place(reader: _Reader, *, enable: bool, format: str) -> None:
+    """Keep the faults of what would be ignored: people would count on dead letters they lack."""
+    topic = reader.meant(keys.DLQ_TOPIC)
+    spark = [*reader.meant(keys.DLQ_PATH), *reader.under(keys.DLQ_OPTIONS)]
+    kafka = [*topic, *reader.under(keys.DLQ_PRODUCER)]
+    if not enable:
+        if (spark or kafka) and keys.DLQ_ENABLE.name not in reader.given:
+            allowed = f"true or false, since {(spark + kafka)[0]} is given"
+            reader.faults.append(InvalidValue(keys.DLQ_ENABLE.name, None, allowed))
+        return
+    if topic:
+        others = spark if format == "kafka" else [*spark, *reader.meant(keys.DLQ_FORMAT)]
+        allowed = f"nothing beside {topic[0]}: dead letters have one place"
+    else:
+        others = [*kafka, *reader.meant(keys.DLQ_CONVERTER)]
+        allowed = f"nothing without {keys.DLQ_TOPIC.name}: it is for a Kafka topic"
+    faults = [InvalidValue(name, reader.given[name], allowed) for name in others]
+    reader.faults.extend(faults)
+
+
+def _handlers(reader: _Reader) -> dict[StageKind, object]:
+    found = {
+        StageKind.DESERIALIZE: reader.key(keys.DESERIALIZATION_HANDLER),
+        StageKind.PROCESS: reader.key(keys.PROCESSING_HANDLER),
+        StageKind.PRODUCE: reader.key(keys.PRODUCTION_HANDLER),
+    }
+    return {stage: handler for stage, handler in found.items() if handler is not None}

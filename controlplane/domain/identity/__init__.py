@@ -1,0 +1,1 @@
+"""Identifiers, names, keys and fingerprints."""

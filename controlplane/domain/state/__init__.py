@@ -1,0 +1,1 @@
+"""The fold: states and how events change them."""

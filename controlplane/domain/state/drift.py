@@ -1,0 +1,95 @@
+"""Whether the agent and the server see the tasks of an instance alike: by a hash, free of order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.events import StateReported, TaskReported
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+
+#: Equal pairs of different hashes, one for each heartbeat, before a report is asked for.
+LASTING_BEATS = 3
+#: Tasks in one event of a report.
+PART = 200
+_BYTES = 8
+_WHOLE: int = 2 ** (8 * _BYTES)
+
+
+def weight(tasks: Iterable[TaskState]) -> int:
+    """Return what the tasks that do not run add to the hash; the parts of an instance add up."""
+    return sum(map(_weight, tasks)) % _WHOLE
+
+
+def standing(weights: Iterable[int]) -> str:
+    """Return how the tasks of all of an instance's runs stand, as its heartbeat says it."""
+    return f"{sum(weights) % _WHOLE:016x}"
+
+
+def _weight(task: TaskState) -> int:
+    if task.status is TaskStatus.RUNNING:
+        return 0
+    said = f"{task.id.digest} {task.status} {task.position}"
+    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=_BYTES).digest())
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """For how many heartbeats the same two hashes have differed."""
+
+    theirs: str
+    ours: str
+    #: The last heartbeat that counted.
+    beat: datetime
+    beats: int = 1
+    #: The report that was asked for, so that it is asked for once.
+    asked: UUID | None = None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether what is on its way would have arrived: it is time to ask."""
+        return self.beats >= LASTING_BEATS and self.asked is None
+
+
+def differing(
+    before: Difference | None, *, theirs: str | None, ours: str, beat: datetime
+) -> Difference | None:
+    """Return the difference after a heartbeat, None where there is none.
+
+    A hash that moves on either side is work in flight: the count begins again.
+    """
+    if theirs is None or theirs == ours:
+        return None
+    if before is None or (before.theirs, before.ours) != (theirs, ours):
+        return Difference(theirs=theirs, ours=ours, beat=beat)
+    if beat <= before.beat:
+        return before
+    return replace(before, beat=beat, beats=before.beats + 1)
+
+
+def report(tasks: Iterable[TaskState]) -> list[StateReported]:
+    """Return how the tasks of one run stand, in parts that speak of all its tasks together."""
+    told = sorted(
+        (task for task in tasks if task.status is not TaskStatus.RUNNING or task.held),
+        key=lambda task: task.id.digest,
+    )
+    parts = [told[begin : begin + PART] for begin in range(0, len(told), PART)] or [[]]
+    bounds = [None, *(part[-1].id.digest for part in parts[:-1]), None]
+    return [
+        StateReported(tasks=tuple(map(_reported, part)), above=above, through=through)
+        for part, above, through in zip(parts, bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def _reported(task: TaskState) -> TaskReported:
+    return TaskReported(
+        task=task.id.key,
+        status=task.status.value,
+        position=task.position,
+        failure=task.failure,
+        held=task.held,
+    )

@@ -1,0 +1,209 @@
+"""Error groups: what failures and people make of them, and which wishes their state forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
+    FailuresCounted,
+    GroupEvent,
+    NoteAdded,
+    RecordFailed,
+)
+from arrester.controlplane.domain.state.counters import OfGroup
+from arrester.controlplane.domain.state.evolve import At
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute
+
+RECURRED = "failed again after it was resolved"
+#: What "≥ N per period" may say, in seconds, and what people call it.
+PERIODS = {60: "minute", 3600: "hour", 86_400: "day"}
+LONGEST_MUTE = timedelta(days=365)
+MOST_FAILURES = 10**9
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class GroupAct(StrEnum):
+    """What somebody may do with an error group."""
+
+    RESOLVE = "RESOLVE"
+    REOPEN = "REOPEN"
+    MUTE = "MUTE"
+    UNMUTE = "UNMUTE"
+
+
+class GroupWish(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody asks for; the id makes asking twice the same as asking once."""
+
+    id: UUID
+    act: GroupAct
+    fingerprint: str
+    actor: str
+    reason: str | None = None
+    #: Of MUTE: until then, or for so long, or until so many records fail within one period.
+    until: datetime | None = None
+    length: timedelta | None = None
+    failures: int | None = None
+    period_seconds: int | None = None
+
+
+def failed(
+    state: GroupState, event: RecordFailed | FailuresCounted, at: At, *, pipeline: str | None
+) -> GroupState:
+    """Return the error group after one or more of its records failed.
+
+    What the log has after a resolution reopens the group, also when it happened before: a late
+    failure costs a look, an early silence would hide one that nobody has looked at.
+    """
+    sums = OfGroup.of(state)
+    sums.add(event, sequence=at.sequence, occurred_at=at.occurred_at, pipeline=pipeline)
+    state = sums.state_after()
+    if state.status is GroupStatus.RESOLVED:
+        return replace(_moved(state, GroupStatus.UNRESOLVED, at, reason=RECURRED), recurred=True)
+    if state.mute is not None:
+        return _heard_through(state, state.mute, event.count, at)
+    return state
+
+
+def is_plain(state: GroupState) -> bool:
+    """Return whether a failure adds to the group and does nothing else with it."""
+    return state.status is GroupStatus.UNRESOLVED and state.mute is None
+
+
+def _heard_through(state: GroupState, mute: Mute, count: int, at: At) -> GroupState:
+    """Count towards the end of the silence; records of a period that is over count for nothing.
+
+    Periods are of the server's clock: an agent's may be years ahead, and would end them all.
+    """
+    most, seconds = mute.failures, mute.period_seconds
+    if most is None or seconds is None:
+        return state
+    period = timedelta(seconds=seconds)
+    window = _EPOCH + ((at.received_at or at.occurred_at) - _EPOCH) // period * period
+    if mute.window_start is None or window > mute.window_start:
+        mute = replace(mute, window_start=window, window_count=0)
+    mute = replace(mute, window_count=mute.window_count + count)
+    if mute.window_count < most:
+        return replace(state, mute=mute)
+    reason = f"{mute.window_count:,} failed records within one {_period(seconds)}"
+    return _moved(state, GroupStatus.UNRESOLVED, at, reason=reason)
+
+
+def _period(seconds: int) -> str:
+    return PERIODS.get(seconds) or f"{seconds} s"
+
+
+def acted(state: GroupState, event: GroupEvent, at: At) -> GroupState:
+    """Return the error group after somebody did something with it."""
+    match event:
+        case ErrorGroupResolved():
+            status, mute = GroupStatus.RESOLVED, None
+        case ErrorGroupMuted():
+            status = GroupStatus.MUTED
+            mute = Mute(
+                until=event.until, failures=event.failures, period_seconds=event.period_seconds
+            )
+        case ErrorGroupReopened() | ErrorGroupUnmuted():
+            status, mute = GroupStatus.UNRESOLVED, None
+    state = _moved(state, status, at, reason=event.reason, actor=event.actor)
+    return replace(state, sequence=at.sequence, mute=mute)
+
+
+def noted(state: GroupState, event: NoteAdded, at: At) -> GroupState:
+    """Return the error group after somebody wrote something down about it."""
+    return replace(state, sequence=at.sequence, notes=state.notes + 1)
+
+
+def _moved(
+    state: GroupState, status: GroupStatus, at: At, *, reason: str | None, actor: str | None = None
+) -> GroupState:
+    return replace(
+        state,
+        status=status,
+        since=at.occurred_at,
+        status_sequence=at.sequence,
+        actor=actor,
+        reason=reason,
+        mute=None,
+        recurred=False,
+    )
+
+
+def decide(wish: GroupWish, *, now: datetime) -> GroupEvent:
+    """Return what follows from a wish that the state allows; raise InvalidValue for no wish."""
+    match wish.act:
+        case GroupAct.RESOLVE:
+            return ErrorGroupResolved(
+                fingerprint=wish.fingerprint, actor=wish.actor, reason=wish.reason
+            )
+        case GroupAct.REOPEN:
+            return ErrorGroupReopened(
+                fingerprint=wish.fingerprint, actor=wish.actor, reason=wish.reason
+            )
+        case GroupAct.UNMUTE:
+            return ErrorGroupUnmuted(
+                fingerprint=wish.fingerprint, actor=wish.actor, reason=wish.reason
+            )
+        case GroupAct.MUTE:
+            if wish.length is not None:
+                wish = replace(wish, until=now + wish.length, length=None)
+            _check_mute(wish, now=now)
+            return ErrorGroupMuted(
+                fingerprint=wish.fingerprint,
+                actor=wish.actor,
+                reason=wish.reason,
+                until=wish.until,
+                failures=wish.failures,
+                period_seconds=wish.period_seconds,
+            )
+
+
+def _check_mute(wish: GroupWish, *, now: datetime) -> None:
+    if wish.until is None and wish.failures is None:
+        raise InvalidValue("until", None, "a time, or a number of failures per period")
+    if wish.until is not None and not now < wish.until <= now + LONGEST_MUTE:
+        raise InvalidValue(
+            "until", wish.until.isoformat(), f"a time within {LONGEST_MUTE.days} days"
+        )
+    if wish.failures is None:
+        if wish.period_seconds is not None:
+            raise InvalidValue("failures", None, "a number of failures for the period")
+        return
+    if not 1 <= wish.failures <= MOST_FAILURES:
+        raise InvalidValue("failures", wish.failures, f"1 to {MOST_FAILURES:,}")
+    if wish.period_seconds not in PERIODS:
+        allowed = ", ".join(f"{seconds} (a {name})" for seconds, name in PERIODS.items())
+        raise InvalidValue("period_seconds", wish.period_seconds, allowed)
+
+
+def refusal(act: GroupAct, status: GroupStatus) -> str | None:
+    """Return why the state forbids the act, or None; pages ask it before the click."""
+    match act, status:
+        case GroupAct.RESOLVE, GroupStatus.RESOLVED:
+            return "this group is RESOLVED already"
+        case GroupAct.REOPEN, GroupStatus.UNRESOLVED | GroupStatus.MUTED:
+            return f"only a RESOLVED group can be reopened; this one is {status}"
+        case GroupAct.MUTE, GroupStatus.RESOLVED:
+            return "a RESOLVED group is silent already; it speaks when it fails again"
+        case GroupAct.UNMUTE, GroupStatus.UNRESOLVED | GroupStatus.RESOLVED:
+            return f"only a MUTED group can be unmuted; this one is {status}"
+    return None
+
+
+def over(groups: Iterable[GroupState], *, now: datetime) -> list[ErrorGroupUnmuted]:
+    """Return the ends of the silences whose time is over."""
+    return [
+        ErrorGroupUnmuted(fingerprint=each.fingerprint, reason="its time is over")
+        for each in groups
+        if each.mute is not None and each.mute.until is not None and now >= each.mute.until
+    ]

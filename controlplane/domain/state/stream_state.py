@@ -1,0 +1,332 @@
+"""The state of a whole stream (an application), and the fold that all readers of the log share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import get_args
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.events import (
+    FAILED,
+    ApplicationEvent,
+    CommandEvent,
+    CommandIssued,
+    Failure,
+    GroupEvent,
+    InstanceEvent,
+    NoteAdded,
+    Run,
+    StateReported,
+    StoredEvent,
+    TaskEvent,
+    ThreadEvent,
+)
+from arrester.controlplane.domain.identity.names import TaskId, task_digest
+from arrester.controlplane.domain.state import error_groups
+from arrester.controlplane.domain.state.bulk_fold import Sums
+from arrester.controlplane.domain.state.counters import COUNTED
+from arrester.controlplane.domain.state.evolve import (
+    At,
+    evolve_application,
+    evolve_command,
+    evolve_instance,
+    evolve_reported,
+    evolve_task,
+    evolve_thread,
+    issued,
+)
+from arrester.controlplane.domain.state.states import (
+    AnyState,
+    ApplicationState,
+    CommandState,
+    GroupState,
+    InstanceState,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    task_id,
+)
+from arrester.controlplane.domain.state.tolerance_usage import spend
+from arrester.controlplane.domain.wire.failure_columns import (
+    FailedRecords,
+    Stored,
+    StoredFailures,
+    Told,
+    each_stored,
+    last,
+)
+
+_TASK = get_args(TaskEvent)
+_THREAD = get_args(ThreadEvent)
+_INSTANCE = get_args(InstanceEvent)
+_APPLICATION = get_args(ApplicationEvent)
+_COMMAND = get_args(CommandEvent)
+_GROUP = get_args(GroupEvent | NoteAdded)
+
+#: A pipeline at a checkpoint.
+Line = tuple[str, str]
+#: An hour, and a pipeline at a checkpoint.
+HeldKey = tuple[datetime, str, str]
+#: What one task is taken to hold at most, so that sums stay within any column.
+HELD_MOST = 2**40
+
+
+@dataclass(slots=True)
+class Subjects:
+    """The states that a list of events may read or change, by key."""
+
+    tasks: dict[str, TaskId] = field(default_factory=dict)
+    threads: set[Line] = field(default_factory=set)
+    instances: set[UUID] = field(default_factory=set)
+    commands: set[UUID] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    #: Of these pipelines all tasks that do not run, or hold rows: a report speaks of them.
+    reported: set[Line] = field(default_factory=set)
+
+
+def subjects(application: str, told: Iterable[Told]) -> Subjects:
+    """Return which states `fold` will look at, so that they can be read in one go."""
+    found = Subjects()
+    #: Tasks of failed records, by their run.
+    failed: dict[Line, set[str | None]] = {}
+    for event in told:
+        if isinstance(event, FailedRecords):
+            line = (event.run.pipeline, event.run.checkpoint)
+            failed.setdefault(line, set()).update(event.tasks)
+            found.groups.update(event.fingerprints)
+            continue
+        data, run = event.data, event.run
+        if run is not None and isinstance(data, _TASK):
+            digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
+            if digest not in found.tasks:
+                found.tasks[digest] = task_id(application, run, data.task)
+                found.threads.add((run.pipeline, run.checkpoint))
+            if isinstance(data, FAILED):
+                found.groups.add(data.failure.fingerprint)
+            continue
+        if isinstance(data, _INSTANCE) and event.instance is not None:
+            found.instances.add(event.instance)
+        if run is not None:
+            found.threads.add((run.pipeline, run.checkpoint))
+            if isinstance(data, StateReported):
+                found.reported.add((run.pipeline, run.checkpoint))
+                ids = (task_id(application, run, each.task) for each in data.tasks)
+                found.tasks.update((id.digest, id) for id in ids)
+        if isinstance(data, _GROUP) and data.fingerprint is not None:
+            found.groups.add(data.fingerprint)
+        if isinstance(data, _COMMAND):
+            found.commands.add(data.command)
+    for line, keys in failed.items():
+        found.threads.add(line)
+        pipeline, checkpoint = line
+        for key in keys:
+            digest = task_digest(application, pipeline, checkpoint, key)
+            found.tasks[digest] = TaskId(
+                application=application, pipeline=pipeline, checkpoint=checkpoint, key=key
+            )
+    return found
+
+
+@dataclass(slots=True)
+class StreamState:
+    """All states of one application, by key; `fold` moves it on and notes what it touched."""
+
+    application: ApplicationState
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    threads: dict[Line, ThreadState] = field(default_factory=dict)
+    instances: dict[UUID, InstanceState] = field(default_factory=dict)
+    commands: dict[UUID, CommandState] = field(default_factory=dict)
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    touched: Subjects = field(default_factory=Subjects)
+    #: By how much what tasks hold has changed, by the hour, and by which sequence.
+    held_changes: dict[HeldKey, tuple[int, int]] = field(default_factory=dict, compare=False)
+
+    def put(self, state: AnyState) -> None:
+        """Store a state under its key."""
+        match state:
+            case ApplicationState():
+                self.application = state
+            case TaskState():
+                self.tasks[state.id.digest] = state
+            case ThreadState():
+                self.threads[(state.pipeline, state.checkpoint)] = state
+            case InstanceState():
+                self.instances[state.id] = state
+            case CommandState():
+                self.commands[state.id] = state
+            case GroupState():
+                self.groups[state.fingerprint] = state
+
+    def states(self) -> Iterator[AnyState]:
+        """Return every state; the application's only if it has any event."""
+        if self.application.sequence:
+            yield self.application
+        for states in (self.tasks, self.threads, self.instances, self.commands, self.groups):
+            yield from states.values()
+
+    def fold(self, events: Iterable[Stored]) -> StreamState:
+        """Apply `events` in order; what an event does not concern stays untouched."""
+        stored = None
+        sums = Sums(self)
+        for stored in events:
+            if isinstance(stored, StoredFailures):
+                if not sums.add_columns(stored):
+                    for each in each_stored([stored]):
+                        self._fold_next(each, sums)
+            else:
+                self._fold_next(stored, sums)
+        sums.settle()
+        if stored is not None:
+            self.application = replace(
+                self.application, sequence=last(stored), last_event_at=stored.received_at
+            )
+        return self
+
+    def _fold_next(self, stored: StoredEvent, sums: Sums) -> None:
+        data, run = stored.event.data, stored.event.run
+        if run is not None:
+            if isinstance(data, FAILED) and sums.add(data, run, stored):
+                return
+            if isinstance(data, COUNTED):
+                sums.count(data, run, stored)
+                return
+        sums.settle_for(stored.event)
+        self._fold_one(stored)
+
+    def _fold_one(self, stored: StoredEvent) -> None:
+        event = stored.event
+        data, run = event.data, event.run
+        at = At(
+            sequence=stored.sequence,
+            occurred_at=event.occurred_at,
+            instance=event.instance,
+            epoch=0 if run is None else run.epoch,
+            received_at=stored.received_at,
+        )
+        if isinstance(data, _TASK) and run is not None:
+            self._fold_task(data, run, at)
+        elif isinstance(data, StateReported) and run is not None:
+            self._fold_report(data, run, at)
+        elif isinstance(data, _THREAD) and run is not None:
+            line = (run.pipeline, run.checkpoint)
+            self.threads[line] = evolve_thread(self._thread(line), data, at)
+            self.touched.threads.add(line)
+        elif isinstance(data, _INSTANCE) and event.instance is not None:
+            self.instances[event.instance] = evolve_instance(
+                self._instance(event.instance), data, at
+            )
+            self.touched.instances.add(event.instance)
+        elif isinstance(data, _APPLICATION):
+            self.application = evolve_application(self.application, data, at)
+        elif isinstance(data, _COMMAND):
+            self._fold_command(data, at)
+        elif isinstance(data, _GROUP):
+            self._fold_group(data, at)
+
+    def _fold_task(self, data: TaskEvent, run: Run, at: At) -> None:
+        name = self.application.name
+        digest = task_digest(name, run.pipeline, run.checkpoint, data.task)
+        before = self.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
+        thread = self.threads.get((run.pipeline, run.checkpoint))
+        late = thread is not None and at.epoch < thread.epoch
+        task = evolve_task(before, data, at, late=late)
+        if isinstance(data, FAILED) and thread is not None:
+            task, moved = spend(task, thread, data, at)
+            if moved is not thread:
+                self.threads[(run.pipeline, run.checkpoint)] = moved
+                self.touched.threads.add((run.pipeline, run.checkpoint))
+        self._put(digest, before, task, at)
+        if isinstance(data, FAILED):
+            group = self.group(data.failure)
+            self.groups[group.fingerprint] = error_groups.failed(
+                group, data, at, pipeline=run.pipeline
+            )
+            self.touched.groups.add(group.fingerprint)
+            failed = self.application.failed + data.count
+            self.application = replace(self.application, failed=failed)
+
+    def _fold_report(self, data: StateReported, run: Run, at: At) -> None:
+        """Let the run's tasks stand as it says; an older run's report is history, and no more."""
+        name, line = self.application.name, (run.pipeline, run.checkpoint)
+        thread = self.threads.get(line)
+        if thread is not None and at.epoch < thread.epoch:
+            return
+        told = {task_id(name, run, each.task): each for each in data.tasks}
+        for id, reported in told.items():
+            before = self.tasks.get(id.digest) or TaskState(id=id)
+            self._put(id.digest, before, evolve_reported(before, reported, at), at)
+        for digest, state in list(self.tasks.items()):
+            stands = state.status is not TaskStatus.RUNNING or state.held
+            mine = (state.id.pipeline, state.id.checkpoint) == line and _in_part(data, digest)
+            if mine and stands and state.id not in told:
+                self._put(digest, state, evolve_reported(state, None, at), at)
+
+    def _put(self, digest: str, before: TaskState, task: TaskState, at: At) -> None:
+        """Let a task stand as it does after an event, and note what it holds more or less."""
+        self.tasks[digest] = task
+        self.touched.tasks[digest] = task.id
+        if task.held != before.held:
+            hour = at.occurred_at.replace(minute=0, second=0, microsecond=0)
+            key = (hour, task.id.pipeline, task.id.checkpoint)
+            change = min(task.held, HELD_MOST) - min(before.held, HELD_MOST)
+            so_far, _ = self.held_changes.get(key, (0, 0))
+            self.held_changes[key] = (so_far + change, at.sequence)
+
+    def _fold_command(self, data: CommandEvent, at: At) -> None:
+        state = self.commands.get(data.command)
+        if state is not None:
+            self.commands[data.command] = evolve_command(state, data, at)
+        elif isinstance(data, CommandIssued):
+            self.commands[data.command] = issued(self.application.name, data, at)
+        else:
+            return  # An answer to a command that this log never had: history, and no more.
+        self.touched.commands.add(data.command)
+
+    def _fold_group(self, data: GroupEvent | NoteAdded, at: At) -> None:
+        group = None if data.fingerprint is None else self.groups.get(data.fingerprint)
+        if group is None:
+            return  # Of a task, of a command, or of a group that this log never had.
+        if isinstance(data, NoteAdded):
+            self.groups[group.fingerprint] = error_groups.noted(group, data, at)
+        else:
+            self.groups[group.fingerprint] = error_groups.acted(group, data, at)
+        self.touched.groups.add(group.fingerprint)
+
+    def _thread(self, line: Line) -> ThreadState:
+        known = self.threads.get(line)
+        pipeline, checkpoint = line
+        return known or ThreadState(
+            application=self.application.name, pipeline=pipeline, checkpoint=checkpoint
+        )
+
+    def _instance(self, id: UUID) -> InstanceState:
+        known = self.instances.get(id)
+        return known or InstanceState(application=self.application.name, id=id)
+
+    def group(self, failure: Failure) -> GroupState:
+        """Return the error group of a failure, which may be new."""
+        known = self.groups.get(failure.fingerprint)
+        return known or GroupState(
+            application=self.application.name,
+            fingerprint=failure.fingerprint,
+            stage=failure.stage,
+            exception_class=failure.exception_class,
+            condition=failure.condition,
+            other_classes=(),
+            message=failure.message,
+            frame=failure.frame,
+        )
+
+
+def _in_part(data: StateReported, digest: str) -> bool:
+    above = data.above is None or digest > data.above
+    return above and (data.through is None or digest <= data.through)
+
+
+def empty(application: str) -> StreamState:
+    """Return the state of an application of which nothing is known."""
+    return StreamState(application=ApplicationState(name=application))

@@ -1,0 +1,120 @@
+"""What tasks have spent of their tolerance in the run of today, as the log has it.
+
+The agent's own tally decides; this one is what people are shown. It is made of the same records:
+those that were left out (CONTINUE), of each task, since its run began, or in one window.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.error_policy.tolerance import Tally, Tolerance, Window, count
+from arrester.controlplane.domain.events import (
+    FailuresCounted,
+    PipelineDescribed,
+    RecordFailed,
+    Response,
+)
+from arrester.controlplane.domain.state.evolve import At
+from arrester.controlplane.domain.state.states import MostSpent, Spent, TaskState, ThreadState
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def tolerance_of(policy: PipelineDescribed) -> Tolerance:
+    """Return the limits that a run has told."""
+    return Tolerance(
+        limit=policy.tolerance_limit,
+        rate_limit=policy.rate_limit,
+        window=Window(policy.rate_duration),
+    )
+
+
+def is_bounded(policy: PipelineDescribed | None) -> bool:
+    """Whether there is a limit that can be reached."""
+    if policy is None:
+        return False
+    return any(
+        limit is not None and limit >= 0 for limit in (policy.tolerance_limit, policy.rate_limit)
+    )
+
+
+def spend(
+    task: TaskState, thread: ThreadState, data: RecordFailed | FailuresCounted, at: At
+) -> tuple[TaskState, ThreadState]:
+    """Return task and thread after records were left out; unchanged where no limit counts them."""
+    policy = thread.policy
+    left_out = data.response is Response.CONTINUE and at.epoch == thread.epoch
+    if policy is None or not left_out or not is_bounded(policy):
+        return task, thread
+    before = task.spent
+    tally = before.tally if before is not None and before.epoch == at.epoch else Tally()
+    now_ms = _ms(at.occurred_at)
+    # A record that failed again is one more for the agent, too.
+    records = data.count if isinstance(data, FailuresCounted) else 1
+    # Without its limits: what the agent has left out is a fact.
+    window = Tolerance(window=tolerance_of(policy).window)
+    tally = count(window, tally, now_ms=now_ms, records=records).tally
+    most = _most(thread.spent, tally, task.id.key)
+    task = replace(task, spent=Spent(epoch=at.epoch, tally=tally))
+    if most == thread.spent:
+        return task, thread
+    return task, replace(thread, spent=most, sequence=at.sequence)
+
+
+class Used(NamedTuple):
+    """How many records a task has left out: in its run, and in the window of now."""
+
+    total: int = 0
+    in_window: int = 0
+
+
+def of_task(task: TaskState, thread: ThreadState, *, now: datetime) -> Used:
+    """Return what a task has left out in the run of its thread; what earlier runs did is over."""
+    spent, policy = task.spent, thread.policy
+    if spent is None or policy is None or spent.epoch != thread.epoch:
+        return Used()
+    start = tolerance_of(policy).window.start_ms(_ms(now))
+    same = spent.tally.window_start_ms == start
+    return Used(spent.tally.total, spent.tally.in_window if same else 0)
+
+
+def in_window(thread: ThreadState, *, now: datetime) -> int:
+    """Return how many records the task that left out most has left out in the window of now."""
+    if thread.policy is None:
+        return 0
+    start = tolerance_of(thread.policy).window.start_ms(_ms(now))
+    return thread.spent.in_window if thread.spent.window_start_ms == start else 0
+
+
+def window_end(policy: PipelineDescribed, *, now: datetime) -> datetime:
+    """Return when the window of now is over."""
+    window = tolerance_of(policy).window
+    return moment(window.start_ms(_ms(now)) + window.milliseconds)
+
+
+def moment(milliseconds: int) -> datetime:
+    """Return milliseconds since the epoch as a time."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def _ms(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(milliseconds=1)
+
+
+def _most(most: MostSpent, tally: Tally, task: str | None) -> MostSpent:
+    if tally.total > most.total:
+        most = replace(most, total=tally.total, task=task)
+    newer = tally.window_start_ms > most.window_start_ms
+    same = tally.window_start_ms == most.window_start_ms
+    if newer or (same and tally.in_window > most.in_window):
+        most = replace(
+            most,
+            window_start_ms=tally.window_start_ms,
+            in_window=tally.in_window,
+            window_task=task,
+        )
+    return most

@@ -1,0 +1,153 @@
+"""What the uncaught exception handler's answer does to thread, instance, application (KIP-671)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.state.transitions import may_start_thread
+
+
+class UncaughtAnswer(StrEnum):
+    """What the handler of a thread's uncaught exceptions may answer, also as its draft spelled."""
+
+    REPLACE_THREAD = "REPLACE_THREAD"
+    SHUTDOWN_THREAD = "SHUTDOWN_THREAD"
+    SHUTDOWN_CLIENT = "SHUTDOWN_CLIENT"
+    SHUTDOWN_APPLICATION = "SHUTDOWN_APPLICATION"
+    DEFAULT = "DEFAULT"
+    REPLACE_STREAM_THREAD = "REPLACE_THREAD"
+    SHUTDOWN_STREAM_THREAD = "SHUTDOWN_THREAD"
+    SHUTDOWN_KAFKA_STREAMS_CLIENT = "SHUTDOWN_CLIENT"
+    SHUTDOWN_KAFKA_STREAMS_APPLICATION = "SHUTDOWN_APPLICATION"
+
+
+class ReplacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How soon and how often a thread is replaced."""
+
+    first_wait_ms: int = 1_000
+    longest_wait_ms: int = 60_000
+    #: Replacements allowed in any `window_ms`.
+    limit: int = 10
+    window_ms: int = 3_600_000
+
+
+class Replacements(msgspec.Struct, frozen=True):
+    """When the pipeline's thread was replaced, as far as the window looks back."""
+
+    at_ms: tuple[int, ...] = ()
+
+
+class Because(StrEnum):
+    """Why something else is done than was answered."""
+
+    NO_ANSWER = "NO_ANSWER"
+    GLOBAL_TASK = "GLOBAL_TASK"
+    NOT_RUNNING = "NOT_RUNNING"
+    BUDGET_SPENT = "BUDGET_SPENT"
+
+
+class Consequence(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens after a thread has died; the thread itself is DEAD in any case."""
+
+    answer: UncaughtAnswer
+    replacements: Replacements
+    #: Why it is not what the handler answered.
+    because: Because | None = None
+    #: Start a new thread from the checkpoint after this wait.
+    replace_after_ms: int | None = None
+    #: The states that the instance, with all its threads, goes through.
+    instance_path: tuple[InstanceStatus, ...] = ()
+    #: Tell every instance of the application, and latch it.
+    shuts_application: bool = False
+    #: Raise the exception from `await_termination`.
+    raises: bool = False
+    said: tuple[Saying, ...] = ()
+
+
+#: Of SHUTDOWN_CLIENT: it ends without error, and keeps the exception as its reason.
+TO_NOT_RUNNING = (InstanceStatus.PENDING_SHUTDOWN, InstanceStatus.NOT_RUNNING)
+#: Of SHUTDOWN_APPLICATION, in the instance that decided it and in each one that hears of it.
+TO_ERROR = (InstanceStatus.PENDING_ERROR, InstanceStatus.ERROR)
+
+
+def uncaught(
+    answer: object,
+    *,
+    instance: InstanceStatus,
+    global_task: bool,
+    replacements: Replacements,
+    now_ms: int,
+    policy: ReplacementPolicy = ReplacementPolicy(),  # noqa: B008 (frozen)
+) -> Consequence:
+    """Return what follows from the handler's answer; None (no handler) means SHUTDOWN_CLIENT.
+
+    Anything that is no answer, as from a handler that raised, means SHUTDOWN_CLIENT too.
+    """
+    if answer is None:
+        return _shut(UncaughtAnswer.SHUTDOWN_CLIENT, replacements)
+    if not isinstance(answer, UncaughtAnswer):
+        said = (Saying.HANDLER_BROKEN,)
+        return _shut(UncaughtAnswer.SHUTDOWN_CLIENT, replacements, Because.NO_ANSWER, said)
+    if answer is not UncaughtAnswer.REPLACE_THREAD:
+        return _shut(answer, replacements)
+    recent = _recent(replacements, now_ms=now_ms, policy=policy)
+    instead = _instead(instance, recent, policy, global_task=global_task)
+    if instead is not None:
+        return _shut(*instead, said=(Saying.REPLACEMENT_REFUSED,))
+    return Consequence(
+        answer=answer,
+        replacements=Replacements((*recent.at_ms, now_ms)),
+        replace_after_ms=backoff_ms(len(recent.at_ms) + 1, policy),
+        said=(Saying.THREAD_REPLACED,),
+    )
+
+
+def _instead(
+    instance: InstanceStatus,
+    recent: Replacements,
+    policy: ReplacementPolicy,
+    *,
+    global_task: bool,
+) -> tuple[UncaughtAnswer, Replacements, Because] | None:
+    """Return what is done instead of a replacement, and why; None where it is allowed."""
+    if global_task:
+        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.GLOBAL_TASK
+    if not may_start_thread(instance):
+        return UncaughtAnswer.SHUTDOWN_THREAD, recent, Because.NOT_RUNNING
+    if len(recent.at_ms) >= policy.limit:
+        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.BUDGET_SPENT
+    return None
+
+
+def backoff_ms(replacement: int, policy: ReplacementPolicy) -> int:
+    """Return the wait before the nth replacement of a window: doubling from the first, capped."""
+    # 2^40 first waits are beyond any cap; the shift stays small whatever the limit is.
+    return min(policy.first_wait_ms << min(replacement - 1, 40), policy.longest_wait_ms)
+
+
+def _recent(replacements: Replacements, *, now_ms: int, policy: ReplacementPolicy) -> Replacements:
+    return Replacements(tuple(at for at in replacements.at_ms if now_ms - at < policy.window_ms))
+
+
+def _shut(
+    answer: UncaughtAnswer,
+    replacements: Replacements,
+    because: Because | None = None,
+    said: tuple[Saying, ...] = (),
+) -> Consequence:
+    plain = Consequence(answer=answer, replacements=replacements, because=because, said=said)
+    thread, instance = (*said, Saying.THREAD_SHUT_DOWN), (*said, Saying.INSTANCE_SHUT_DOWN)
+    match answer:
+        case UncaughtAnswer.SHUTDOWN_CLIENT:
+            return replace(plain, instance_path=TO_NOT_RUNNING, said=instance)
+        case UncaughtAnswer.SHUTDOWN_APPLICATION:
+            return replace(plain, instance_path=TO_ERROR, shuts_application=True, said=instance)
+        case UncaughtAnswer.DEFAULT:
+            return replace(plain, raises=True, said=thread)
+        case _:
+            return replace(plain, said=thread)

@@ -1,0 +1,282 @@
+"""Failed records as columns: RecordFailed events that follow each other and differ in little.
+
+Most events of most logs are these. As columns they pack smaller, and are read, laid out and added
+up without an object for each. What they say is what the events say that they were made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.events import (
+    Event,
+    Failure,
+    RecordFailed,
+    Response,
+    Run,
+    StoredEvent,
+)
+from arrester.controlplane.domain.events.base import Count, Data, Position
+from arrester.controlplane.domain.wire.lazy_column import Later
+
+#: Fewer are not worth their columns.
+LEAST = 4
+#: Columns, whatever the values of single events are; numbers are what says which is whose.
+_unpack = msgspec.msgpack.Decoder(
+    tuple[
+        Any, Any, Any, Any, Any, Any,
+        list[tuple[Any, Any, Any]], list[int], list[Any], list[Any],
+        list[int], list[int], list[Any], list[Any], list[Any], list[Any],
+    ]
+)  # fmt: skip
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+class Kind(NamedTuple):
+    """What most failures of a step have in common."""
+
+    stage: str
+    exception_class: str
+    condition: str | None
+
+
+class FailedRecords(NamedTuple):
+    """RecordFailed events without bodies: what they share, and a column for each other field."""
+
+    run: Run
+    instance: UUID | None
+    response: Response
+    attempts: Count
+    recurrence: bool
+    logged: bool
+    #: In the order in which `kind` has them first.
+    kinds: list[Kind]
+    #: A cause is one kind, one fingerprint and one frame; in the order in which `cause` has them.
+    kind: list[int]
+    fingerprints: list[str]
+    #: `Later` in what is read of the log, and so are the last three.
+    frames: list[str | None]
+    #: Of each event: which cause, by its place among those.
+    cause: list[int]
+    #: When each occurred, in microseconds since 1970.
+    moments: list[int]
+    tasks: list[str | None]
+    positions: list[Position | None]
+    keys: list[str | None]
+    messages: list[str]
+
+    @property
+    def size(self) -> int:
+        """How many events these are."""
+        return len(self.cause)
+
+    @property
+    def adds(self) -> int:
+        """How many failed records each event adds."""
+        return 0 if self.recurrence else 1
+
+    def is_whole(self) -> bool:
+        """Whether there are events that these columns say."""
+        size, causes = len(self.cause), len(self.kind)
+        columns = (self.moments, self.tasks, self.positions, self.keys, self.messages)
+        return (
+            size > 0
+            and all(len(column) == size for column in columns)
+            and len(self.fingerprints) == len(self.frames) == causes
+            and list(dict.fromkeys(self.cause)) == list(range(causes))
+            and list(dict.fromkeys(self.kind)) == list(range(len(self.kinds)))
+            and min(self.moments) >= _FIRST
+            and max(self.moments) <= _LAST
+        )
+
+    def marks(self) -> Iterator[str]:
+        """Return the fingerprint of each event."""
+        return map(self.fingerprints.__getitem__, self.cause)
+
+    def data(self, place: int) -> RecordFailed:
+        """Return what one of the events says."""
+        cause = self.cause[place]
+        kind = self.kinds[self.kind[cause]]
+        return RecordFailed(
+            task=self.tasks[place],
+            position=self.positions[place],
+            failure=Failure(
+                stage=kind.stage,
+                exception_class=kind.exception_class,
+                condition=kind.condition,
+                message=self.messages[place],
+                fingerprint=self.fingerprints[cause],
+                frame=self.frames[cause],
+                attempts=self.attempts,
+            ),
+            response=self.response,
+            key=self.keys[place],
+            recurrence=self.recurrence,
+            logged=self.logged,
+        )
+
+    def first(self, cause: int) -> RecordFailed:
+        """Return what the first event of a cause says."""
+        return self.data(self.cause.index(cause))
+
+    def event(self, place: int) -> Event:
+        """Return one of the events."""
+        return Event(
+            occurred_at=moment(self.moments[place]),
+            data=self.data(place),
+            instance=self.instance,
+            run=self.run,
+        )
+
+
+class StoredFailures(Data, frozen=True, kw_only=True):
+    """Failed records as they stand in the log, the first of them at `sequence`."""
+
+    application: str
+    sequence: int
+    received_at: datetime
+    batch: UUID
+    failed: FailedRecords
+
+    def one(self, place: int) -> StoredEvent:
+        """Return one of the events."""
+        return StoredEvent(
+            application=self.application,
+            sequence=self.sequence + place,
+            received_at=self.received_at,
+            batch=self.batch,
+            event=self.failed.event(place),
+        )
+
+
+#: What a batch tells, and how it stands in the log.
+Told = Event | FailedRecords
+Stored = StoredEvent | StoredFailures
+
+
+def moment(microseconds: int) -> datetime:
+    """Return the time that a column has as a number."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def said(stored: Stored) -> Told:
+    """Return what was said, without its place in the log."""
+    return stored.failed if isinstance(stored, StoredFailures) else stored.event
+
+
+def size(told: Iterable[Told]) -> int:
+    """Return how many events these are."""
+    return sum(each.size if isinstance(each, FailedRecords) else 1 for each in told)
+
+
+def last(stored: Stored) -> int:
+    """Return the position of the last of these events."""
+    if isinstance(stored, StoredFailures):
+        return stored.sequence + stored.failed.size - 1
+    return stored.sequence
+
+
+def occurred(stored: Stored) -> tuple[datetime, datetime]:
+    """Return when the first and the last of these events occurred."""
+    if isinstance(stored, StoredFailures):
+        # Mostly they are in order already, which is seen sooner than the least and the greatest.
+        ordered = sorted(stored.failed.moments)
+        return moment(ordered[0]), moment(ordered[-1])
+    return stored.event.occurred_at, stored.event.occurred_at
+
+
+def each_of(told: Iterable[Told]) -> Iterator[Event]:
+    """Yield the events, each for itself."""
+    for each in told:
+        if isinstance(each, FailedRecords):
+            yield from map(_at_once(each).event, range(each.size))
+        else:
+            yield each
+
+
+def each_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
+    """Yield the events, each for itself."""
+    for each in stored:
+        if isinstance(each, StoredFailures):
+            whole = replace(each, failed=_at_once(each.failed))
+            yield from map(whole.one, range(each.failed.size))
+        else:
+            yield each
+
+
+def _at_once(failed: FailedRecords) -> FailedRecords:
+    """Return columns of which nothing is `Later`: for whoever wants each of the events."""
+    values: Any = [
+        each.all() if isinstance(each, Later) else each for each in cast(Iterable[Any], failed)
+    ]
+    return FailedRecords(*values)
+
+
+def of_any_values(packed: bytes | msgspec.Raw) -> FailedRecords:
+    """Return packed columns whose values may be anything.
+
+    Raises msgspec.DecodeError for what are no columns.
+    """
+    values: Iterable[Any] = _unpack.decode(packed)
+    failed = FailedRecords(*values)
+    return failed._replace(kinds=[Kind(*each) for each in failed.kinds])
+
+
+def in_columns(events: Iterable[Event]) -> Iterator[Told]:
+    """Yield `events`, which have no bodies, in their order: as columns where that is worth it."""
+    for shared, some in groupby(events, _shared):
+        alike = list(some)
+        if shared is None or len(alike) < LEAST:
+            yield from alike
+        else:
+            yield _columns(shared, alike)
+
+
+_Shared = tuple[Run, UUID | None, Response, int, bool, bool]
+
+
+def _shared(event: Event) -> _Shared | None:
+    """Return what an event shares with others as columns; None where it can be no row of them."""
+    data, run = event.data, event.run
+    if (
+        data.__class__ is not RecordFailed
+        or run is None
+        or event.caused_by is not None
+        or event.schema_version != 1
+        or event.occurred_at.tzinfo is None
+    ):
+        return None
+    return (
+        run,
+        event.instance,
+        data.response,
+        data.failure.attempts,
+        data.recurrence,
+        data.logged,
+    )
+
+
+def _columns(shared: _Shared, events: Sequence[Event]) -> FailedRecords:
+    kinds: dict[Kind, int] = {}
+    causes: dict[tuple[int, str, str | None], int] = {}
+    rows = []
+    for event in events:
+        data = event.data
+        assert isinstance(data, RecordFailed)
+        failure = data.failure
+        kind = Kind(failure.stage, failure.exception_class, failure.condition)
+        cause = (kinds.setdefault(kind, len(kinds)), failure.fingerprint, failure.frame)
+        number = causes.setdefault(cause, len(causes))
+        at = (event.occurred_at - _EPOCH) // _MICROSECOND
+        rows.append((number, at, data.task, data.position, data.key, failure.message))
+    of_causes, of_events = zip(*causes, strict=True), zip(*rows, strict=True)
+    return FailedRecords(*shared, list(kinds), *map(list, of_causes), *map(list, of_events))

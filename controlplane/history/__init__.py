@@ -1,0 +1,1 @@
+"""The past: state at a position, snapshots, rebuild, retention, erasure."""

@@ -1,0 +1,53 @@
+"""Legal erasure: the one change that the log allows, made by the owner of its tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from arrester.controlplane import store
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import BodyErased, Event
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.settings import database_settings
+from arrester.controlplane.views import projections
+
+
+@contextmanager
+def as_owner() -> Iterator[None]:
+    """Connect as the owner of the tables (MIGRATE_DATABASE_URL) while the block runs."""
+    before = dict(connection.settings_dict)
+    connection.close()
+    owner = database_settings("MIGRATE_DATABASE_URL", settings.MIGRATE_DATABASE_URL)
+    connection.settings_dict.update(owner)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(before)
+
+
+def erase(application: str, sequence: int, *, actor: str, reason: str) -> int:
+    """Erase the body of one event, and say so in the log; return the position of that.
+
+    Wants a connection of the owner's. Raises NotFound when there is no such body, or not any more.
+    """
+    if not reason.strip():
+        raise InvalidValue("reason", reason, "why the body is erased")
+    with transaction.atomic(durable=True):
+        now = datetime.now(UTC)
+        stream = store.lock(application)
+        partition = store.erase_body(store.read_one(application, sequence))
+        said = Event(
+            occurred_at=now, data=BodyErased(sequence=sequence, actor=actor, reason=reason)
+        )
+        batch = store.Batch(id=uuids.uuid7(now), events=[said])
+        stream, stored = store.append(stream, [batch], received_at=now)
+        projections.project(application, stored)
+    # What the row was before lies on the disk until it is overwritten.
+    store.vacuum(partition)
+    return stream.sequence

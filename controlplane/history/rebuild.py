@@ -1,0 +1,287 @@
+"""The views derived again from the log: to look whether they are right, or to put them right.
+
+It folds the same events with the same code as `projections`, so it gives the same rows, byte for
+byte. Where the log begins at a base, so does the fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from django.db import models as fields
+from django.db import transaction
+
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.controlplane.domain.wire.failure_columns import Stored, last
+from arrester.controlplane.gc_pause import not_collecting
+from arrester.controlplane.history import rebuild_swap, state_at_position
+from arrester.controlplane.history.snapshots import Snapshots
+from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
+from arrester.controlplane.views.chart_buckets import Buckets
+from arrester.controlplane.views.day_index import LogDays
+
+PROGRESS_EVERY = 50_000
+#: Sums of so many become states at once.
+EVENTS_PER_CHUNK = 30_000
+#: So few events are left for the time under the stream's lock.
+NEAR = 2_000
+Progress = Callable[[int], None]
+Derived = dict[type[fields.Model], list[Row]]
+#: The values of a key, or its only one.
+Key = tuple[Value, ...] | Value
+VIEWS: list[type[fields.Model]] = [
+    models.Application,
+    models.Instance,
+    models.Thread,
+    models.Task,
+    models.Command,
+    models.ErrorGroup,
+    models.MinuteCount,
+    models.HourCount,
+    models.MinuteTotal,
+    models.HourTotal,
+    models.HeldChange,
+]
+
+
+def silent(_count: int) -> None:
+    """Show no progress."""
+
+
+@dataclass(slots=True)
+class Derivation:
+    """What the log of an application gives up to a position."""
+
+    state: StreamState
+    buckets: Buckets
+    days: LogDays
+    position: int
+
+    def fold(self, events: Iterable[Stored], *, progress: Progress = silent) -> None:
+        """Fold the events that follow."""
+        before = self.position
+        with not_collecting():
+            for some in _chunks(events):
+                self.state.fold(some)
+                self.buckets.count(some)
+                self.buckets.take(self.state)
+                self.days.see(some)
+                self.position = last(some[-1])
+                if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
+                    progress(self.position)
+                before = self.position
+
+    def rows(self, *, after: int = 0) -> Derived:
+        """Return the rows of the views that have changed after a position."""
+        return {
+            model: row_mapping.in_order(model, self.rows_of(model, after=after)) for model in VIEWS
+        }
+
+    def rows_of(self, model: type[fields.Model], *, after: int = 0) -> list[Row]:
+        """Return the rows of one view that have changed after a position, in any order."""
+        state = self.state
+        states: dict[type[fields.Model], tuple[row_mapping.View[Any], Collection[Any]]] = {
+            models.Application: (row_mapping.APPLICATIONS, [state.application]),
+            models.Instance: (row_mapping.INSTANCES, state.instances.values()),
+            models.Thread: (row_mapping.THREADS, state.threads.values()),
+            models.Task: (row_mapping.TASKS, state.tasks.values()),
+            models.Command: (row_mapping.COMMANDS, state.commands.values()),
+            models.ErrorGroup: (row_mapping.GROUPS, state.groups.values()),
+        }
+        if model in states:
+            view, some = states[model]
+            return [view.row(each) for each in some if each.sequence > after]
+        counted: dict[type[fields.Model], Callable[[], list[Row]]] = {
+            models.MinuteCount: self.buckets.minute_rows,
+            models.HourCount: self.buckets.hour_rows,
+            models.MinuteTotal: self.buckets.minute_total_rows,
+            models.HourTotal: self.buckets.hour_total_rows,
+            models.HeldChange: self.buckets.held_rows,
+        }
+        return [row for row in counted[model]() if _number(row) > after]
+
+    def kept(self, *, after: int) -> Iterator[store.Kept]:
+        """Return what has changed after a position as a base keeps it."""
+        for each in self.state.states():
+            if each.sequence > after:
+                yield state_at_position.packed(each)
+        yield from self.buckets.kept(after=after)
+
+
+def begin(application: str) -> Derivation:
+    """Return what is true where the log begins: nothing, or what its base says."""
+    base, days = store.base(application), LogDays(application)
+    if not base.position:
+        return Derivation(empty(application), Buckets(application), days, 0)
+    kept = store.kept_in_base(application)
+    buckets = Buckets(application)
+    buckets.load(kept)
+    return Derivation(state_at_position.loaded(application, kept), buckets, days, base.position)
+
+
+def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
+    """Return what the log gives up to a position, read from where it begins."""
+    found = begin(application)
+    found.fold(store.read_told(application, after=found.position, until=until), progress=progress)
+    return found
+
+
+def live(application: str) -> Derived:
+    """Return the rows of the views as they are."""
+    return {model: row_mapping.live_rows(model, application) for model in VIEWS}
+
+
+@not_collecting()
+def rebuild(application: str, *, progress: Progress = silent) -> int:
+    """Derive the views again beside the live ones, then put in their place what is not equal.
+
+    Folds go on meanwhile; only the last few events are read under the stream's lock. Returns the
+    position that the views are true for.
+    """
+    with store.maintaining(application):
+        found, kept = begin(application), Snapshots(application)
+        begun, beside = found.position, _Beside(application)
+        rebuild_swap.clear(application)
+        _catch_up(application, found, progress=progress, snapshots=kept)
+        # Where the end was near at once, all is compared under the stream's lock.
+        compared = found.position if found.position > begun else 0
+        if compared:
+            beside.put(found)
+        with transaction.atomic(durable=True):
+            # What is kept beside this would be of rows that are about to be replaced.
+            store.no_keeper(application)
+            stream = store.lock(application)
+            _fold_until(found, stream.sequence, progress=progress, snapshots=kept)
+            beside.put(found, after=compared)
+            if beside.keys:
+                rebuild_swap.swap(application, VIEWS)
+            kept.swap()
+            found.days.put_right()
+        rebuild_swap.clear(application)
+    return stream.sequence
+
+
+@dataclass(slots=True)
+class _Beside:
+    """The rows that are not equal to the live ones, put beside those."""
+
+    application: str
+    keys: set[tuple[type[fields.Model], Key]] = field(default_factory=set)
+
+    def put(self, found: Derivation, *, after: int = 0) -> None:
+        """Compare the rows that have changed after a position: of what the log gives, and of what
+        is live, whoever changed that. Rows that are beside already are put anew."""
+        wanted, gone = self._apart(found, after)
+        rebuild_swap.save(self.application, wanted, gone=gone)
+
+    def _apart(self, found: Derivation, after: int) -> tuple[Derived, Derived]:
+        """Return the rows that are to stand, and those that are to go."""
+        wanted: Derived = {}
+        gone: Derived = {}
+        for model in VIEWS:
+            derived = _by_key(model, found.rows_of(model, after=after))
+            others = {}
+            for key, row in _keyed(
+                model, row_mapping.each_live_row(model, self.application, after=after)
+            ):
+                if key not in derived:
+                    others[key] = row
+                elif derived[key] == row and (model, key) not in self.keys:
+                    del derived[key]
+            if after and others:
+                # Of what had not changed by the log.
+                earlier = _by_key(model, found.rows_of(model))
+                derived |= {key: earlier[key] for key in others.keys() & earlier.keys()}
+            wanted[model] = [*derived.values()]
+            gone[model] = [row for key, row in others.items() if key not in derived]
+            self.keys.update((model, key) for key in (*derived, *others))
+        return wanted, gone
+
+
+def _by_key(model: type[fields.Model], some: Iterable[Row]) -> dict[Key, Row]:
+    return dict(_keyed(model, some))
+
+
+def _keyed(model: type[fields.Model], some: Iterable[Row]) -> Iterator[tuple[Key, Row]]:
+    key = itemgetter(*key_columns(model))
+    return ((key(row), row) for row in some)
+
+
+def _fold_until(
+    found: Derivation,
+    until: int,
+    *,
+    progress: Progress,
+    snapshots: Snapshots | None = None,
+) -> None:
+    """Fold the events up to a position, and compare the snapshots on the way."""
+    name = found.state.application.name
+    while found.position < until:
+        stop = until if snapshots is None else snapshots.next(after=found.position)
+        told = store.read_told(name, after=found.position, until=min(stop, until))
+        found.fold(told, progress=progress)
+        if snapshots is not None and found.position == stop:
+            snapshots.compare(found.state, stop)
+
+
+def _catch_up(
+    application: str,
+    found: Derivation,
+    *,
+    progress: Progress,
+    snapshots: Snapshots | None = None,
+) -> None:
+    """Fold until the end of the log is near."""
+    while (end := store.look(application).sequence) - found.position > NEAR:
+        _fold_until(found, end, progress=progress, snapshots=snapshots)
+
+
+@not_collecting()
+def differences(application: str, *, progress: Progress = silent) -> list[str]:
+    """Return how the live rows differ from what the log gives; empty when they are equal.
+
+    Folds go on meanwhile, until the last few events.
+    """
+    with store.maintaining(application):
+        found = begin(application)
+        _catch_up(application, found, progress=progress)
+        with transaction.atomic():
+            store.lock(application)
+            found.fold(store.read_told(application, after=found.position), progress=progress)
+            derived, shown, missed = found.rows(), live(application), found.days.missed()
+    wrong = [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
+    return [
+        *wrong,
+        *(f"log_day {day}: the log has {has}, known is {of}" for day, has, of in missed),
+    ]
+
+
+def _compare(model: type[fields.Model], derived: list[Row], found: list[Row]) -> Iterator[str]:
+    table = model._meta.db_table
+    ours = {row_mapping.key_of(model, row): row for row in derived}
+    theirs = {row_mapping.key_of(model, row): row for row in found}
+    for key in sorted(ours.keys() | theirs.keys()):
+        if ours.get(key) != theirs.get(key):
+            yield f"{table} {key}: the log gives {ours.get(key)}, there is {theirs.get(key)}"
+
+
+def _number(row: Row) -> int:
+    sequence = row["sequence"]
+    assert isinstance(sequence, int)
+    return sequence
+
+
+def _chunks(told: Iterable[Stored], size: int = EVENTS_PER_CHUNK) -> Iterator[list[Stored]]:
+    some: list[Stored] = []
+    for each in told:
+        some.append(each)
+        if last(each) - some[0].sequence + 1 >= size:
+            yield some
+            some = []
+    if some:
+        yield some

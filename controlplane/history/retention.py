@@ -1,0 +1,144 @@
+"""How the log stays bounded: what is true where it is to begin is kept, verified, and then the
+days before are dropped. Counts for charts live longer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+from django.db import transaction
+from msgspec.structs import replace
+
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.errors import ArresterError, BrokenState, NotVerified
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.history import rebuild, state_at_position
+from arrester.controlplane.views import chart_buckets
+
+log = logging.getLogger(__name__)
+#: How long charts can look back.
+BUCKETS = timedelta(days=400)
+#: The day of an id and the day of our clock may differ by their clocks.
+MARGIN = timedelta(days=2)
+Say = Callable[[str], None]
+
+
+class Retained(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of retention did."""
+
+    #: Where the logs of applications begin now that moved.
+    bases: dict[str, int]
+    dropped: store.Dropped
+    #: Applications whose views are being rebuilt: nothing is dropped before their turn comes.
+    busy: tuple[str, ...] = ()
+
+
+def retain(
+    *, days: int, replay_days: int, now: datetime | None = None, say: Say = log.info
+) -> Retained:
+    """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
+
+    Raises NotVerified when an application's base is not what its views were, BrokenState when it
+    cannot be read, and drops nothing: a day holds the events of all applications. The others' bases
+    are made nevertheless, also beside one whose views are being rebuilt: it is not waited for, the
+    next run drops the days.
+    """
+    now = now or datetime.now(UTC)
+    before = now.date() - timedelta(days=days)
+    bases: dict[str, int] = {}
+    refused: list[ArresterError] = []
+    busy: list[str] = []
+    for stream in store.known():
+        try:
+            with store.maintaining_at_once(stream.application) as mine:
+                if not mine:
+                    say(f"{stream.application}: its views are being rebuilt; nothing is dropped")
+                    busy.append(stream.application)
+                    continue
+                position = _make_base(stream.application, before, now=now)
+        except (NotVerified, BrokenState) as exc:
+            _note(stream.application, exc, now=now)
+            refused.append(exc)
+            continue
+        models.RetentionRefusal.objects.filter(application=stream.application).delete()
+        if position is not None:
+            bases[stream.application] = position
+            say(f"{stream.application}: the log begins at @{position:,}")
+    store.forget_kept_aside(before=now - timedelta(days=days))
+    if refused:
+        raise refused[0]
+    if busy:
+        nothing = store.Dropped(partitions=0, bytes=0)
+        return Retained(bases=bases, dropped=nothing, busy=tuple(busy))
+    batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
+    with transaction.atomic(durable=True):
+        dropped = store.drop_days(before, batches_before=batches_before)
+    # Folds wait while days are dropped, and for nothing else.
+    store.forget_old_states()
+    if dropped.partitions:
+        say(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
+    return Retained(bases=bases, dropped=dropped)
+
+
+def _note(application: str, refusal: ArresterError, *, now: datetime) -> None:
+    """Keep since when and why retention is refused, for those who look."""
+    log.error("%s", refusal)
+    models.RetentionRefusal.objects.update_or_create(
+        application=application,
+        defaults={"reason": str(refusal)},
+        create_defaults={"reason": str(refusal), "since": now},
+    )
+
+
+def _make_base(application: str, before: date, *, now: datetime) -> int | None:
+    """Make and verify a base at the last event before a day; return its position if it is new."""
+    last, base = store.last_before(application, before), store.base(application)
+    if last is None or last[0] <= base.position:
+        _forget_buckets(application, before=now - BUCKETS)
+        return None
+    position, received_at = last
+    derived = rebuild.derive(application, until=position)
+    # What the views were at the position, by what was kept of them as folds went on.
+    seen = state_at_position.at(application, position)
+    unknown = {mark for mark, each in seen.groups.items() if each.other_classes is None}
+    if _packed(seen, unknown) != _packed(derived.state, unknown):
+        raise NotVerified(application, position)
+    old = derived.buckets.split(now - BUCKETS)
+    with transaction.atomic(durable=True):
+        store.lock(application)
+        kept = [*derived.kept(after=base.position), *old.forgotten()]
+        store.keep_base(application, position, kept, received_at=received_at, now=now)
+        again = rebuild.begin(application)
+        if (again.position, again.rows()) != (position, derived.rows()):
+            raise NotVerified(application, position)
+        chart_buckets.forget(old)
+    return position
+
+
+def _forget_buckets(application: str, *, before: datetime) -> None:
+    """Let the base of an application that is silent forget what a new one would."""
+    old_ones = {"application": application, "hour__lt": before}
+    if not any(
+        model._default_manager.filter(**old_ones).exists()
+        for model in (models.HourTotal, models.HeldChange)
+    ):
+        return
+    old = rebuild.begin(application).buckets.split(before)
+    with transaction.atomic(durable=True):
+        store.lock(application)
+        store.forget_buckets(application, before=before)
+        chart_buckets.forget(old)
+
+
+def _packed(state: StreamState, unknown: Collection[str]) -> set[store.Kept]:
+    """Return the states; those of some groups without their classes, which a server of before, that
+    kept what was seen of them, did not know."""
+    found = set()
+    for each in state.states():
+        if isinstance(each, GroupState) and each.fingerprint in unknown:
+            each = replace(each, other_classes=None)
+        found.add(state_at_position.packed(each))
+    return found

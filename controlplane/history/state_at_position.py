@@ -1,0 +1,166 @@
+"""How things stood: the states of an application at any position that its log goes back to.
+
+They are the states that were kept nearest before the position, and the events since then folded
+over them: a bounded number, since `keep_if_due` keeps states every so often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import transaction
+
+from arrester.controlplane import store
+from arrester.controlplane.domain.errors import BeforeHistory
+from arrester.controlplane.domain.state.states import (
+    AnyState,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.controlplane.domain.wire.failure_columns import Stored
+from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.views import row_mapping
+
+#: What the past costs: so many events are folded for any answer, and this many times as many where
+#: nobody came in time to keep states beside the folds.
+EVENTS_PER_SNAPSHOT, LATE = 10_000, 2
+_VIEWS: Mapping[str, row_mapping.View[Any]] = {view.table: view for view in row_mapping.STATES}
+_VIEW_OF: Mapping[type[Any], row_mapping.View[Any]] = {
+    view.state: view for view in row_mapping.STATES
+}
+
+
+def at(
+    application: str,
+    position: int,
+    *,
+    states: Iterable[tuple[row_mapping.View[Any], str]] | None = None,
+    tasks: Collection[UUID] | None = None,
+) -> StreamState:
+    """Return the states of an application as they were at `position`.
+
+    With `states` (views and keys) only those are loaded, and with `tasks` only events that may
+    touch them are folded (see `store.read`); the other states that come out are not true then.
+    Raises BeforeHistory where the log does not go back so far.
+    """
+    wanted = None if states is None else [(view.table, key) for view, key in states]
+    while True:
+        begin = store.base(application)
+        if position < begin.position:
+            raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
+        near = store.nearest(application, position)
+        if wanted is None:
+            kept = store.kept(application, near)
+        else:
+            kept = store.kept_of(application, near, wanted)
+        state = loaded(application, kept)
+        told: Iterable[Stored] = (
+            store.read_told(application, after=near, until=position)
+            if tasks is None
+            else store.read(application, after=near, until=position, tasks=tasks)
+        )
+        state = state.fold(told)
+        if store.base(application).position <= near:
+            return state
+        # Retention has moved the beginning while we read, and may have dropped what was between.
+
+
+def loaded(application: str, kept: Iterable[store.Kept]) -> StreamState:
+    """Return a stream's states as they were kept; kinds that are no states are passed over.
+
+    Raises BrokenState.
+    """
+    state = empty(application)
+    for each in kept:
+        view = _VIEWS.get(each.kind)
+        if view is not None:
+            state.put(view.read(each.state))
+    return state
+
+
+def packed(state: AnyState) -> store.Kept:
+    """Return a state as it is kept."""
+    view = _VIEW_OF[type(state)]
+    return store.Kept(view.table, view.key(state), msgspec.json.encode(state).decode())
+
+
+def kept_texts(stream: StreamState) -> dict[tuple[str, str], str]:
+    """Return the states that the stream has touched as they are kept, by kind and key."""
+    keys = stream.touched
+    encode = msgspec.json.Encoder().encode
+    application = stream.application
+    found = {(row_mapping.APPLICATIONS.table, application.name): encode(application).decode()}
+    some: tuple[tuple[row_mapping.View[Any], Mapping[Any, AnyState], Iterable[object]], ...] = (
+        (row_mapping.TASKS, stream.tasks, keys.tasks),
+        (row_mapping.THREADS, stream.threads, keys.threads),
+        (row_mapping.INSTANCES, stream.instances, keys.instances),
+        (row_mapping.COMMANDS, stream.commands, keys.commands),
+        (row_mapping.GROUPS, stream.groups, keys.groups),
+    )
+    for view, states, touched in some:
+        kind, key = view.table, view.key
+        for each in touched:
+            state = states[each]
+            found[kind, key(state)] = encode(state).decode()
+    return found
+
+
+def kept_text(stream: StreamState, kind: str, key: str) -> str | None:
+    """Return the state of a kind and key as it is kept; None where there is no such."""
+    try:
+        state = _find(stream, kind, key)
+    except ValueError:
+        return None
+    return None if state is None else packed(state).state
+
+
+def _find(stream: StreamState, kind: str, key: str) -> AnyState | None:
+    match kind:
+        case row_mapping.APPLICATIONS.table:
+            return stream.application if key == stream.application.name else None
+        case row_mapping.TASKS.table:
+            return stream.tasks.get(UUID(key).hex)
+        case row_mapping.THREADS.table:
+            pipeline, checkpoint = key.split(" ")
+            return stream.threads.get((pipeline, checkpoint))
+        case row_mapping.INSTANCES.table:
+            return stream.instances.get(UUID(key))
+        case row_mapping.COMMANDS.table:
+            return stream.commands.get(UUID(key))
+        case row_mapping.GROUPS.table:
+            return stream.groups.get(key)
+    return None
+
+
+def may_be_due(before: int, after: int) -> bool:
+    """Whether it is worth to look if states are due, now that a log has grown so: some ten times
+    between one snapshot and the next."""
+    step = max(1, EVENTS_PER_SNAPSHOT // 10)
+    return before // step != after // step
+
+
+def have_kept(application: str, here: int, *, ask: Callable[[str], None] | None) -> int:
+    """See to it that states are kept in time, now that the log is so long: by who is asked, beside
+    the folds; at once if nobody came, or there is nobody to `ask`. Return when to look again."""
+    last = store.nearest(application, MOST)
+    if here < last + EVENTS_PER_SNAPSHOT:
+        return last + EVENTS_PER_SNAPSHOT
+    if ask is not None and here < last + LATE * EVENTS_PER_SNAPSHOT:
+        ask(application)
+    else:
+        keep_if_due(application)
+    return here + EVENTS_PER_SNAPSHOT
+
+
+def keep_if_due(application: str) -> None:
+    """Keep the states as they are now if the log has grown enough since the last time; folds do not
+    wait for it."""
+    with transaction.atomic():
+        if store.as_keeper(application):
+            views = {
+                view.table: (row_mapping.owner(view.model), view.key_sql)
+                for view in row_mapping.STATES
+            }
+            store.snapshot_views(application, every=EVENTS_PER_SNAPSHOT, views=views)

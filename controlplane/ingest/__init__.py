@@ -1,0 +1,1 @@
+"""From Redis to the log: drain streams and fold their entries."""

@@ -1,0 +1,173 @@
+"""One read's entries into the log and the views, in one transaction: all of them, or nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+from django.conf import settings
+from django.db import transaction
+
+from arrester.controlplane import store
+from arrester.controlplane.domain.commands.reactions import asks, follow
+from arrester.controlplane.domain.errors import BrokenState
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.wire.failure_columns import Stored
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.stream_entry import POISON, Entry
+from arrester.controlplane.views import projections
+
+log = logging.getLogger(__name__)
+#: Ids of today and yesterday are never dropped; clocks may differ by as much again.
+SURELY_KEPT = timedelta(hours=12)
+
+
+class Moved(Exception):
+    """Somebody else moved the stream on since it was read."""
+
+
+class Folded(NamedTuple):
+    """What was appended, and the stream as it is now."""
+
+    stream: store.Stream
+    stored: list[Stored]
+
+
+def order(entry: str) -> tuple[int, int]:
+    """Return an entry's id as what it is ordered by."""
+    milliseconds, _, number = entry.partition("-")
+    return int(milliseconds), int(number)
+
+
+def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
+    """Append `entries` to a stream and fold them into its views; who sent them is not told yet.
+
+    Where a value breaks the fold, just its entry is kept aside. Raises Moved where the stream is
+    not as it was `seen` before the entries were read; BrokenState where a row of ours cannot be
+    read: then all wait, since what they say is folded over that row.
+    """
+    try:
+        return _fold_all(seen, entries)
+    except BrokenState as exc:
+        log.error("%s: nothing is folded until this is repaired: %s", seen.application, exc)
+        raise
+    except POISON as exc:
+        log.exception("%s: an entry breaks the fold", seen.application)
+        if len(entries) == 1:
+            return _fold_all(seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
+    stored: list[Stored] = []
+    for entry in entries:
+        # If somebody moves the stream on meanwhile, what is stored by then is relayed by a sweep.
+        folded = fold(seen, [entry])
+        seen = folded.stream
+        stored += folded.stored
+    return Folded(seen, stored)
+
+
+def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
+    """Append and project the new batches of `entries`, and move the cursor, in one transaction."""
+    application = seen.application
+    now = datetime.now(UTC)
+    with transaction.atomic(durable=True):
+        with prepared_statements.together():
+            locked = store.ask_lock(application)
+            known = store.ask_seen(application, {each.batch for each in entries if each.batch})
+            before = projections.ask(
+                application, (told for each in entries for told in each.events)
+            )
+        stream = locked()
+        if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
+            raise Moved
+        unknown = _not_seen(entries, known())
+        horizon = _horizon(unknown, now=now)
+        fresh = [_in_time(entry, horizon) for entry in unknown]
+        batches = [
+            store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
+            for entry in fresh
+            if entry.batch is not None
+        ]
+        cursor = max(stream.cursor, entries[-1].id, key=order)
+        layout = store.lay_out(stream, batches, received_at=now)
+        stored, state = layout.stored, before()
+        with store.copied(layout):
+            state.fold(stored)
+        with prepared_statements.together():
+            store.remember(stream, batches, received_at=now)
+            if stored:
+                stream = store.lengthen(stream, layout, cursor=cursor)
+                projections.show(state, stored)
+        if stored:
+            stream, followed = _followed(stream, stored, now=now)
+            stored += followed
+        aside = [each for entry in fresh for each in entry.aside]
+        if aside:
+            store.keep_aside(aside, received_at=now)
+            store.notify(stream)
+        if stream.cursor != cursor:
+            stream = store.move(stream, cursor=cursor)
+    return Folded(stream, stored)
+
+
+def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> Folded:
+    """Append and show what the server itself does about what was said, in the same transaction."""
+    followed: list[Stored] = []
+    patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
+    for each in asks(stored):
+        state = projections.standing(stream.application)
+        events = follow(each, state, now=now, patience=patience)
+        batch = store.Batch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
+        stream, appended = store.append(stream, [batch], received_at=now)
+        if appended:
+            projections.project(stream.application, appended)
+        followed += appended
+    return Folded(stream, followed)
+
+
+def _not_seen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
+    """Return the entries whose batch is not `known`; of one that was sent twice, the first."""
+    fresh = []
+    for entry in entries:
+        if entry.batch is not None:
+            if entry.batch in known:
+                continue
+            known.add(entry.batch)
+        fresh.append(entry)
+    return fresh
+
+
+def _horizon(entries: Iterable[Entry], *, now: datetime) -> float:
+    """Return the time, in milliseconds, before which an id may have been forgotten.
+
+    What was forgotten while fewer days were set stays forgotten. Ids of today and yesterday never
+    are, so most folds need not ask.
+    """
+    horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
+    some = min((at for entry in entries if (at := _dated(entry)) is not None), default=None)
+    if some is not None and some < (now - SURELY_KEPT).timestamp() * 1000:
+        since = store.ids_kept_since()
+        if since is not None:
+            horizon = max(horizon, datetime.combine(since, datetime.min.time(), UTC))
+    return horizon.timestamp() * 1000
+
+
+def _dated(entry: Entry) -> int | None:
+    """Return the milliseconds of an entry's batch, if it has a time and events."""
+    if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
+        return None
+    # As a number: the time of a foreign id may be of a year that no datetime knows.
+    return uuids.milliseconds(entry.batch)
+
+
+def _in_time(entry: Entry, horizon: float) -> Entry:
+    """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
+    at = _dated(entry)
+    if entry.batch is None or at is None or at >= horizon:
+        return entry
+    return entry.refused(
+        f"a batch of {uuids.moment(entry.batch):%Y-%m-%d}, older than the replay horizon;"
+        " whether the log has it already is unknown",
+        too_old=True,
+    )

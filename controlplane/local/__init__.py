@@ -1,0 +1,1 @@
+"""Run the product on one machine: process supervisor and demo."""

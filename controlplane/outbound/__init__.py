@@ -1,0 +1,1 @@
+"""From the server to the agents: commands, backpressure, heartbeats, drift checks."""

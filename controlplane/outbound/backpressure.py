@@ -1,0 +1,117 @@
+"""How much waits to be folded, and what agents are asked to leave out until less does.
+
+Redis alone says it: when everything else is behind, or away, it is wanted most.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from arrester.controlplane import redis_client
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.outbound import heartbeats
+
+log = logging.getLogger(__name__)
+#: An overload ends where so much less than its limit waits: it does not come and go.
+CALM = 0.25
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits in the stream of an application."""
+
+    waiting: int
+    oldest: str | None
+    newest: str | None
+    #: The agents are asked to count instead of to describe.
+    overloaded: bool
+
+    def age(self, *, now: datetime) -> float:
+        """Return for how many seconds the oldest batch has waited; 0 when none does."""
+        if self.oldest is None:
+            return 0.0
+        return max(0.0, (now - heartbeats.added_at(self.oldest)).total_seconds())
+
+    def behind(self, cursor: str) -> float:
+        """Return how many seconds of the stream are not folded yet, by a log's cursor."""
+        if self.newest is None or self.oldest is None:
+            return 0.0
+        # Before the first fold, and after Redis was emptied, the cursor says nothing.
+        since = max(heartbeats.added_at(cursor), heartbeats.added_at(self.oldest))
+        return max(0.0, (heartbeats.added_at(self.newest) - since).total_seconds())
+
+
+def loads(applications: Sequence[str]) -> list[Load | redis_client.ResponseError]:
+    """Return the load of each application, in two round trips; raises RedisError.
+
+    Where Redis refuses one (there is no stream under its key), that is its answer. Most streams
+    are empty at most times: those are asked for nothing more.
+    """
+    if not applications:
+        return []
+    with redis_client.client().pipeline(transaction=False) as pipe:
+        pipe.mget([redis_keys.overload(each) for each in applications])
+        for application in applications:
+            pipe.xlen(redis_keys.events(application))
+        asked, *lengths = pipe.execute(raise_on_error=False)
+    busy = [each for each, length in zip(applications, lengths, strict=True) if length != 0]
+    with redis_client.client().pipeline(transaction=False) as pipe:
+        for application in busy:
+            redis_client.ask_waiting(pipe, redis_keys.events(application))
+        answers = iter(pipe.execute(raise_on_error=False) if busy else ())
+    waiting = dict(zip(busy, zip(*[answers] * 3, strict=True), strict=True))
+    return [
+        _load(level, *waiting.get(each, ((), (), 0)))
+        for each, level in zip(applications, _known(asked), strict=True)
+    ]
+
+
+def _known(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _load(level: bytes | None, *answers: Any) -> Load | redis_client.ResponseError:
+    for answer in answers:
+        if isinstance(answer, redis_client.ResponseError):
+            return answer
+        _known(answer)
+    oldest, newest, waiting = answers
+    return Load(
+        waiting=int(waiting),
+        oldest=oldest[0][0].decode() if oldest else None,
+        newest=newest[0][0].decode() if newest else None,
+        overloaded=level is not None,
+    )
+
+
+def watch(application: str, *, now: datetime) -> bool:
+    """Ask the application's agents to tell less, or no longer; return whether they are asked to.
+
+    What was asked is forgotten after OVERLOAD_SECONDS, unless it is asked again. Raises RedisError.
+    """
+    (load,) = loads([application])
+    if isinstance(load, redis_client.ResponseError):
+        raise load
+    limits = settings.ENVIRONMENT
+    share = CALM if load.overloaded else 1.0
+    too_much = (
+        load.waiting > limits.overload_batches * share
+        or load.age(now=now) > limits.overload_seconds * share
+    )
+    key = redis_keys.overload(application)
+    if too_much:
+        level = redis_keys.OverloadLevel.COUNTS
+        redis_client.client().set(key, level.value, ex=redis_keys.OVERLOAD_SECONDS)
+    elif load.overloaded:
+        redis_client.client().delete(key)
+    if too_much is not load.overloaded:
+        word = "are asked to count only" if too_much else "describe again"
+        log.warning("%s: %s batches wait; its agents %s", application, load.waiting, word)
+    return too_much

@@ -1,0 +1,78 @@
+"""The outbox: what agents have to know of what was decided, as it stands in PostgreSQL now.
+
+It says again whatever Redis does not hold, however that came about, and takes back what is
+closed. So it may run at any time and any number of times.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from arrester.controlplane import redis_client
+from arrester.controlplane.domain.events import CommandIssued
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.views import row_mapping
+
+log = logging.getLogger(__name__)
+
+
+def relay(application: str) -> None:
+    """Make Redis hold the application's state and exactly its open commands."""
+    redis = redis_client.client()
+    for state in row_mapping.APPLICATIONS.load("name = %s", [application]):
+        redis.set(redis_keys.state(application), state.status.value)
+    # Once more after a change: a command may have been closed while we said it.
+    while _relay_commands(redis, application):
+        pass
+
+
+def relay_or_leave(application: str) -> None:
+    """Relay now if Redis is there; else the sweep does it when it is back."""
+    try:
+        relay(application)
+    except redis_client.RedisError as exc:
+        log.warning("%s: commands wait until Redis is back: %s", application, exc)
+
+
+def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
+    """Add what is missing, delete what is closed; return whether anything had to be done."""
+    stream = redis_keys.commands(application)
+    there = redis_client.entries(redis, stream)
+    waiting = {str(each.id).encode(): each for each in _open_commands(application)}
+    said = {fields.get(b"command") for _, fields in there}
+    missing = [command for name, command in waiting.items() if name not in said]
+    closed = [id for id, fields in there if fields.get(b"command") not in waiting]
+    for command in missing:
+        body = codec.encode_command(_as_issued(command))
+        redis.xadd(stream, {"command": str(command.id), "body": body})
+    if closed:
+        redis.xdel(stream, *closed)
+    return bool(missing or closed)
+
+
+def _open_commands(application: str) -> Sequence[CommandState]:
+    waiting = row_mapping.COMMANDS.load("application = %s AND open", [application])
+    return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))
+
+
+def _as_issued(state: CommandState) -> CommandIssued:
+    """Return the command as it was issued."""
+    return CommandIssued(
+        command=state.id,
+        kind=state.kind,
+        actor=state.actor,
+        reason=state.reason,
+        pipeline=state.pipeline if state.task is None else state.task.pipeline,
+        checkpoint=None if state.task is None else state.task.checkpoint,
+        task=None if state.task is None else state.task.key,
+        position=state.position,
+        target=state.target,
+        stage=state.stage,
+        answer=state.answer,
+        error=state.error,
+        instances=tuple(part.instance for part in state.deliveries),
+        expires_at=state.expires_at,
+    )

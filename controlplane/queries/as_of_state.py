@@ -1,0 +1,327 @@
+"""How things stood at a time or position: the same answers as of now, folded from the log.
+
+A time is the server's: what had been received by then. A position, `@18233`, is of one application.
+What did not exist yet raises NotFound, what the log does not go back to BeforeHistory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from arrester.controlplane import store
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.states import (
+    ENDED,
+    AnyState,
+    GroupState,
+    InstanceState,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.history import state_at_position
+from arrester.controlplane.queries import cursors, history, live_runs
+from arrester.controlplane.queries.as_of import AsOf, position
+from arrester.controlplane.queries.filters import TaskFilter
+from arrester.controlplane.queries.results import (
+    ApplicationThen,
+    GroupDetail,
+    Lag,
+    Page,
+    Pipeline,
+    Summary,
+    TaskDetail,
+)
+from arrester.controlplane.views import row_mapping
+
+S = TypeVar("S", bound=AnyState)
+Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+#: The commands for a task that are looked at for its last one: clocks may go back a little.
+_COMMANDS = 10
+
+
+def application(name: str, when: AsOf) -> Summary:
+    """Return one application as it was."""
+    return _summary(_existing(name, when), store.look(name))
+
+
+def whole(name: str, when: AsOf, *, tasks: int) -> ApplicationThen:
+    """Return one application as it was with its pipelines, the first `tasks` of each, and the
+    instances that lived: all of one fold, so that they agree."""
+    state = _existing(name, when)
+    return ApplicationThen(
+        summary=_summary(state, store.look(name)),
+        pipelines=_pipelines(state, limit=tasks),
+        instances=_instances(state),
+    )
+
+
+def applications(when: AsOf) -> tuple[Summary, ...]:
+    """Return all applications that there were, by name, at a time."""
+    found = [
+        (stream, state_at_position.at(stream.application, _of_all(stream, when)))
+        for stream in _all()
+    ]
+    return tuple(_summary(state, stream) for stream, state in found if state.application.sequence)
+
+
+def task(digest: str, when: AsOf) -> TaskDetail:
+    """Return a task as it was, with its run and its commands."""
+    id = row_mapping.task_state(digest).id
+    uuid = UUID(digest)
+    until = position(id.application, when)
+    wanted: list[tuple[row_mapping.View[Any], str]] = [
+        (row_mapping.TASKS, str(uuid)),
+        (row_mapping.THREADS, f"{id.pipeline} {id.checkpoint}"),
+        *((row_mapping.COMMANDS, str(command)) for command in _commands(id, until)),
+    ]
+    then = state_at_position.at(id.application, until, states=wanted, tasks=[uuid])
+    state = then.tasks.get(digest)
+    if state is None:
+        raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when}")
+    about_it = [each for each in then.commands.values() if each.task == id]
+    newest = sorted(about_it, key=lambda each: (each.issued_at, str(each.id)), reverse=True)
+    return TaskDetail(
+        state=state,
+        thread=then.threads.get((id.pipeline, id.checkpoint)),
+        failure=history.event_if_kept(id.application, state.failure_sequence),
+        open_command=next((each for each in newest if not each.status.final), None),
+        last_command=newest[0] if newest else None,
+    )
+
+
+def _commands(task: TaskId, until: int) -> set[UUID]:
+    """Return the newest commands for a task at a position: those that might be its last one, and
+    the one under way, however many were refused since."""
+    begin = store.base(task.application)
+    moment = begin.received_at
+    if until > begin.position:
+        moment = store.read_one(task.application, until).received_at
+    of_then = "application = %s AND task = %s AND issued_at <= %s"
+    order = "ORDER BY issued_at DESC, id DESC LIMIT %s"
+    return {
+        command.id
+        for which in (of_then, f"{of_then} AND status <> 'REFUSED'")
+        for command in row_mapping.COMMANDS.load(
+            f"{which} {order}", [task.application, UUID(task.digest), moment, _COMMANDS]
+        )
+    }
+
+
+def task_history(
+    digest: str, when: AsOf, *, cursor: str | None = None, limit: int = 50
+) -> Page[StoredEvent]:
+    """Return what had happened to a task, newest first; see `history.task_history`."""
+    application = row_mapping.task_state(digest).id.application
+    until = position(application, when)
+    return history.task_history(digest, cursor=cursor, limit=limit, until=until)
+
+
+def tasks(
+    wanted: TaskFilter, when: AsOf, *, cursor: str | None = None, limit: int = 50
+) -> Page[TaskState]:
+    """Return tasks as they were, those whose status had changed last first."""
+    before = cursors.unpack(cursor, tuple[datetime, UUID])
+    found = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
+    return _page(found, _task_order, before, limit)
+
+
+def groups(
+    application: str | None,
+    when: AsOf,
+    *,
+    text: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[GroupState]:
+    """Return error groups as they were, those that had failed last first."""
+    before = cursors.unpack(cursor, tuple[datetime, str, str])
+    part = None if text is None else text.lower()
+    found = [
+        each
+        for state in _states(application, when)
+        for each in state.groups.values()
+        if part is None or part in each.exception_class.lower() or part in each.message.lower()
+    ]
+    return _page(found, _group_order, before, limit)
+
+
+def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
+    """Return an error group as it was, and the tasks that stood because of it."""
+    then = state_at_position.at(application, position(application, when))
+    state = then.groups.get(fingerprint)
+    if state is None:
+        raise NotFound(f"there was no error group {application} {fingerprint!r} as of {when}")
+    stopped = [
+        each
+        for each in then.tasks.values()
+        if each.status is not TaskStatus.RUNNING
+        and each.failure is not None
+        and each.failure.fingerprint == fingerprint
+    ]
+    return GroupDetail(
+        state=state,
+        example=history.event_if_kept(application, state.example_sequence),
+        stopped=tuple(sorted(stopped, key=_task_order, reverse=True)[: cursors.MOST_ROWS]),
+    )
+
+
+def instances(application: str, when: AsOf, *, ended: bool = False) -> tuple[InstanceState, ...]:
+    """Return the instances that lived, newest first; with `ended` the others."""
+    return _instances(state_at_position.at(application, position(application, when)), ended=ended)
+
+
+def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState, ...]:
+    found = [each for each in then.instances.values() if _lives(each, then) is not ended]
+    found.sort(key=lambda each: str(each.id))
+    found.sort(key=lambda each: each.started_at or _EARLIEST, reverse=True)
+    return tuple(found[: cursors.MOST_ROWS])
+
+
+def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
+    """Return an instance as it was."""
+    wanted = [(row_mapping.INSTANCES, str(id))]
+    then = state_at_position.at(application, position(application, when), states=wanted, tasks=[])
+    if id not in then.instances:
+        raise NotFound(f"there was no instance {id} of {application} as of {when}")
+    return then.instances[id]
+
+
+def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
+    """Return the newest run of each pipeline at each checkpoint, as it was."""
+    then = state_at_position.at(application, position(application, when))
+    return tuple(sorted(then.threads.values(), key=lambda each: (each.pipeline, each.checkpoint)))
+
+
+def pipelines(
+    application: str, when: AsOf, *, history: bool = False, limit: int = 500
+) -> tuple[Pipeline, ...]:
+    """Return the task grid as it was; see `summaries.pipelines`."""
+    then = state_at_position.at(application, position(application, when))
+    return _pipelines(then, history=history, limit=limit)
+
+
+def _pipelines(then: StreamState, *, history: bool = False, limit: int) -> tuple[Pipeline, ...]:
+    known = list(then.threads.values())
+    alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
+    found: dict[live_runs.Line, list[TaskState]] = {}
+    for each in sorted(then.tasks.values(), key=_grid_order):
+        line = (each.id.application, each.id.pipeline, each.id.checkpoint)
+        found.setdefault(line, []).append(each)
+    return tuple(
+        Pipeline(
+            thread=thread,
+            tasks=tuple(found.get(live_runs.line(thread), [])[: cursors.bounded(limit)]),
+            counts=_by_status(found.get(live_runs.line(thread), [])),
+            held=sum(each.held for each in found.get(live_runs.line(thread), [])),
+            twin=alive[thread.pipeline] > 1,
+        )
+        for thread in sorted(
+            known if history else live_runs.shown(known),
+            key=lambda each: (each.pipeline, each.checkpoint),
+        )
+    )
+
+
+def _all() -> Sequence[store.Stream]:
+    return store.known()
+
+
+def _existing(name: str, when: AsOf) -> StreamState:
+    state = state_at_position.at(name, position(name, when))
+    if not state.application.sequence:
+        raise NotFound(f"there was no application {name!r} as of {when}")
+    return state
+
+
+def _of_all(stream: store.Stream, when: AsOf) -> int:
+    if when.moment is None:
+        raise InvalidValue("as_of", str(when), "a time, unless one application is chosen")
+    return position(stream.application, when)
+
+
+def _states(application: str | None, when: AsOf) -> list[StreamState]:
+    if application is not None:
+        return [state_at_position.at(application, position(application, when))]
+    return [state_at_position.at(stream.application, _of_all(stream, when)) for stream in _all()]
+
+
+def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:
+    shown = {live_runs.line(each) for each in live_runs.shown(list(state.threads.values()))}
+    return [
+        each
+        for each in state.tasks.values()
+        if wanted.pipeline in (None, each.id.pipeline)
+        and wanted.state in (None, each.status.value)
+        and (
+            not wanted.live or (each.id.application, each.id.pipeline, each.id.checkpoint) in shown
+        )
+    ]
+
+
+def _page(found: list[S], order: Callable[[S], Key], before: Key | None, limit: int) -> Page[S]:
+    ordered = sorted(found, key=order, reverse=True)
+    rest = [each for each in ordered if before is None or order(each) < before]
+    return cursors.page(rest[: cursors.bounded(limit) + 1], limit=limit, key=order)
+
+
+def _task_order(state: TaskState) -> tuple[datetime, UUID]:
+    return (state.since or _EARLIEST, UUID(state.id.digest))
+
+
+def _group_order(state: GroupState) -> tuple[datetime, str, str]:
+    return (state.last_seen or _EARLIEST, state.application, state.fingerprint)
+
+
+def _grid_order(state: TaskState) -> tuple[str, bool, str, str]:
+    # DEAD ones first, as in the grid of now.
+    return (state.status.value, state.id.key is not None, state.id.key or "", state.id.digest)
+
+
+def _by_status(tasks: Sequence[TaskState]) -> dict[str, int]:
+    counted = Counter(each.status for each in tasks)
+    return {status.value: counted[status] for status in TaskStatus}
+
+
+def _lives(state: InstanceState, then: StreamState) -> bool:
+    """Whether an instance lived: see `standing.LIVES`."""
+    runs = any(thread.instance == state.id for thread in then.threads.values())
+    return state.status not in ENDED and not (state.lost and not runs)
+
+
+def _summary(then: StreamState, stream: store.Stream) -> Summary:
+    name = then.application.name
+    shown = _wanted(then, TaskFilter(application=name, live=True))
+    alive = [each for each in then.instances.values() if _lives(each, then)]
+    statuses = Counter(each.status for each in shown)
+    return Summary(
+        state=then.application,
+        running=statuses[TaskStatus.RUNNING],
+        paused=statuses[TaskStatus.PAUSED],
+        dead=statuses[TaskStatus.DEAD],
+        held=sum(each.held for each in shown),
+        instances=len(alive),
+        lost=sum(each.lost for each in alive),
+        groups=len(then.groups),
+        open_commands=sum(not each.status.final for each in then.commands.values()),
+        last_command=max(then.commands.values(), key=lambda each: each.issued_at, default=None),
+        # Nobody knows any more what waited then.
+        lag=Lag(
+            application=name,
+            sequence=then.application.sequence,
+            generation=stream.generation,
+            waiting=None,
+            waiting_seconds=None,
+            quarantined=0,
+            too_old=0,
+        ),
+    )

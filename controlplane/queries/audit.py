@@ -1,0 +1,202 @@
+"""Who did what, and what became dead letters: lists of the log by when it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from msgspec.structs import replace
+
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    CommandIssued,
+    RecordFailed,
+    RecordsDeadLettered,
+    StoredEvent,
+)
+from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.filters import AuditFilter, DeadLetterFilter, task_id
+from arrester.controlplane.queries.results import Account, Act, Change, Page
+from arrester.controlplane.store.column_limits import fit
+
+#: What the audit is filtered by, and the events that it stands for.
+ACT_KINDS = {
+    "commands": ("CommandIssued", "CommandCancelled", "PolicyChanged"),
+    "errors": (
+        "ErrorGroupResolved",
+        "ErrorGroupReopened",
+        "ErrorGroupMuted",
+        "ErrorGroupUnmuted",
+    ),
+    "notes": ("NoteAdded",),
+    "applications": ("ApplicationOpened", "ApplicationLatched"),
+    "tasks": ("TaskResumed", "RecordsDeadLettered"),
+    "quarantine": ("QuarantineDismissed", "QuarantineRequeued"),
+    "accounts": (),
+}
+#: How far from its dead letter the failed record is looked for in the log.
+LOOKED_AT = 1000
+Key = tuple[datetime, str, int]
+
+
+def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) -> Page[Act]:
+    """Return what people did, newest first; what followed from a command is told by the command."""
+    if wanted.kind is not None and wanted.kind not in ACT_KINDS:
+        raise InvalidValue("kind", wanted.kind, ", ".join(ACT_KINDS))
+    before = cursors.unpack(cursor, tuple[datetime, str, int])
+    limit = cursors.bounded(limit)
+    found = [*_in_logs(wanted, before, limit + 1), *_of_accounts(wanted, before, limit + 1)]
+    # Stable: at the same moment events come first, as in the cursor's order.
+    found.sort(key=lambda act: act.at, reverse=True)
+    page = cursors.page(found[: limit + 1], limit=limit, key=_key)
+    return replace(page, rows=_with_statuses(page.rows))
+
+
+def _with_statuses(acts: Sequence[Act]) -> tuple[Act, ...]:
+    """Return the acts, commands with how they stand now: one that was refused was issued too."""
+    issued = [_issued(act) for act in acts]
+    found = models.Command.objects.filter(id__in=[id for id in issued if id is not None])
+    statuses: dict[UUID | None, str] = dict(found.values_list("id", "status"))
+    return tuple(
+        replace(act, status=CommandStatus(statuses[id])) if id in statuses else act
+        for act, id in zip(acts, issued, strict=True)
+    )
+
+
+def _issued(act: Act) -> UUID | None:
+    data = None if act.event is None else act.event.event.data
+    return data.command if isinstance(data, CommandIssued) else None
+
+
+def _key(act: Act) -> tuple[datetime, str, int]:
+    if act.event is not None:
+        return act.at, act.event.application, act.event.sequence
+    return act.at, "", 0 if act.change is None else act.change.id
+
+
+def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
+    if wanted.kind == "accounts":
+        return []
+    events = store.read_acts(
+        store.Acts(
+            actor=None if wanted.actor is None else fit(wanted.actor),
+            application=wanted.application,
+            types=None if wanted.kind is None else ACT_KINDS[wanted.kind],
+            since=wanted.since,
+            until=wanted.until,
+        ),
+        before=before,
+        limit=limit,
+    )
+    return [
+        Act(at=each.event.occurred_at, actor=getattr(each.event.data, "actor", ""), event=each)
+        for each in events
+    ]
+
+
+def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
+    if wanted.kind not in (None, "accounts") or wanted.application is not None:
+        return []
+    found = models.AccountChange.objects.order_by("-at", "-id")
+    if wanted.actor is not None:
+        found = found.filter(actor=wanted.actor)
+    if wanted.since is not None:
+        found = found.filter(at__gte=wanted.since)
+    if wanted.until is not None:
+        found = found.filter(at__lt=wanted.until)
+    if before is not None:
+        moment, application, number = before
+        # Behind the events of the same moment.
+        same = found.none() if application == "" else found.filter(at=moment)
+        earlier = found.filter(at__lt=moment)
+        found = earlier | (found.filter(at=moment, id__lt=number) if application == "" else same)
+    return [
+        Act(
+            at=each.at,
+            actor=each.actor,
+            change=Change(id=each.id, account=each.account, act=each.act, detail=each.detail),
+        )
+        for each in found[:limit]
+    ]
+
+
+def notes_on_command(command: UUID) -> tuple[StoredEvent, ...]:
+    """Return the notes on a command, newest first."""
+    return tuple(store.read_notes_on_command(command, limit=100))
+
+
+def dead_letters(
+    wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
+) -> Page[StoredEvent]:
+    """Return which records became dead letters (RecordsDeadLettered), newest first."""
+    found = store.read_dead_letters(
+        store.DeadLetters(
+            application=wanted.application,
+            pipeline=wanted.pipeline,
+            task=None if wanted.task is None else task_id(wanted.task),
+            since=wanted.since,
+            until=wanted.until,
+        ),
+        before=cursors.unpack(cursor, tuple[datetime, str, int]),
+        limit=cursors.bounded(limit) + 1,
+    )
+    return cursors.page(
+        found,
+        limit=limit,
+        key=lambda each: (each.event.occurred_at, each.application, each.sequence),
+    )
+
+
+def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[StoredEvent, ...]:
+    """Return those of some dead letters that were told in full, with their bodies.
+
+    They are looked for among the task's failures of about that time; more may be in the log.
+    """
+    letters = stored.event.data
+    if not isinstance(letters, RecordsDeadLettered):
+        return ()
+    near = store.read_examples(task_id(task), around=stored.sequence, limit=LOOKED_AT)
+    meant = list(_meant(near, letters))[:limit]
+    return tuple(store.read_one(each.application, each.sequence) for each in meant)
+
+
+def _meant(events: Iterable[StoredEvent], letters: RecordsDeadLettered) -> Iterable[StoredEvent]:
+    first, last = letters.first_position, letters.last_position
+    seen: set[int | None] = set()
+    for each in events:
+        data: Any = each.event.data
+        if not isinstance(data, RecordFailed) or data.position in seen:
+            continue
+        inside = (
+            data.position is None
+            if first is None or last is None
+            else data.position is not None and first <= data.position <= last
+        )
+        if inside:
+            seen.add(data.position)
+            yield each
+
+
+def accounts() -> tuple[Account, ...]:
+    """Return all accounts by name, with their groups."""
+    users = User.objects.order_by("username").prefetch_related("groups")
+    return tuple(
+        Account(
+            name=user.username,
+            groups=tuple(sorted(group.name for group in user.groups.all())),
+            superuser=user.is_superuser,
+            active=user.is_active,
+            last_login=user.last_login,
+        )
+        for user in users
+    )
+
+
+def people() -> tuple[str, ...]:
+    """Return the names of all accounts: who may be found in the audit."""
+    return tuple(User.objects.order_by("username").values_list("username", flat=True)[:500])

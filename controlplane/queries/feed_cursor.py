@@ -1,0 +1,79 @@
+"""The cursor of the feed: one position of each log, in as few characters as stay a cursor's.
+
+It goes in an address, and servers bound those to some thousand characters. So logs are told by
+their numbers, of which the steps are written, and what that leaves is compressed: about four
+characters for each log.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, pairwise
+
+import msgspec
+
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.store.column_limits import MOST
+
+#: Of a packed cursor, so that a short one does not become gigabytes.
+_MOST_BYTES = 2**20
+_JSON = b"{"
+
+
+def pack(positions: Mapping[int, int]) -> str:
+    """Return the positions of logs, by their numbers, as an opaque cursor."""
+    ids = sorted(positions)
+    steps = (later - earlier for earlier, later in pairwise([0, *ids]))
+    written = _varints([len(ids), *steps, *(positions[id] for id in ids)])
+    return base64.urlsafe_b64encode(zlib.compress(written, 9)).decode().rstrip("=")
+
+
+def unpack(cursor: str, *, ids: Mapping[str, int]) -> dict[int, int]:
+    """Return the positions in a cursor; raise InvalidValue.
+
+    Earlier versions gave JSON, by applications' names: `ids` has the numbers of those there are.
+    """
+    try:
+        packed = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+        if packed.startswith(_JSON):
+            named = msgspec.json.decode(packed, type=dict[str, int])
+            return {ids[name]: position for name, position in named.items() if name in ids}
+        decompress = zlib.decompressobj()
+        count, *rest = _numbers(decompress.decompress(packed, _MOST_BYTES))
+    except (ValueError, binascii.Error, msgspec.DecodeError, zlib.error) as exc:
+        raise _not_ours(cursor) from exc
+    if len(rest) != 2 * count or not decompress.eof or max(rest, default=0) > MOST:
+        raise _not_ours(cursor)
+    return dict(zip(accumulate(rest[:count]), rest[count:], strict=True))
+
+
+def _not_ours(cursor: str) -> InvalidValue:
+    return InvalidValue("cursor", cursor, "what an earlier answer gave as cursor")
+
+
+def _varints(numbers: Iterable[int]) -> bytes:
+    """Return numbers in seven bits a byte, the lowest first; all but a number's last are marked."""
+    found = bytearray()
+    for number in numbers:
+        while number > 0x7F:
+            found.append(number & 0x7F | 0x80)
+            number >>= 7
+        found.append(number)
+    return bytes(found)
+
+
+def _numbers(packed: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in packed:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+        elif shift > 63:
+            raise ValueError("a number of too many bits")
+    if shift:
+        raise ValueError("it is cut off")

@@ -1,0 +1,121 @@
+"""What tasks hold back: now, task by task, and over time.
+
+Of the checkpoints that pages show: what tasks of other checkpoints held is history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from arrester.controlplane.domain.state.states import TaskState
+from arrester.controlplane.queries import cursors, live_runs
+from arrester.controlplane.queries.results import Page, Tally
+from arrester.controlplane.views import row_mapping
+
+# Those that hold anything are few, and have an index: not so, it seems to the planner, beside a
+# list of lines.
+_HOLDING = """
+WITH holding AS MATERIALIZED (
+    SELECT application, pipeline, checkpoint, held FROM task WHERE held > 0
+)
+"""
+_LEVELS = f"""
+{_HOLDING} SELECT NULL, application, sum(held) FROM holding WHERE {live_runs.OF_LINES} GROUP BY 2
+UNION ALL
+SELECT date_bin(%s, hour, %s), application, sum(change) FROM held_change
+WHERE hour >= %s AND {live_runs.OF_LINES} GROUP BY 1, 2
+"""
+
+
+def held(
+    application: str | None = None, *, cursor: str | None = None, limit: int = 50
+) -> Page[TaskState]:
+    """Return the tasks that hold records, most records first."""
+    before = cursors.unpack(cursor, tuple[int, UUID])
+    where, parameters = cursors.where({"application": application}, "held, digest", before)
+    found = row_mapping.TASKS.load(
+        f"held > 0 AND {where} AND {live_runs.OF_LINES} ORDER BY held DESC, digest DESC LIMIT %s",
+        [*parameters, *_shown(application), cursors.bounded(limit) + 1],
+    )
+    return cursors.page(found, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
+
+
+def held_in_all(application: str | None = None) -> tuple[int, int]:
+    """Return how many records are held, and by how many tasks."""
+    with connection.cursor() as statement:
+        statement.execute(
+            f"{_HOLDING} SELECT coalesce(sum(held), 0), count(*) FROM holding"
+            f" WHERE {live_runs.OF_LINES}",
+            _shown(application),
+        )
+        records, tasks = statement.fetchone()
+    return int(records), int(tasks)
+
+
+def held_over_time(
+    *,
+    since: datetime,
+    until: datetime,
+    step: timedelta,
+    application: str | None = None,
+    apart: int | None = None,
+) -> tuple[Tally, ...]:
+    """Return how many records each application holds at the end of each step of [since, until).
+
+    Steps are whole hours. With `apart`, where more applications hold any, all but the `apart` - 1
+    that hold most are one without a name. It is what is held now, without what has changed since
+    then: so the last step is what the other lists say, whatever is known of the time before.
+    """
+    shown = _shown(application)
+    with connection.cursor() as cursor:
+        parameters: list[Any] = [*shown, step, since, since, *shown]
+        cursor.execute(_LEVELS, parameters)
+        found = cursor.fetchall()
+    now: Counter[str] = Counter()
+    changes: dict[str, Counter[datetime]] = defaultdict(Counter)
+    names = _names(found, apart)
+    for moment, name, number in found:
+        if moment is None:
+            now[names[name]] += int(number)
+        else:
+            changes[names[name]][moment] += int(number)
+    return tuple(_levels(now, changes, since=since, until=until, step=step))
+
+
+def _names(found: Iterable[tuple[Any, ...]], apart: int | None) -> dict[str, str]:
+    """Return under which name each application counts."""
+    held = {name: number for moment, name, number in found if moment is None}
+    ranked = sorted({name for _, name, _ in found}, key=lambda name: (-held.get(name, 0), name))
+    if apart is None or len(ranked) <= apart:
+        return {name: name for name in ranked}
+    return {name: name if place < apart else "" for place, name in enumerate(ranked, 1)}
+
+
+def _levels(
+    now: Counter[str],
+    changes: dict[str, Counter[datetime]],
+    *,
+    since: datetime,
+    until: datetime,
+    step: timedelta,
+) -> Iterable[Tally]:
+    steps = -(-(until - since) // step)
+    for name in sorted(now.keys() | changes.keys()):
+        changed = changes[name]
+        level = now[name] - sum(change for at, change in changed.items() if at >= until)
+        for number in reversed(range(steps)):
+            moment = since + step * number
+            if level > 0:
+                yield Tally(moment=moment, application=name, fingerprint=None, count=level)
+            level -= changed[moment]
+
+
+def _shown(application: str | None) -> list[list[str]]:
+    where, parameters = cursors.where({"application": application}, "application", None)
+    return live_runs.columns(live_runs.shown(row_mapping.THREADS.readable(where, parameters)))

@@ -1,0 +1,53 @@
+"""Which pipelines at which checkpoints are shown: those that run, of each pipeline the newest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from arrester.controlplane.domain.state.states import ThreadState, ThreadStatus
+
+#: A pipeline at a checkpoint of an application.
+Line = tuple[str, str, str]
+#: SQL of a table of lines, and of the condition that a row is of one of them; takes `columns`.
+TABLE = "unnest(%s::text[], %s::text[], %s::text[])"
+OF_LINES = f"(application, pipeline, checkpoint) IN (SELECT * FROM {TABLE})"
+
+
+def shown(known: Sequence[ThreadState]) -> list[ThreadState]:
+    """Return the threads that run, and of each pipeline the newest."""
+    newest: dict[tuple[str, str], ThreadState] = {}
+    for each in sorted(known, key=_since):
+        newest[(each.application, each.pipeline)] = each
+    return [
+        each
+        for each in known
+        if each.status is ThreadStatus.RUNNING or newest[(each.application, each.pipeline)] is each
+    ]
+
+
+def twins(known: Sequence[ThreadState]) -> tuple[ThreadState, ...]:
+    """Return, of each pipeline that runs at two checkpoints or more, the run that began last."""
+    alive = [each for each in shown(known) if each.status is ThreadStatus.RUNNING]
+    count = Counter((each.application, each.pipeline) for each in alive)
+    newest = {(each.application, each.pipeline): each for each in sorted(alive, key=_since)}
+    return tuple(each for name, each in sorted(newest.items()) if count[name] > 1)
+
+
+def _since(thread: ThreadState) -> datetime:
+    return thread.since or datetime.min.replace(tzinfo=UTC)
+
+
+def line(thread: ThreadState) -> Line:
+    """Return the pipeline and checkpoint that a thread is of."""
+    return (thread.application, thread.pipeline, thread.checkpoint)
+
+
+def columns(known: Sequence[ThreadState]) -> list[list[str]]:
+    """Return the parameters of `TABLE`."""
+    return [
+        [each.application for each in known],
+        [each.pipeline for each in known],
+        [each.checkpoint for each in known],
+    ]

@@ -1,0 +1,128 @@
+"""Our client of Redis: one pool for each process, and short time-outs, since all can wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.client import Pipeline
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from arrester.controlplane.domain.errors import BrokenState
+
+__all__ = [
+    "OWN_TROUBLE", "Found", "Redis", "RedisError", "ResponseError", "as_found", "ask_waiting",
+    "changed", "client", "entries", "last_id", "next_entries", "take_out",
+]  # fmt: skip
+
+
+def client() -> Redis:
+    """Return the client; it connects when it is used."""
+    return _client(settings.REDIS_URL)
+
+
+@cache
+def _client(url: str) -> Redis:
+    return Redis.from_url(
+        url,
+        socket_timeout=5,
+        socket_connect_timeout=2,
+        health_check_interval=30,
+        # A connection that broke while it was idle; whatever else fails is tried again by a sweep.
+        retry=Retry(NoBackoff(), 1),
+    )
+
+
+#: What is one application's own trouble: a key of another type in the place of one of ours, or a
+#: row that cannot be read. Whoever goes through all applications goes on to the next.
+OWN_TROUBLE = (ResponseError, BrokenState)
+#: An entry's id, and its fields.
+Found = tuple[str, Mapping[bytes, bytes]]
+
+
+def entries(
+    redis: Redis, stream: str, *, begin: str = "-", count: int | None = None
+) -> list[Found]:
+    """Return entries of a stream from `begin` on, with their ids."""
+    return as_found(redis.xrange(stream, min=begin, count=count))
+
+
+def as_found(answer: Any) -> list[Found]:
+    """Return the answer to XRANGE.
+
+    The client's types allow for answers that ours, which leaves bytes as they are, never gives.
+    """
+    return [(id.decode(), fields) for id, fields in answer]
+
+
+def next_entries(
+    redis: Redis, stream: str, *, after: str, count: int, milliseconds: int
+) -> list[Found]:
+    """Wait until a stream has entries behind one; return them, or nothing when the time is over."""
+    # The client answers by protocol: pairs, or a dictionary of lists.
+    found: Any = redis.xread({stream: after}, count=count, block=milliseconds)
+    if isinstance(found, dict):
+        return [each for some in found.values() for each in as_found(some[0])]
+    return [each for _, some in found or () for each in as_found(some)]
+
+
+#: KEYS: stream. ARGV: each entry's id, its first field, and the last value of that.
+_TAKE_OUT = """
+for i = 1, #ARGV, 3 do
+  local found = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])
+  local value
+  if #found == 1 then
+    local fields = found[1][2]
+    for j = 1, #fields, 2 do
+      if fields[j] == ARGV[i + 1] then
+        value = fields[j + 1]
+      end
+    end
+  end
+  if value == ARGV[i + 2] then
+    redis.call('XDEL', KEYS[1], ARGV[i])
+  end
+end
+"""
+
+
+def take_out(pipe: Pipeline, stream: str, found: Iterable[Found]) -> None:
+    """Delete entries from a stream, unless others are there now under their ids.
+
+    A Redis that was emptied meanwhile gives an id a second time: within one millisecond, or when
+    its clock goes back. What is not the batch that was read has not been folded.
+    """
+    said = [part for id, fields in found for part in (id, *next(iter(fields.items())))]
+    pipe.eval(_TAKE_OUT, 1, stream, *said)
+
+
+def ask_waiting(pipe: Pipeline, stream: str) -> None:
+    """Ask, in one round trip with others, for the oldest and the newest entry of a stream, and for
+    their number: three answers."""
+    pipe.xrange(stream, count=1)
+    pipe.xrevrange(stream, count=1)
+    pipe.xlen(stream)
+
+
+def changed(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> list[str]:
+    """Wait until streams have entries after their positions; return those that have."""
+    # One entry of each is enough to know. The client answers by protocol: pairs, or a dictionary.
+    streams: Any = dict(positions)
+    found: Any = redis.xread(streams, count=1, block=milliseconds)
+    names = found.keys() if isinstance(found, dict) else [name for name, _ in found or ()]
+    return [name.decode() for name in names]
+
+
+def last_id(redis: Redis, stream: str) -> str | None:
+    """Return the id that a stream gave last; None when there is no such stream."""
+    try:
+        return str(redis.xinfo_stream(stream)["last-generated-id"].decode())
+    except ResponseError as exc:
+        if "no such key" in str(exc):
+            return None
+        raise

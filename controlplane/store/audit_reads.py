@@ -1,0 +1,165 @@
+"""Reading the log for lists: what people did, dead letters, and what was done with a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, get_args
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+
+from arrester.controlplane.domain.events import (
+    GroupEvent,
+    NoteAdded,
+    RecordFailed,
+    RecordsDeadLettered,
+    StoredEvent,
+)
+from arrester.controlplane.store import hash_keys
+from arrester.controlplane.store.batches import PLACE
+from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.store.log import Newest, fetch, filled, newest, select, type_of
+
+#: What is done with an error group, as SQL; it has an index.
+_ON_GROUPS = ", ".join(str(type_of(cls)) for cls in get_args(GroupEvent | NoteAdded))
+_FROM = f"SELECT {PLACE} FROM event JOIN stream ON stream.id = event.stream"
+_NEWEST = "ORDER BY occurred_at DESC, application DESC, event.sequence DESC LIMIT %s"
+
+
+class Acts(msgspec.Struct, frozen=True, kw_only=True):
+    """Which acts of people to read; what is None does not matter."""
+
+    actor: str | None = None
+    application: str | None = None
+    types: Sequence[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters to read; what is None does not matter."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    task: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def read_acts(wanted: Acts, *, before: Newest | None, limit: int) -> list[StoredEvent]:
+    """Return what people did, newest first."""
+    conditions, parameters = _range(wanted.since, wanted.until, before)
+    _equal(conditions, parameters, actor=wanted.actor, application=wanted.application)
+    if wanted.types is not None:
+        conditions.append("type = ANY(%s::int[])")
+        parameters.append([hash_keys.of_text(name) for name in wanted.types])
+    where = " AND ".join(["actor IS NOT NULL", *conditions])
+    return fetch(f"{_FROM} WHERE {where} {_NEWEST}", [*parameters, limit])
+
+
+def read_dead_letters(
+    wanted: DeadLetters, *, before: Newest | None, limit: int
+) -> list[StoredEvent]:
+    """Return which records became dead letters, newest first."""
+
+    def has(stored: StoredEvent) -> bool:
+        run = stored.event.run
+        return wanted.pipeline is None or (run is not None and run.pipeline == wanted.pipeline)
+
+    return filled(
+        lambda before: _dead_letters(wanted, before=before, limit=limit),
+        has,
+        key=newest,
+        before=before,
+        limit=limit,
+    )
+
+
+def _dead_letters(wanted: DeadLetters, *, before: Newest | None, limit: int) -> list[StoredEvent]:
+    conditions, parameters = _range(wanted.since, wanted.until, before)
+    _equal(
+        conditions,
+        parameters,
+        application=wanted.application,
+        pipeline=None if wanted.pipeline is None else hash_keys.of_text(wanted.pipeline),
+        task=wanted.task,
+    )
+    where = " AND ".join([f"type = {type_of(RecordsDeadLettered)}", *conditions])
+    return fetch(f"{_FROM} WHERE {where} {_NEWEST}", [*parameters, limit])
+
+
+def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
+    """Return the records of a task that failed at about a position in the log, newest first."""
+    return select(
+        "WHERE task = %s AND type = %s AND sequence < %s ORDER BY sequence DESC LIMIT %s",
+        [task, type_of(RecordFailed), around + limit, limit],
+    )
+
+
+def read_acts_on_group(
+    application: str, fingerprint: str, *, before: int | None, limit: int
+) -> list[StoredEvent]:
+    """Return what was done with an error group, newest first: all but its failures."""
+    return select(
+        f"WHERE cause = %s AND type IN ({_ON_GROUPS}) AND sequence < %s"
+        " ORDER BY sequence DESC LIMIT %s",
+        [hash_keys.of_cause(application, fingerprint), MOST if before is None else before, limit],
+    )
+
+
+def read_notes_on_command(command: UUID, *, limit: int) -> list[StoredEvent]:
+    """Return the notes on a command, newest first."""
+    return select(
+        "WHERE command = %s AND type = %s ORDER BY sequence DESC LIMIT %s",
+        [command, type_of(NoteAdded), limit],
+    )
+
+
+def count_by_task(
+    application: str, fingerprint: str, *, limit: int
+) -> tuple[dict[UUID, int], bool]:
+    """Return failed records of a group by task, the newest first, and whether these are all.
+
+    Of no more than the `limit` newest events.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT task, sum(count), count(*) FROM (SELECT task, count, occurred_at FROM event"
+            " WHERE cause = %s AND count IS NOT NULL"
+            " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS newest"
+            " WHERE task IS NOT NULL GROUP BY 1 ORDER BY max(occurred_at) DESC, 1",
+            [hash_keys.of_cause(application, fingerprint), limit],
+        )
+        found = cursor.fetchall()
+    return {task: int(count) for task, count, _ in found}, sum(row[2] for row in found) < limit
+
+
+def _range(
+    since: datetime | None, until: datetime | None, before: Newest | None
+) -> tuple[list[str], list[Any]]:
+    conditions: list[str] = []
+    parameters: list[Any] = []
+    if since is not None:
+        conditions.append("occurred_at >= %s")
+        parameters.append(since)
+    if until is not None:
+        conditions.append("occurred_at < %s")
+        parameters.append(until)
+    if before is not None:
+        # The first condition is what the index begins at, the second is exact.
+        conditions.append(
+            "occurred_at <= %s AND (occurred_at, application, event.sequence) < (%s, %s, %s)"
+        )
+        parameters += [before[0], *before]
+    return conditions, parameters
+
+
+def _equal(
+    conditions: list[str], parameters: list[Any], **columns: str | int | UUID | None
+) -> None:
+    for column, value in columns.items():
+        if value is not None:
+            conditions.append(f"{column} = %s")
+            parameters.append(value)

@@ -1,0 +1,229 @@
+"""States kept as they were at positions of the log: snapshots, and the bases that logs begin at.
+
+A position of either holds the states that had changed since the one before it, so the newest of
+a key up to a position is what was true there. What a state says is not this module's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+from django.db import connection
+
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.store.streams import copy_in
+
+#: A position in the log is told by this kind of state: each event changes it.
+EVERY_POSITION = "application"
+_KEPT = {
+    "application": "text",
+    "kind": "text",
+    "key": "text",
+    "position": "int8",
+    "state": "text",
+}
+#: What is not in a base is in a snapshot; both where a base was made at a snapshot's position.
+_BOTH = (
+    "(SELECT * FROM base_state WHERE application = %(application)s AND position <= %(position)s"
+    " {wanted} UNION ALL"
+    " SELECT * FROM snapshot WHERE application = %(application)s AND position <= %(position)s"
+    " {wanted}) AS kept"
+)
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the log of an application begins; before its first base, at position 0."""
+
+    position: int = 0
+    #: When the event at the position came.
+    received_at: datetime | None = None
+
+
+class Kept(NamedTuple):
+    """A state as it was kept: the name of its view, its key there, and the state's text."""
+
+    kind: str
+    key: str
+    state: str
+
+
+def base(application: str) -> Base:
+    """Return the position after which the log can be read."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT position, received_at FROM base WHERE application = %s"
+            " ORDER BY position DESC LIMIT 1",
+            [application],
+        )
+        row = cursor.fetchone()
+    return Base() if row is None else Base(position=row[0], received_at=row[1])
+
+
+def bases() -> dict[str, Base]:
+    """Return where the log of each application begins that does not begin at its first event."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT ON (application) application, position, received_at FROM base"
+            " ORDER BY application, position DESC"
+        )
+        return {
+            name: Base(position=position, received_at=received_at)
+            for name, position, received_at in cursor.fetchall()
+        }
+
+
+def nearest(application: str, position: int) -> int:
+    """Return the newest position up to `position` that states were kept at; 0 when none were."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce(max(position), 0) FROM"
+            f" {_BOTH.format(wanted='AND kind = %(kind)s AND key = %(application)s')}",
+            {"application": application, "position": position, "kind": EVERY_POSITION},
+        )
+        (found,) = cursor.fetchone()
+    return int(found)
+
+
+def kept(application: str, position: int, *, kind: str | None = None) -> list[Kept]:
+    """Return all states (of one kind) as they were at a position that `nearest` gave."""
+    wanted = "" if kind is None else "AND kind = %(kind)s"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT ON (kind, key) kind, key, state FROM"
+            f" {_BOTH.format(wanted=wanted)} ORDER BY kind, key, position DESC",
+            {"application": application, "position": position, "kind": kind},
+        )
+        return [Kept(*row) for row in cursor.fetchall()]
+
+
+def kept_of(application: str, position: int, keys: Iterable[tuple[str, str]]) -> list[Kept]:
+    """Return the states of some kinds and keys as they were at a position."""
+    found = []
+    with connection.cursor() as cursor:
+        for kind, key in keys:
+            cursor.execute(
+                "SELECT kind, key, state FROM"
+                f" {_BOTH.format(wanted='AND kind = %(kind)s AND key = %(key)s')}"
+                " ORDER BY position DESC LIMIT 1",
+                {"application": application, "position": position, "kind": kind, "key": key},
+            )
+            found += [Kept(*row) for row in cursor.fetchall()]
+    return found
+
+
+def kept_in_base(application: str) -> list[Kept]:
+    """Return all that the newest base of an application says."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT ON (kind, key) kind, key, state FROM base_state"
+            " WHERE application = %s ORDER BY kind, key, position DESC",
+            [application],
+        )
+        return [Kept(*row) for row in cursor.fetchall()]
+
+
+def keep_base(
+    application: str, position: int, kept: Iterable[Kept], *, received_at: datetime, now: datetime
+) -> None:
+    """Make a base: what has changed since the one before, and where the log may begin then."""
+    copy_in("base_state", _KEPT, _placed(application, position, kept))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO base (application, position, received_at, made_at)"
+            " VALUES (%s, %s, %s, %s)",
+            [application, position, received_at, now],
+        )
+
+
+def forget_buckets(application: str, *, before: datetime) -> None:
+    """Let a base have the buckets of before a time no more, without a new one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT arrester_forget_buckets(%s, %s)", [application, before])
+
+
+def forget_old_states() -> None:
+    """Delete the states of bases that a newer one stands in for, and snapshots of before a base;
+    nobody who appends waits for it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT arrester_forget_old_states()")
+
+
+def next_kept(application: str, *, after: int) -> int | None:
+    """Return the first position behind another that anything is kept at in snapshots."""
+    with prepared_statements.cursor() as cursor:
+        cursor.execute(
+            "SELECT min(position) FROM snapshot WHERE application = %s AND position > %s",
+            [application, after],
+        )
+        (found,) = cursor.fetchone()
+    return None if found is None else int(found)
+
+
+def kept_at(application: str, position: int) -> list[Kept]:
+    """Return what is kept in the snapshot of a position: what had changed since the one before."""
+    with prepared_statements.cursor() as cursor:
+        cursor.execute(
+            "SELECT kind, key, state FROM snapshot WHERE application = %s AND position = %s",
+            [application, position],
+        )
+        return [Kept(*row) for row in cursor.fetchall()]
+
+
+def forget_snapshots(application: str, *, but: Collection[int]) -> None:
+    """Delete the snapshots of an application but those of some positions."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH RECURSIVE there (position) AS ("
+            " SELECT min(position) FROM snapshot WHERE application = %(application)s"
+            " UNION ALL SELECT (SELECT min(position) FROM snapshot"
+            " WHERE application = %(application)s AND position > there.position)"
+            " FROM there WHERE position IS NOT NULL)"
+            " SELECT position FROM there WHERE position IS NOT NULL",
+            {"application": application},
+        )
+        found = {position for (position,) in cursor.fetchall()} - set(but)
+        if found:
+            cursor.execute(
+                "DELETE FROM snapshot WHERE application = %s AND position = ANY(%s)",
+                [application, sorted(found)],
+            )
+
+
+def snapshot_views(application: str, *, every: int, views: Mapping[str, tuple[str, str]]) -> None:
+    """Keep the rows of views that have changed since states were kept last, if that is `every`
+    events ago; only one at a time may (`streams.no_keeper`).
+
+    `views` gives, by table, the column that names the application and the SQL of a row's key. All
+    of it is one statement, so it needs no lock of the stream: it sees the log's length, the views
+    and what was kept before as one transaction left them, whatever is folded meanwhile.
+    """
+    changed = " UNION ALL ".join(
+        f"SELECT {owner}, '{table}', {key}, due.position, state FROM {table}"
+        f" WHERE {owner} = %(application)s AND sequence > due.last"
+        for table, (owner, key) in views.items()
+    )
+    last = _BOTH.format(wanted="AND kind = %(kind)s AND key = %(application)s")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO snapshot (application, kind, key, position, state) SELECT made.* FROM ("
+            "SELECT stream.sequence AS position, ("
+            f"SELECT coalesce(max(position), 0) FROM {last}) AS last"
+            " FROM stream WHERE application = %(application)s OFFSET 0) AS due"
+            f" CROSS JOIN LATERAL ({changed}) AS made WHERE due.position >= due.last + %(every)s",
+            {
+                "application": application,
+                "kind": EVERY_POSITION,
+                "position": MOST,
+                "every": every,
+            },
+        )
+
+
+def _placed(
+    application: str, position: int, kept: Iterable[Kept]
+) -> Iterator[tuple[str, str, str, int, str]]:
+    return ((application, each.kind, each.key, position, each.state) for each in kept)

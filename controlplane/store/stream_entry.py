@@ -1,0 +1,162 @@
+"""One entry of a stream in Redis: a batch of events, or what came in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import msgspec
+from django.db import DataError
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.errors import MalformedBatch
+from arrester.controlplane.domain.events import (
+    EVENT_TYPES,
+    ApplicationLatched,
+    ApplicationOpened,
+    BodyErased,
+    CommandCancelled,
+    CommandExpired,
+    CommandIssued,
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
+    Event,
+    InstanceFound,
+    InstanceLost,
+    NoteAdded,
+    QuarantineDismissed,
+    QuarantineRequeued,
+)
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.failure_columns import Told
+from arrester.controlplane.store import KeptAside
+
+#: What only people and the server may say; from an agent it is not believed.
+SERVER_ONLY = frozenset(
+    {
+        ApplicationLatched,
+        ApplicationOpened,
+        BodyErased,
+        CommandCancelled,
+        CommandExpired,
+        CommandIssued,
+        ErrorGroupMuted,
+        ErrorGroupReopened,
+        ErrorGroupResolved,
+        ErrorGroupUnmuted,
+        InstanceFound,
+        InstanceLost,
+        NoteAdded,
+        QuarantineDismissed,
+        QuarantineRequeued,
+    }
+)
+#: These too, unless an instance says what a person did there, or a command what it led to.
+NOT_ALWAYS_BELIEVED = SERVER_ONLY | {
+    cls for cls in EVENT_TYPES.values() if "actor" in cls.__struct_fields__
+}
+
+#: What a value that we did not foresee raises: in the pure fold, where it is laid out, or in
+#: PostgreSQL. Whatever else fails (a server that is away, a table that is missing, a row of ours
+#: that cannot be read) is no entry's fault, will not fail for ever, and is tried again.
+POISON = (
+    DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError, MemoryError,
+)  # fmt: skip
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry as far as it was understood."""
+
+    application: str
+    id: str
+    fields: Mapping[bytes, bytes]
+    #: None when it does not say both: then nobody can be told, and nothing else counts.
+    batch: UUID | None = None
+    spool: UUID | None = None
+    #: Without their bodies, where all of them were understood: those stay packed.
+    events: tuple[Told, ...] = ()
+    #: The bytes that the events came in, where all of them were understood.
+    packed: codec.Packed | None = None
+    aside: tuple[KeptAside, ...] = ()
+
+    def refused(self, reason: str, *, too_old: bool = False) -> Entry:
+        """Return the entry with all of it kept aside."""
+        whole = KeptAside(
+            application=self.application,
+            entry=self.id,
+            batch=self.batch,
+            index=None,
+            reason=reason,
+            raw=msgspec.msgpack.encode(dict(self.fields)),
+            too_old=too_old,
+        )
+        return replace(self, events=(), packed=None, aside=(whole,))
+
+
+def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entry:
+    """Return an entry of the application's stream; it never fails, but keeps aside."""
+    entry = Entry(application=application, id=id, fields=fields)
+    try:
+        entry = replace(
+            entry,
+            batch=codec.parse_uuid(fields.get(b"batch"), "batch"),
+            spool=codec.parse_uuid(fields.get(b"spool"), "spool"),
+        )
+        batch = fields.get(b"events", b"")
+        if (found := codec.read_batch(batch)) is not None:
+            told, packed = found
+            # Columns are failed records, which anybody may tell.
+            events = (each for each in told if isinstance(each, Event))
+            if not any(_doubt(each) for each in events if type(each.data) in NOT_ALWAYS_BELIEVED):
+                return replace(entry, events=tuple(told), packed=packed)
+        decoded = codec.decode_batch(batch)
+    except MalformedBatch as exc:
+        return entry.refused(str(exc))
+    except MemoryError:
+        return entry.refused("more than the memory of who folds it can hold")
+    return _sorted_out(entry, dict(enumerate(decoded)))
+
+
+def read_again(kept: KeptAside) -> Entry:
+    """Return what was kept aside as an entry with whatever of it is understood now."""
+    entry = Entry(application=kept.application, id=kept.entry, fields={}, batch=kept.batch)
+    if kept.index is not None:
+        return _sorted_out(entry, {kept.index: codec.decode_event(kept.raw)})
+    fields = msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])
+    return read_entry(kept.application, kept.entry, fields)
+
+
+def _sorted_out(entry: Entry, decoded: Mapping[int, Event | codec.Unreadable]) -> Entry:
+    believed = {index: _believed(each) for index, each in decoded.items()}
+    aside = [
+        KeptAside(
+            application=entry.application,
+            entry=entry.id,
+            batch=entry.batch,
+            index=index,
+            reason=each.reason,
+            raw=each.raw,
+        )
+        for index, each in believed.items()
+        if isinstance(each, codec.Unreadable)
+    ]
+    events = [each for each in believed.values() if isinstance(each, Event)]
+    return replace(entry, events=tuple(events), aside=tuple(aside))
+
+
+def _believed(event: Event | codec.Unreadable) -> Event | codec.Unreadable:
+    if isinstance(event, Event) and (reason := _doubt(event)):
+        return codec.Unreadable(raw=codec.encode_event(event), reason=reason)
+    return event
+
+
+def _doubt(event: Event) -> str:
+    """Return why an agent is not believed; empty where it is."""
+    if type(event.data) in SERVER_ONLY:
+        return f"only the server may say {event.type}"
+    by_hand = event.caused_by is None and getattr(event.data, "actor", None) is not None
+    if by_hand and event.instance is None:
+        return f"{event.type} names a person, and no instance that says so"
+    return ""

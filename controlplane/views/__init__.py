@@ -1,0 +1,1 @@
+"""The read tables derived from the log."""

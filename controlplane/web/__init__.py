@@ -1,0 +1,1 @@
+"""The web process: ASGI application, security headers, allowed hosts, connections."""
