@@ -121,6 +121,8 @@ def test_the_seven_counters_of_one_task(bench: Bench) -> None:
     (bench.folder / "dlq").unlink()
     bench.add(("a", 3, "never"))
     wait_until(lambda: len(bench.dead_letters()) == 2)
+    # Dead letters are visible before the micro-batch that reports them is committed.
+    bench.wait_for_input()
     bench.stop()
 
     failures = [each for each in bench.outbox.events if isinstance(each.data, RecordFailed)]

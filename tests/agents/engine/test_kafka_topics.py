@@ -82,6 +82,8 @@ def test_what_is_held_under_a_former_key_runs_after_the_change(bench: Bench) -> 
     bench.start(reading(bench, LogAndContinue()))
     bench.wait_for_input()
     wait_until(lambda: {("t1", 6), ("t1", 8)} == set(written(bench)))
+    # A drain reports its failures once it is committed, after its rows are written.
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 3)
     bench.stop()
     told = {(failed.task, failed.position) for failed in bench.outbox.of(RecordFailed)[1:]}
     assert told == {("t1-0", 5), ("t1-0", 7)}

@@ -194,6 +194,8 @@ def test_after_continue_a_dead_letter_waits_for_the_next_one(bench: Bench) -> No
     (bench.folder / "dlq").unlink()
     bench.add(("a", 2, "bad"))
     wait_until(lambda: len(bench.dead_letters()) == 2)
+    # Dead letters are visible before their micro-batch is committed.
+    bench.wait_for_input()
     bench.stop()
     assert sorted(each["position"] for each in bench.dead_letters()) == [0, 2]
     assert waiting(bench) == []
