@@ -32,7 +32,7 @@ EVENTS_PER_SECOND = 10_000
 EVENTS_PER_PUT = 100
 WARM_UP_SECONDS = 2
 PATIENCE_SECONDS = 60
-_CELERY = ("-m", "celery", "-A", "controlplane", "worker")
+_CELERY = ("-m", "celery", "-A", "arrester.controlplane", "worker")
 
 
 def figures(urls: embedded.Urls, *, seconds: int = 10) -> list[Figure]:

@@ -22,8 +22,8 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 
 from examples import flights_data
+from tests.services import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 #: Up to here two records are implausible: JFK at 7,072 and EWR at 8,239.
 ROWS = 9_000
 ROWS_PER_FILE = 1_000
@@ -72,7 +72,9 @@ class Stack:
         ]
         self.run("web", [*web, "--lifespan", "off", "--no-access-log"])
         self.run("wake", [python, "manage.py", "wake"])
-        self.run("worker", [python, "-m", "celery", "-A", "controlplane", "worker", "-c", "2"])
+        self.run(
+            "worker", [python, "-m", "celery", "-A", "arrester.controlplane", "worker", "-c", "2"]
+        )
         eventually(self._answers, what="the web process answers")
 
     def run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:

@@ -168,7 +168,7 @@ def _children(
     with_demo: bool,
 ) -> list[Child]:
     python = sys.executable
-    celery = [python, "-m", "celery", "-A", "controlplane"]
+    celery = [python, "-m", "celery", "-A", "arrester.controlplane"]
     worker = [*celery, "worker", "--loglevel", "INFO"]
     commands: dict[str, list[str | Path]] = {
         "wake": [python, "manage.py", "wake"],
