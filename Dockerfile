@@ -7,7 +7,6 @@ WORKDIR /app
 FROM base AS server
 COPY requirements/server.txt requirements/
 RUN pip install --require-hashes -r requirements/server.txt
-COPY manage.py ./
 COPY arrester arrester
 COPY controlplane controlplane
 COPY dashboard dashboard
@@ -30,4 +29,4 @@ COPY controlplane/domain controlplane/domain
 COPY examples examples
 ENV PYTHONPATH=/app ARRESTER_HOME=/data
 USER arrester
-CMD ["python", "-m", "examples.flights"]
+CMD ["python", "-m", "arrester.examples.flights"]

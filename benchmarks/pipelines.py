@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from arrester import Agent, LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
-from examples import flights_data
-from examples.flights import MOST_MINUTES_LATE, SCHEMA, plausible
+from arrester.examples import flights_data
+from arrester.examples.flights import MAXIMUM_DELAY_MINUTES, SCHEMA, plausible
 
 INPUT = "position BIGINT, origin STRING, flight STRING, value STRING"
 #: Runs to its end, with a folder to write to, a checkpoint, and what each call of the sink ends in.
@@ -249,7 +249,7 @@ def _dirty(row: dict[str, Any], position: int) -> dict[str, Any]:
 
 def _is_clean(value: str) -> bool:
     fields = value.split(",")
-    return "NA" not in fields and int(fields[DELAY]) <= MOST_MINUTES_LATE
+    return "NA" not in fields and int(fields[DELAY]) <= MAXIMUM_DELAY_MINUTES
 
 
 def _sink(

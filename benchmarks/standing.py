@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from arrester import Agent, LogAndFail
 from arrester.agents.config import AgentConfig
 from arrester.agents.run.thread import PipelineThread
+from arrester.examples.flights import SCHEMA
 from benchmarks.pipelines import CLUSTER, LOCAL, PARSE, Flights, World, session
 from benchmarks.table import Figure
-from examples.flights import SCHEMA
 
 REPLACEMENTS = 50
 _EARLY = 5

@@ -1,4 +1,4 @@
-"""The Celery application: Redis carries the messages, PostgreSQL keeps every truth."""
+"""Configure Celery with Redis as the broker and without a result backend."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from django.conf import settings
 from django.db import close_old_connections, connections
 from kombu import Exchange, Queue
 
-#: Apart, so that no fold waits while a base is made and verified, which may take minutes.
+#: Separate queues: folds must not wait while a base is verified, which may take minutes.
 FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
-#: Drains wait behind whatever else the workers of FOLDS have to do, so that no backlog keeps sweeps
-#: from them. In Redis, Celery has a list for each priority; 0 is taken first.
-_LAST = 9
-DRAINS = f"{FOLDS}\x06\x16{_LAST}"
+#: Drains have the lowest priority in FOLDS, so that a backlog does not delay sweeps. Celery has one
+#: list in Redis for each priority; 0 is the highest.
+_LOWEST_PRIORITY = 9
+DRAINS = f"{FOLDS}\x06\x16{_LOWEST_PRIORITY}"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
 
 
 def broker_url(redis_url: str) -> str:
-    """Return `redis_url` as Celery spells it: a unix socket has another scheme there."""
+    """Return `redis_url` in Celery's form, which has another scheme for unix sockets."""
     parts = urlsplit(redis_url)
     if parts.scheme != "unix":
         return redis_url
@@ -34,14 +34,17 @@ def broker_url(redis_url: str) -> str:
 
 
 def broker_tls(redis_url: str) -> dict[str, Any] | None:
-    """Return how Celery checks who answers, which it does not by itself: as `broker.client` does,
-    unless the URL says otherwise; None without TLS."""
+    """Return Celery's TLS options, None without TLS.
+
+    Celery does not verify the server by default. These options do, as `redis_client` does, unless
+    the URL has other ones.
+    """
     parts = urlsplit(redis_url)
     if parts.scheme != "rediss":
         return None
-    said = {key: value for key, value in parse_qsl(parts.query) if key.startswith("ssl_")}
-    checked = said.get("ssl_check_hostname", "true").lower() in ("true", "1", "t", "yes", "y")
-    return {"ssl_cert_reqs": "required", **said, "ssl_check_hostname": checked}
+    options = {key: value for key, value in parse_qsl(parts.query) if key.startswith("ssl_")}
+    check = options.get("ssl_check_hostname", "true").lower() in ("true", "1", "t", "yes", "y")
+    return {"ssl_cert_reqs": "required", **options, "ssl_check_hostname": check}
 
 
 def _queue(name: str) -> Queue:
@@ -54,31 +57,31 @@ app.conf.update(
     broker_use_ssl=broker_tls(settings.REDIS_URL),
     broker_connection_retry_on_startup=True,
     task_ignore_result=True,
-    # A worker that is not told which takes the messages of both.
+    # A worker without --queues consumes both.
     task_queues=[_queue(FOLDS), _queue(HOUSEKEEPING)],
     task_default_queue=FOLDS,
     task_routes={
-        "arrester.drain": {"priority": _LAST},
+        "arrester.drain": {"priority": _LOWEST_PRIORITY},
         "arrester.housekeeping": {"queue": HOUSEKEEPING},
-        # Where it waits no drain is kept from lingering; and who has time is there.
+        # In this queue it does not stop a drain from waiting for more entries.
         "arrester.keep": {"queue": HOUSEKEEPING},
     },
     task_acks_late=True,
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
-    # So many tasks share a connection: to open one costs as much as a small fold. What its process
-    # in PostgreSQL remembers of our tables is given up then.
+    # Tasks per connection. Opening one costs as much as a small fold; closing it releases the
+    # memory of its PostgreSQL process.
     CELERY_DB_REUSE_MAX=1000,
     enable_utc=True,
     timezone="UTC",
-    # All that beat does; what cannot wait an hour is asked for by `wake`.
+    # Work that cannot wait an hour is requested by `wake`.
     beat_schedule={
         "housekeeping": {
             "task": "arrester.housekeeping",
-            # At a minute of each hour, not an hour after its start: a beat that is started anew
-            # more often than that, and does not remember when it last ran, does it all the same.
+            # At a fixed minute: an interval of an hour would never end if beat lost its schedule
+            # file and restarted more often than that.
             "schedule": crontab(minute="13"),
-            # Those of hours without a worker do not queue up.
+            # Without a worker the messages do not accumulate.
             "options": {"expires": 600},
         }
     },
@@ -87,14 +90,13 @@ app.conf.update(
 
 @worker_process_init.connect
 def keep_connections(**_: object) -> None:
-    """Let a worker's process keep its connection from one task to the next: web processes open one
-    for each request."""
+    """Keep the database connection of a worker process between tasks."""
     connections["default"].settings_dict.update(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
 
 
 @task_prerun.connect
-def look_at_connections(**_: object) -> None:
-    """Have the connection that was kept tried before a task uses it."""
+def check_connections(**_: object) -> None:
+    """Check the kept connection before a task uses it."""
     close_old_connections()
 
 

@@ -1,4 +1,4 @@
-"""Django's settings; every variable comes from `arrester.controlplane.env`."""
+"""Django settings; environment variables are read in `arrester.controlplane.env`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from arrester.controlplane import embedded
-from arrester.controlplane.env import Environment, WrongSetting
+from arrester.controlplane.env import Environment, InvalidSetting
 
 ENVIRONMENT = Environment.read(os.environ)
-# Without URLs the embedded servers of ARRESTER_HOME are meant, whether or not they run now.
+# The default servers are the embedded ones of ARRESTER_HOME, whether or not they run.
 _EMBEDDED = embedded.known_urls(ENVIRONMENT.home)
 
 DATABASE_URL = ENVIRONMENT.database_url or _EMBEDDED.database
@@ -22,8 +22,8 @@ MIGRATE_DATABASE_URL = ENVIRONMENT.migrate_database_url or (
 REDIS_URL = ENVIRONMENT.redis_url or _EMBEDDED.redis
 
 
-#: A host that is gone without a word is noticed within half a minute at either end, and what it
-#: held is free: by itself TCP takes two hours. Unix sockets take no notice.
+#: Detect a lost host within half a minute at both ends and release its locks; TCP's default is two
+#: hours. Unix sockets ignore these options.
 TCP = {
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -33,11 +33,11 @@ TCP = {
 SESSION = " ".join(
     f"-c {name}={value}"
     for name, value in {
-        # Compiling costs more than any of our statements, which are many and short; so does a
-        # process more for one of them.
+        # The statements are many and short: compiling one, or starting parallel workers for it,
+        # costs more than running it.
         "jit": "off",
         "max_parallel_workers_per_gather": 0,
-        # Whoever is suspended in a transaction gives back what it has locked: a stream, above all.
+        # A process that is suspended in a transaction must not lock its stream for longer.
         "idle_in_transaction_session_timeout": "5min",
         **{name if name.startswith("tcp_") else f"tcp_{name}": each for name, each in TCP.items()},
     }.items()
@@ -45,11 +45,11 @@ SESSION = " ".join(
 
 
 def database_settings(name: str, url: str) -> dict[str, Any]:
-    """Return Django's settings for the database at `url`, the value of the variable `name`."""
+    """Return the Django settings of the database at `url`, the value of variable `name`."""
     try:
         options = conninfo_to_dict(url)
     except ProgrammingError as error:
-        raise WrongSetting(name, "…", f"a PostgreSQL URL ({str(error).strip()})") from None
+        raise InvalidSetting(name, "…", f"a PostgreSQL URL ({str(error).strip()})") from None
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": options.pop("dbname", ""),
@@ -57,13 +57,13 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
         "PASSWORD": options.pop("password", ""),
         "HOST": options.pop("host", ""),
         "PORT": options.pop("port", ""),
-        # Under ASGI every request has a thread of its own: a connection kept there is a leaked one.
-        # The web process keeps them elsewhere: `arrester.controlplane.web.connection_pool`.
+        # Under ASGI each request has its own thread, so a connection kept there would leak. The
+        # web process has a pool: `arrester.controlplane.web.connection_pool`.
         "CONN_MAX_AGE": 0,
         "OPTIONS": {
             "connect_timeout": 5,
             "application_name": "arrester",
-            # Of `arrester.controlplane.store.prepared_statements`, from the sixth time on.
+            # For `arrester.controlplane.store.prepared_statements`, from the sixth execution.
             "prepare_threshold": 5,
             **TCP,
             **options,
@@ -74,7 +74,7 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
 
 DATABASES = {"default": database_settings("DATABASE_URL", DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-# One linear history for all tables: only `controlplane` has models.
+# Only `controlplane` has models: one linear history of migrations.
 MIGRATION_MODULES = {"controlplane": "arrester.migrations"}
 
 SECRET_KEY = ENVIRONMENT.secret_key or embedded.known_secret_key(ENVIRONMENT.home)
@@ -127,7 +127,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 
 STATIC_URL = "static/"
-# Files are served from the packages where they lie: nothing has to be collected first.
+# Serve files from the packages, so that `collectstatic` is not needed.
 WHITENOISE_USE_FINDERS = True
 
 LOGIN_URL = "login"
@@ -141,7 +141,7 @@ AUTH_PASSWORD_VALIDATORS = [
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_NAME = "arrester_session"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
-# Machines of the same network ask these by plain HTTP.
+# Probes in the same network request these over plain HTTP.
 SECURE_SSL_REDIRECT = ENVIRONMENT.https
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if ENVIRONMENT.https else 0
@@ -150,7 +150,7 @@ X_FRAME_OPTIONS = "DENY"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        # The first says what a 401 asks for.
+        # The first one determines the WWW-Authenticate header of a 401.
         "rest_framework.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The owner runs migrations and owns every table; the application gets what migrations grant.
+# Create the owner, which runs migrations, and the application's role, which they grant privileges.
 set -euo pipefail
 
 psql --set ON_ERROR_STOP=1 --username postgres --no-psqlrc --quiet \

@@ -1,9 +1,9 @@
-"""The demo: a year of real, dirty flights through a guarded pipeline, one task per airport.
+"""The demo: a guarded pipeline over a year of real flights, with one task per airport.
 
-Departures that say `NA` fail to parse: they are skipped and kept as dead letters. A departure more
-than 15 hours late is hard to believe: its airport is PAUSED until a person has looked at it.
+Departures with the delay `NA` fail to parse. They are skipped and written as dead letters. A delay
+of more than 15 hours is implausible: its airport is PAUSED until an operator resumes it.
 
-    python -m examples.flights [--folder .arrester/flights] [--rows-per-second 500]
+    python -m arrester.examples.flights [--folder .arrester/flights] [--rows-per-second 500]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester import Agent, LogAndContinue, LogAndPause
-from examples import flights_data
+from arrester.examples import flights_data
 
 SCHEMA = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, "
@@ -26,24 +26,24 @@ SCHEMA = (
     "tailnum STRING, origin STRING, dest STRING, air_time STRING, distance INT, hour INT, "
     "minute INT, time_hour TIMESTAMP"
 )
-MOST_MINUTES_LATE = 15 * 60
+MAXIMUM_DELAY_MINUTES = 15 * 60
 EVERY_SECOND = {"processingTime": "1 second"}
 
 
 class ImplausibleDelay(Exception):
-    """A departure so late that a person should look at it before it is believed."""
+    """The delay of a departure is too long to be accepted without a check."""
 
 
 def plausible(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the flight as it is; raises ImplausibleDelay when it left more than 15 hours late."""
+    """Return the flight unchanged; raise ImplausibleDelay if it left more than 15 hours late."""
     late = row["departure"]["dep_delay"]
-    if late > MOST_MINUTES_LATE:
-        raise ImplausibleDelay(f"left {late} minutes late, more than {MOST_MINUTES_LATE}")
+    if late > MAXIMUM_DELAY_MINUTES:
+        raise ImplausibleDelay(f"left {late} minutes late, more than {MAXIMUM_DELAY_MINUTES}")
     return row
 
 
 def main() -> int:
-    """Run until stopped; return 0 when a command ended it, and raise what made it fail."""
+    """Run until a command stops the pipeline; return 0, or raise the exception that ended it."""
     options = _options()
     folder: Path = options.folder.resolve()
     files = flights_data.prepare(folder / "input", rows_per_file=options.rows_per_second)
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def _write(df: DataFrame, path: Path) -> None:
-    """Write one micro-batch under its number: written again, it replaces itself."""
+    """Write one micro-batch to the folder of its number, so that a repetition replaces it."""
     df.write.mode("overwrite").parquet(str(path))
 
 

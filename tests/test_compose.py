@@ -1,7 +1,7 @@
-"""docker-compose.yml says what it should, and the commands that it declares come up.
+"""docker-compose.yml is complete, and the commands that it declares start.
 
-Not every machine has a container engine, so they are started as plain processes with the
-environment of the file, against the embedded servers.
+Not every machine has a container engine. The commands therefore run as plain processes with the
+environment of the file and the embedded servers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ START_SECONDS = 60
 
 
 def interpolated(text: str, variables: Mapping[str, str]) -> str:
-    """Replace ${NAME}, ${NAME:-default} and ${NAME:?}, as Compose does."""
+    """Replace ${NAME}, ${NAME:-default} and ${NAME:?} as Compose does."""
 
     def value(found: re.Match[str]) -> str:
         name, operator, default = found.groups()
@@ -62,7 +62,7 @@ def interpolated(text: str, variables: Mapping[str, str]) -> str:
 
 
 def environment(service: str, urls: embedded.Urls) -> dict[str, str]:
-    """Return what the file declares, with the addresses of this machine's servers."""
+    """Return the declared environment with the URLs of the test servers."""
     declared = SERVICES[service]["environment"]
     env = {name: interpolated(str(value), VARIABLES) for name, value in declared.items()}
     owner = urlsplit(env["DATABASE_URL"]).username == "arrester_owner"
@@ -76,7 +76,7 @@ def environment(service: str, urls: embedded.Urls) -> dict[str, str]:
 def started(
     service: str, urls: embedded.Urls, log: Path, *, port: int = 8000
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command of `service`; the port is free on this machine, the rest as declared."""
+    """Run the declared command of `service`, with `port` instead of 8000."""
     command = [str(port) if word == "8000" else word for word in SERVICES[service]["command"]]
     with (
         log.open("wb") as output,
@@ -94,10 +94,10 @@ def started(
                 process.kill()
 
 
-def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not true():
-        assert process.poll() is None, f"ended with {process.returncode}: {log.read_text()}"
+    while not condition():
+        assert process.poll() is None, f"exited with {process.returncode}: {log.read_text()}"
         assert time.monotonic() < deadline, f"not up in {START_SECONDS} s: {log.read_text()}"
         time.sleep(0.2)
 
@@ -107,7 +107,7 @@ def test_the_file_follows_the_compose_specification() -> None:
     jsonschema.Draft202012Validator(schema).validate(COMPOSE)
 
 
-def test_the_file_declares_all_parts() -> None:
+def test_the_file_declares_every_service() -> None:
     ours = {"migrate", "web", "wake", "worker", "housekeeper", "beat", "demo"}
     assert set(SERVICES) == {"postgres", "redis", *ours}
     assert SERVICES["demo"]["profiles"] == ["demo"]
@@ -123,10 +123,10 @@ def test_every_variable_without_default_is_required() -> None:
 
 
 @pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper", "beat"])
-def test_every_setting_that_is_not_of_one_machine_is_passed(service: str) -> None:
+def test_every_setting_that_is_not_specific_to_one_machine_is_passed(service: str) -> None:
     text = (REPOSITORY / "README.md").read_text()
     documented = dict(re.findall(r"^\| `(ARRESTER_\w+)` \| `([^`]*)`", text, re.MULTILINE))
-    # Of embedded servers, of development, or of the host: the port is published there.
+    # These are for embedded servers, development, or the published port of the host.
     elsewhere = {"ARRESTER_HOME", "ARRESTER_DEBUG", "ARRESTER_PORT", "ARRESTER_ALLOWED_HOSTS"}
     declared = SERVICES[service]["environment"]
     for name in documented.keys() - elsewhere:
@@ -148,7 +148,7 @@ def test_the_declared_migration_runs(fresh_database: embedded.Urls, tmp_path: Pa
     log = tmp_path / "migrate.log"
     with started("migrate", fresh_database, log) as process:
         assert process.wait(START_SECONDS) == 0, log.read_text()
-    assert "made user operator, password from ARRESTER_OPERATOR_PASSWORD" in log.read_text()
+    assert "created user operator, password from ARRESTER_OPERATOR_PASSWORD" in log.read_text()
     assert "operator-secret" not in log.read_text()
 
 
@@ -168,33 +168,33 @@ def test_the_declared_web_process_is_healthy_under_any_name(
 
     with started("web", fresh_database, log, port=port) as process:
         wait_until(healthy, process, log)
-        # It is the probes alone that any name, and plain HTTP, is good enough for.
-        assert asked(port, "127.0.0.1") == (400, None)
-        assert asked(port, "arrester.example") == (301, "https://arrester.example/login")
+        # Only the probes accept any host name and plain HTTP.
+        assert login_page(port, "127.0.0.1") == (400, None)
+        assert login_page(port, "arrester.example") == (301, "https://arrester.example/login")
 
 
-def asked(port: int, host: str) -> tuple[int, str | None]:
-    """Ask for the login page under a name; return the status, and where we are sent."""
+def login_page(port: int, host: str) -> tuple[int, str | None]:
+    """Request the login page from `host`; return the status and the Location header."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with closing(connection):
         connection.request("GET", "/login", headers={"Host": host})
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Location")
+        response = connection.getresponse()
+        return response.status, response.getheader("Location")
 
 
 @pytest.mark.usefixtures("redis")
 @pytest.mark.parametrize(("service", "queue"), [("worker", FOLDS), ("housekeeper", HOUSEKEEPING)])
-def test_a_declared_worker_answers_and_takes_its_own_messages_only(
+def test_a_declared_worker_answers_and_consumes_only_its_queue(
     service: str, queue: str, fresh_database: embedded.Urls, tmp_path: Path
 ) -> None:
     log = tmp_path / f"{service}.log"
     with started(service, fresh_database, log) as process:
         wait_until(lambda: bool(app.control.ping(timeout=0.5)), process, log)
-        (taken,) = (app.control.inspect(timeout=5).active_queues() or {}).values()
-    assert [each["name"] for each in taken] == [queue]
+        (queues,) = (app.control.inspect(timeout=5).active_queues() or {}).values()
+    assert [each["name"] for each in queues] == [queue]
 
 
-def test_the_declared_wake_has_everything_looked_through(
+def test_the_declared_wake_requests_sweeps(
     fresh_database: embedded.Urls, tmp_path: Path, redis: Redis
 ) -> None:
     log = tmp_path / "wake.log"
@@ -205,7 +205,7 @@ def test_the_declared_wake_has_everything_looked_through(
 
 @pytest.mark.usefixtures("redis")
 def test_the_declared_beat_stays_up(fresh_database: embedded.Urls, tmp_path: Path) -> None:
-    """It has nothing to do for most of an hour."""
+    """Beat has no other output: its only task is hourly."""
     log = tmp_path / "beat.log"
     with started("beat", fresh_database, log) as process:
         time.sleep(4)
@@ -213,7 +213,7 @@ def test_the_declared_beat_stays_up(fresh_database: embedded.Urls, tmp_path: Pat
     assert process.returncode in (0, -15), log.read_text()
 
 
-def test_the_init_script_makes_both_roles() -> None:
+def test_the_init_script_creates_both_roles() -> None:
     with running() as urls:
         services.drop(urls, "arrester")
         with psycopg.connect(urls.admin_database, autocommit=True) as admin:

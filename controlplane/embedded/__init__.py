@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis as child processes in a data folder: real servers, no set-up."""
+"""Run PostgreSQL and Redis as child processes in a data folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers that run now, and where they answer."""
+    """The running servers, their credentials and URLs."""
 
     home: Home
     credentials: Credentials
@@ -35,33 +35,35 @@ def servers(
     postgres: bool = True,
     redis: bool = True,
     durable: bool = True,
-    say: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Servers]:
-    """Run the servers of the data folder `home` while the block runs; stop them cleanly.
+    """Run the servers of the data folder `home` while the block runs, then stop them.
 
-    Raise AlreadyRunning when another process runs them, EmbeddedError when one cannot start.
+    Raises:
+        AlreadyRunning: another process runs them.
+        EmbeddedError: a server cannot start.
     """
     folder = Home(home.absolute())
     folder.make()
     with folder.lock(), ExitStack() as stack:
         credentials = folder.make_credentials()
-        stack.callback(folder.leave)
-        wanted: list[Postgres | Redis] = []
+        stack.callback(folder.remove_socket_folder)
+        running: list[Postgres | Redis] = []
         if postgres:
-            wanted.append(Postgres(home=folder, credentials=credentials, durable=durable))
+            running.append(Postgres(home=folder, credentials=credentials, durable=durable))
         if redis:
-            wanted.append(Redis(home=folder, credentials=credentials, durable=durable))
-        for server in wanted:
-            say(f"{server.name} (log: {server.log})")
+            running.append(Redis(home=folder, credentials=credentials, durable=durable))
+        for server in running:
+            report(f"{server.name} (log: {server.log})")
             stack.callback(server.stop)
             server.start()
         yield Servers(
-            home=folder, credentials=credentials, urls=folder.urls(credentials), running=wanted
+            home=folder, credentials=credentials, urls=folder.urls(credentials), running=running
         )
 
 
 def refuse_if_running(home: Path) -> None:
-    """Raise AlreadyRunning when a process runs the servers of `home` now."""
+    """Raise AlreadyRunning if another process runs the servers of `home`."""
     folder = Home(home.absolute())
     folder.make()
     with folder.lock():
@@ -69,11 +71,11 @@ def refuse_if_running(home: Path) -> None:
 
 
 def known_urls(home: Path) -> Urls:
-    """Return where the servers of `home` answer when they run; starts nothing."""
+    """Return the URLs of the servers of `home`, whether or not they run."""
     folder = Home(home.absolute())
     return folder.urls(folder.known_credentials())
 
 
 def known_secret_key(home: Path) -> str:
-    """Return the secret key made at the first start; empty before that."""
+    """Return the secret key of the first start; empty before that."""
     return Home(home.absolute()).known_credentials().secret_key

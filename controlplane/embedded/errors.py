@@ -1,4 +1,4 @@
-"""What can go wrong when the embedded servers start."""
+"""Errors at the start of the embedded servers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pathlib import Path
 
 
 class EmbeddedError(Exception):
-    """A server of ours cannot start; the message says what failed and what to do."""
+    """An embedded server cannot start; the message has the cause and the remedy."""
 
 
 class AlreadyRunning(EmbeddedError):
-    """Another process owns the data folder and runs its servers; use those, or stop it."""
+    """Another process runs the servers of the data folder."""
 
     def __init__(self, home: Path, pid: int) -> None:
         super().__init__(
-            f"Arrester already runs in {home} (process {pid}): use that one, stop it,"
+            f"Arrester already runs in {home} (process {pid}): use it, stop it,"
             " or set ARRESTER_HOME to another folder"
         )
         self.pid = pid

@@ -1,4 +1,4 @@
-"""The data folder: where things lie, its credentials, and the lock of the one who runs it."""
+"""The data folder: its paths, credentials and lock."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from urllib.parse import quote
 
 from arrester.controlplane.embedded.errors import AlreadyRunning, EmbeddedError
 
-# The kernel refuses socket paths above 107 bytes (103 on macOS); PostgreSQL's name is the longest.
+# The kernel accepts socket paths of up to 107 bytes (103 on macOS); PostgreSQL has the longest.
 SOCKET_PATH_BYTES = 103
 POSTGRES_SOCKET = ".s.PGSQL.5432"
-# Where root keeps what the unprivileged account must reach, when the data folder is private.
+# Files of the service account, if root runs the servers in a private data folder.
 SHARED_ROOT = Path("/var/lib/arrester")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Made at the first start and kept; the last three are the first users' passwords."""
+    """Passwords created at the first start; the last three belong to the first users."""
 
     postgres: str = ""
     owner: str = ""
@@ -39,7 +39,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Urls:
-    """Where the servers answer: as the application, as the owner (migrations), as superuser."""
+    """Server URLs: as the application, as the owner (migrations) and as superuser."""
 
     database: str
     migrate_database: str
@@ -73,7 +73,7 @@ class Home:
 
     @property
     def sockets(self) -> Path:
-        """The folder of the sockets: in the data folder, or a private one with a short path."""
+        """The folder of the sockets: in the data folder, else a private one with a short path."""
         folder = self.path / "run"
         short = len(os.fsencode(folder / POSTGRES_SOCKET)) <= SOCKET_PATH_BYTES
         if short and reachable_by_service_account(self.path):
@@ -85,8 +85,8 @@ class Home:
         return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
 
     def make(self) -> None:
-        """Make the folder, or say why it cannot be used."""
-        # Root's PostgreSQL runs under another account, which has to get through.
+        """Create the folder; raise EmbeddedError if it cannot be used."""
+        # If root runs PostgreSQL, its service account needs to traverse the folder.
         mode = 0o711 if os.geteuid() == 0 else 0o700
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Home:
                 pass
         except OSError as error:
             raise EmbeddedError(
-                f"The data folder {self.path} cannot be used ({error.strerror}): make it a folder"
+                f"Cannot use the data folder {self.path} ({error.strerror}): make it a folder"
                 " that you own and can write, or set ARRESTER_HOME to another one"
             ) from error
 
@@ -115,43 +115,43 @@ class Home:
         )
 
     def known_credentials(self) -> Credentials:
-        """Return the credentials of earlier starts; empty ones before the first."""
+        """Return the stored credentials; empty ones before the first start."""
         try:
             return Credentials(**json.loads(self.credentials_file.read_bytes()))
         except (FileNotFoundError, PermissionError, NotADirectoryError):
             return Credentials()
         except (ValueError, TypeError) as error:
             raise EmbeddedError(
-                f"{self.credentials_file} is damaged ({error}): put it back from a backup,"
-                f" or move {self.path} away to begin with empty servers"
+                f"{self.credentials_file} is damaged ({error}): restore it from a backup,"
+                f" or move {self.path} away to start with empty servers"
             ) from error
 
     def make_credentials(self) -> Credentials:
-        """Return the credentials; what an earlier version did not know is made now."""
+        """Return the stored credentials; create those that are missing."""
         known = asdict(self.known_credentials())
         if self.credentials_file.exists() and all(known.values()):
             return Credentials(**known)
-        made = Credentials(
+        complete = Credentials(
             **{name: value or secrets.token_urlsafe(24) for name, value in known.items()}
         )
         draft = self.credentials_file.with_suffix(".new")
         draft.unlink(missing_ok=True)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(asdict(made), file, indent=2)
+            json.dump(asdict(complete), file, indent=2)
             file.flush()
             os.fsync(file.fileno())
         draft.rename(self.credentials_file)
-        return made
+        return complete
 
-    def leave(self) -> None:
-        """Remove the private folder of the sockets, if it is elsewhere and empty now."""
+    def remove_socket_folder(self) -> None:
+        """Remove the socket folder if it is outside the data folder and empty."""
         if self.sockets.parent != self.path:
             with suppress(OSError):
                 self.sockets.rmdir()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Own the folder for as long as the block runs; raise AlreadyRunning if another does."""
+        """Hold the lock of the folder; raise AlreadyRunning if another process holds it."""
         with open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +164,7 @@ class Home:
 
 
 def reachable_by_service_account(path: Path) -> bool:
-    """Return whether an unprivileged account can get to `path`; only root needs to care."""
+    """Return whether the service account can reach `path`; True unless root runs the servers."""
     if os.geteuid() != 0:
         return True
     existing = [parent for parent in path.absolute().parents if parent.exists()]

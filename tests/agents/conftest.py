@@ -1,21 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.agents.pipeline_bench import Bench
 from tests.agents.redis_server import FoldingSide, Server, running
 
-
-@pytest.fixture
-def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
-    """Return a bench in a folder of its own."""
-    made = Bench(spark, tmp_path)
-    yield made
-    made.close()
+if TYPE_CHECKING:
+    pass
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from typing import Any
 
 from arrester.agents.handlers import ErrorContext, LogAndFail, Record, RecordError
 from arrester.controlplane.domain.error_policy.policy import Answer
+from tests.agents.engine.bench import Bench, wait_until
+from tests.agents.engine.kafka_bench import KafkaRecord, add_records
 from tests.agents.kafka_cluster import TOO_LARGE, headers_of
-from tests.agents.kafka_records import KafkaRecord, add_records
-from tests.agents.pipeline_bench import Bench, wait_until
 from tests.conformance.cases import Case
 from tests.conformance.kafka_effects import (
     TOPIC,

@@ -11,7 +11,7 @@ from importlib import import_module
 
 import pytest
 
-from tests.agents.pipeline_bench import Bench
+from tests.agents.engine.bench import Bench
 from tests.conformance import effects
 from tests.conformance.cases import (
     FOLDER,

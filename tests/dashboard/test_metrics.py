@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -18,11 +19,10 @@ from arrester.controlplane import actions, queries, store
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.outbound import backpressure
-from tests.controlplane import streams
 from tests.dashboard.story import Story
-from tests.services import REPOSITORY
+from tests.server import streams
 
-DOCUMENT = REPOSITORY / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 
 def scrape(client: Client) -> dict[str, dict[tuple[str, ...], float]]:

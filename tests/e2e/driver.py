@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester import Agent, LogAndContinue, LogAndPause
-from examples.flights import SCHEMA, ImplausibleDelay, plausible
+from arrester.examples.flights import SCHEMA, ImplausibleDelay, plausible
 
 APPLICATION = "flights"
 PIPELINE = "departures"

@@ -1,4 +1,4 @@
-"""Make the groups and the first three users, once; whoever is there stays as they are."""
+"""Create the groups and the first three users; existing users are not changed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def password_variable(user: str) -> str:
 
 
 class Command(BaseCommand):
-    help = "Make the groups and users admin, operator and viewer, if they are not there yet."
+    help = "Create the groups and users admin, operator and viewer unless they exist."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         for name in USERS:
-            password = _made(name)
+            password = _create_user(name)
             if password is not None:
-                self.stdout.write(f"made user {name}, password {password}")
+                self.stdout.write(f"created user {name}, password {password}")
 
 
 @transaction.atomic
-def _made(name: str) -> str | None:
-    """Make a group and its user; return the password, or where it is from, None if one is there."""
+def _create_user(name: str) -> str | None:
+    """Create a group and its user; return the password or its source, None if the user exists."""
     group, _ = Group.objects.get_or_create(name=name)
     user, created = User.objects.get_or_create(username=name)
-    # Admins decide about accounts that are there: what they took is not given back.
+    # Admins manage existing users: a role that they removed is not granted again.
     if not created:
         return None
     given = os.environ.get(password_variable(name))

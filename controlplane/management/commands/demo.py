@@ -1,4 +1,4 @@
-"""Open the demo application again; `manage.py up` starts its pipeline where it was."""
+"""Open the demo application after a shutdown."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from arrester.controlplane.local import demo
 
 
 class Command(BaseCommand):
-    help = "Open the demo application again; `manage.py up` then starts its pipeline."
+    help = "Open the demo application; a running `arrester up` then starts its pipeline."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         try:
-            demo.open_again(actor="make demo")
+            demo.open_application(actor="arrester demo")
         except OperationalError as error:
             raise CommandError(
-                f"PostgreSQL does not answer ({error}): start everything with `make up` first"
+                f"PostgreSQL request failed: {error}. Start the product first: `arrester up`"
             ) from error
         self.stdout.write(
-            f"The application {demo.APPLICATION} is open: `make up` starts its pipeline"
-            " within a second, where it was"
+            f"Application {demo.APPLICATION!r} is OPEN. A running `arrester up` starts its pipeline"
+            " within a second, at the position where it stopped."
         )

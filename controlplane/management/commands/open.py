@@ -1,4 +1,4 @@
-"""Open an application by name, so that instances of it may run."""
+"""Open an application, so that its instances can run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from arrester.controlplane.domain.errors import ArresterError
 
 
 class Command(BaseCommand):
-    help = "Make sure that an application exists and is OPEN; says so and changes nothing if it is."
+    help = "Create an application with status OPEN, or open it. Prints its status."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("application")
-        parser.add_argument("--actor", default="manage.py", help="who does it, for the log")
-        parser.add_argument("--reason", help="why, for the log")
+        parser.add_argument("--actor", default="arrester", help="name to record in the log")
+        parser.add_argument("--reason", help="reason to record in the log")
 
     def handle(
         self, *_args: Any, application: str, actor: str, reason: str | None, **_options: Any

@@ -1,4 +1,4 @@
-"""Derive the views again from the log, or look whether they are what the log gives."""
+"""Rebuild the views from the log, or compare them with the log."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from arrester.controlplane import store
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.history import rebuild
 
-#: How many differences are printed; the rest is counted.
-SHOWN = 20
+#: Differences printed per application; the total is always printed.
+PRINTED_DIFFERENCES = 20
 
 
 class Command(BaseCommand):
-    help = "Derive all views again from the log while folds go on; then swap them."
+    help = "Rebuild all views from the log while events are folded, then swap them in."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("applications", nargs="*", help="all of them when none is named")
+        parser.add_argument("applications", nargs="*", help="default: all")
         parser.add_argument(
-            "--verify", action="store_true", help="change nothing; fail when a row differs"
+            "--verify", action="store_true", help="change nothing; fail if a row differs"
         )
 
     def handle(self, *_args: Any, applications: list[str], verify: bool, **_options: Any) -> None:
@@ -32,10 +32,10 @@ class Command(BaseCommand):
         ]
         unknown = set(applications) - {stream.application for stream in streams}
         if unknown:
-            raise CommandError(f"there is no application {', '.join(sorted(unknown))}")
-        work = self._verify if verify else self._rebuild
+            raise CommandError(f"unknown application: {', '.join(sorted(unknown))}")
+        process = self._verify if verify else self._rebuild
         try:
-            different = sum(work(stream) for stream in streams)
+            different = sum(process(stream) for stream in streams)
         except ArresterError as exc:
             raise CommandError(str(exc)) from exc
         if different:
@@ -43,21 +43,21 @@ class Command(BaseCommand):
 
     def _rebuild(self, stream: store.Stream) -> int:
         sequence = rebuild.rebuild(stream.application, progress=self._progress(stream))
-        self._say(f"{stream.application} @ {sequence:,}: derived again")
+        self._print(f"{stream.application} @ {sequence:,}: rebuilt")
         return 0
 
     def _verify(self, stream: store.Stream) -> int:
         found = rebuild.differences(stream.application, progress=self._progress(stream))
-        for line in found[:SHOWN]:
-            self._say(f"{stream.application} {line}")
-        self._say(f"{stream.application}: {len(found)} rows differ")
+        for line in found[:PRINTED_DIFFERENCES]:
+            self._print(f"{stream.application} {line}")
+        self._print(f"{stream.application}: {len(found)} rows differ")
         return len(found)
 
     def _progress(self, stream: store.Stream) -> Callable[[int], None]:
-        return lambda count: self._say(
+        return lambda count: self._print(
             f"{stream.application}: {count:,} of {stream.sequence:,} events"
         )
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self.stdout.write(line)
         self.stdout.flush()

@@ -1,4 +1,4 @@
-"""Put what was kept aside back into the log, as far as it is understood by now, or let it go."""
+"""Requeue quarantined batches that this version can read, or dismiss them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from arrester.controlplane.domain.errors import ArresterError
 
 
 class Command(BaseCommand):
-    help = "Read the quarantine again; what is understood now is folded and marked as put back."
+    help = "Read the quarantine again; fold and mark the batches that this version can read."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("applications", nargs="*", help="all of them when none is named")
+        parser.add_argument("applications", nargs="*", help="default: all")
         parser.add_argument(
-            "--batch", type=UUID, action="append", default=[], help="only this batch; as often"
+            "--batch",
+            type=UUID,
+            action="append",
+            default=[],
+            help="only this batch; may be repeated",
         )
         parser.add_argument(
             "--old",
             action="store_true",
-            help="the batches older than the replay horizon, which are passed over else:"
-            " what is in the log already would be there twice",
+            help="also batches older than the replay horizon, whose duplicates are not detected",
         )
         parser.add_argument(
-            "--dismiss", action="store_true", help="put nothing back: let it go, count it no more"
+            "--dismiss", action="store_true", help="do not requeue; stop counting the batches"
         )
-        parser.add_argument("--actor", default="manage.py", help="who wants it")
-        parser.add_argument("--reason", help="why it is dismissed")
+        parser.add_argument("--actor", default="arrester", help="name to record in the log")
+        parser.add_argument("--reason", help="reason to record in the log")
 
     def handle(
         self,
@@ -43,27 +46,29 @@ class Command(BaseCommand):
         **_options: Any,
     ) -> None:
         if dismiss and not (applications or batch):
-            raise CommandError("--dismiss: name the applications, or batches")
-        which = store.Which(batches=tuple(batch), old=old)
+            raise CommandError("--dismiss needs applications or --batch")
+        selection = store.Which(batches=tuple(batch), old=old)
         failed = found = 0
-        meant = applications or [stream.application for stream in store.known()]
-        for application in meant:
+        selected = applications or [stream.application for stream in store.known()]
+        for application in selected:
             try:
                 if dismiss:
-                    gone = actions.dismiss(application, actor=actor, reason=reason, which=which)
-                    found += gone
-                    said = f"{gone} dismissed"
+                    dismissed = actions.dismiss(
+                        application, actor=actor, reason=reason, which=selection
+                    )
+                    found += dismissed
+                    result = f"{dismissed} dismissed"
                 else:
-                    done = actions.requeue(application, actor=actor, which=which)
+                    done = actions.requeue(application, actor=actor, which=selection)
                     found += done.put_back + done.waiting
-                    said = f"{done.put_back} put back, {done.waiting} still not understood"
+                    result = f"{done.put_back} requeued, {done.waiting} still invalid"
             except ArresterError as exc:
                 failed += 1
                 self.stderr.write(f"{application}: {exc}")
             else:
-                self.stdout.write(f"{application}: {said}")
+                self.stdout.write(f"{application}: {result}")
         if failed:
-            raise CommandError(f"{failed} of {len(meant)} applications could not be done")
+            raise CommandError(f"{failed} of {len(selected)} applications failed")
         if batch and not found:
-            named = ", ".join(str(each) for each in batch)
-            raise CommandError(f"--batch: {named}: nothing of it waits in quarantine")
+            batches = ", ".join(str(each) for each in batch)
+            raise CommandError(f"--batch {batches}: no quarantined entries")

@@ -1,4 +1,4 @@
-"""Drop the days of the log that are over; what they came to is kept, and verified first."""
+"""Drop old days of the log after verifying the base that replaces them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from arrester.controlplane.history import retention
 
 
 class Command(BaseCommand):
-    help = "Keep the events of the last days; drop the days before, once a base covers them."
+    help = "Keep the events of the last days; drop older days once a verified base covers them."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--days", type=int, help="how many days to keep (ARRESTER_RETENTION_DAYS)"
+            "--days", type=int, help="days to keep; default: ARRESTER_RETENTION_DAYS"
         )
 
     def handle(self, *_args: Any, days: int | None, **_options: Any) -> None:
         environment = settings.ENVIRONMENT
-        kept = environment.retention_days if days is None else days
-        if kept < 1:
-            raise CommandError("--days: at least 1; today is never dropped")
+        days = environment.retention_days if days is None else days
+        if days < 1:
+            raise CommandError("--days must be at least 1: today is never dropped")
         try:
             done = retention.retain(
-                days=kept, replay_days=environment.replay_days, say=self.stdout.write
+                days=days, replay_days=environment.replay_days, say=self.stdout.write
             )
         except ArresterError as exc:
             raise CommandError(str(exc)) from exc
         if done.busy:
-            raise CommandError(f"{', '.join(done.busy)}: run it again after the rebuild")
+            raise CommandError(
+                f"{', '.join(done.busy)}: a rebuild is running; retry when it has finished"
+            )
         if not done.bases and not done.dropped.partitions:
-            self.stdout.write(f"nothing is older than {kept} days")
+            self.stdout.write(f"no events are older than {days} days")

@@ -1,4 +1,4 @@
-"""Run the whole product on this machine: servers, web, wake, workers and the demo pipeline."""
+"""Run the product on this machine: servers, web, wake, workers and the demo pipeline."""
 
 from __future__ import annotations
 
@@ -17,25 +17,30 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
+import arrester
 from arrester.controlplane import embedded
 from arrester.controlplane.celery import FOLDS, HOUSEKEEPING
-from arrester.controlplane.env import REPOSITORY, Environment, WrongSetting
+from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.local import demo
 from arrester.controlplane.local.supervisor import Child, Supervisor
 from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
 from arrester.controlplane.settings import database_settings
 
 WEB_START_SECONDS = 60
-# What the demo pipeline answers after it was shut down by command.
+# The exit code of the demo pipeline after a shutdown command.
 DEMO_FINAL_CODES = frozenset({0})
+# The folder that contains the package: the clone, or site-packages.
+PACKAGE_ROOT = Path(arrester.__file__).parent.parent
 
 
 class Command(BaseCommand):
-    help = "Run everything on this machine until Ctrl-C; make it first where that is needed."
+    help = (
+        "Run the product on this machine until Ctrl-C. The first start creates servers and users."
+    )
     requires_system_checks = []  # noqa: RUF012  # Django's own form
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--no-demo", action="store_true", help="leave the demo pipeline out")
+        parser.add_argument("--no-demo", action="store_true", help="do not run the demo pipeline")
 
     def handle(self, *_args: Any, no_demo: bool, **_options: Any) -> None:
         environment: Environment = settings.ENVIRONMENT
@@ -46,53 +51,56 @@ class Command(BaseCommand):
         except embedded.EmbeddedError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
-            self.say("stopped")
+            self.report("stopped")
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         self.stdout.write(f"{time.strftime('%H:%M:%S')} {line}")
         self.stdout.flush()
 
     def _run(self, environment: Environment, *, with_demo: bool) -> None:
-        # Said before the port is: whoever starts twice should hear where the first one runs.
+        # Before the port check: a second start should report the first one, not its port.
         embedded.refuse_if_running(environment.home)
         _check_port(environment.port)
-        self.say(f"[1/4] servers, data in {environment.home}")
+        self.report(f"[1/4] servers, data in {environment.home}")
         with embedded.servers(
             environment.home,
             postgres=environment.database_url is None,
             redis=environment.redis_url is None,
-            say=lambda line: self.say(f"      {line}"),
+            report=lambda line: self.report(f"      {line}"),
         ) as servers:
             env = _child_environment(environment, servers)
-            self.say("[2/4] tables and first users")
+            self.report("[2/4] tables and first users")
             self._migrate(environment, servers, env)
-            # This process read its settings before the servers had made their passwords.
+            # This process read its settings before the servers had passwords.
             connections["default"].settings_dict.update(
                 database_settings("DATABASE_URL", env["DATABASE_URL"])
             )
             settings.REDIS_URL = env["REDIS_URL"]
+            if with_demo and (missing := demo.missing_requirement()):
+                self.report(f"      no demo pipeline: it needs {missing}")
+                with_demo = False
             if with_demo:
-                demo.introduce()
+                demo.create_application()
             children = _children(environment, servers, env, with_demo=with_demo)
-            supervisor = Supervisor(children=children, say=self.say)
+            supervisor = Supervisor(children=children, report=self.report)
             try:
-                self.say(f"[3/4] processes, logs in {servers.home.logs}")
-                supervisor.look()
+                self.report(f"[3/4] processes, logs in {servers.home.logs}")
+                supervisor.check()
                 self._wait_for_web(environment.port)
                 self._welcome(environment, servers)
                 while True:
-                    self._revive(servers)
-                    supervisor.look()
+                    self._restart_dead(servers)
+                    supervisor.check()
                     time.sleep(1)
             finally:
                 _ignore_signals()
                 supervisor.stop()
-                self.say("stopping the servers")
+                self.report("stopping the servers")
 
     def _migrate(
         self, environment: Environment, servers: embedded.Servers, env: dict[str, str]
     ) -> None:
-        """Make tables as their owner, then users as the application."""
+        """Create the tables as their owner, then the users as the application."""
         owner = environment.migrate_database_url or (
             environment.database_url or servers.urls.migrate_database
         )
@@ -102,8 +110,8 @@ class Command(BaseCommand):
             (["bootstrap"], passwords),
         ):
             done = subprocess.run(
-                [sys.executable, "manage.py", *words],
-                cwd=REPOSITORY,
+                [sys.executable, "-m", "arrester", *words],
+                cwd=environment.home,
                 env=env | extra,
                 check=False,
                 capture_output=True,
@@ -113,8 +121,8 @@ class Command(BaseCommand):
                 last = (done.stderr.strip() or "no message").rsplit("\n", 1)[-1]
                 (servers.home.logs / "migrate.log").write_text(done.stdout + done.stderr)
                 raise CommandError(
-                    f"`manage.py {words[0]}` failed: {last}."
-                    f" All of it is in {servers.home.logs / 'migrate.log'}"
+                    f"`arrester {words[0]}` failed: {last}."
+                    f" Complete output: {servers.home.logs / 'migrate.log'}"
                 )
 
     def _wait_for_web(self, port: int) -> None:
@@ -127,35 +135,38 @@ class Command(BaseCommand):
                 return
             except OSError:
                 time.sleep(0.2)
-        self.say("the web process does not answer yet")
+        self.report(f"no answer from the web process after {WEB_START_SECONDS} s")
 
     def _welcome(self, environment: Environment, servers: embedded.Servers) -> None:
-        self.say("[4/4] ready; Ctrl-C stops everything")
+        self.report("[4/4] ready; Ctrl-C stops everything")
         self.stdout.write(
             f"\n    http://127.0.0.1:{environment.port}\n"
             f"    user operator, password {servers.credentials.operator}\n"
-            f"    (users viewer and admin too; passwords of the first start are in"
-            f" {servers.home.credentials_file})\n\n"
+            f"    initial passwords, also of viewer and admin: {servers.home.credentials_file}\n\n"
         )
         self.stdout.flush()
 
-    def _revive(self, servers: embedded.Servers) -> None:
+    def _restart_dead(self, servers: embedded.Servers) -> None:
         for server in servers.running:
             if not server.alive():
-                self.say(f"{server.name} has died; it starts again (log: {server.log})")
+                self.report(f"{server.name} exited; restarting it (log: {server.log})")
                 server.start()
 
 
 def _child_environment(environment: Environment, servers: embedded.Servers) -> dict[str, str]:
-    """Return what the children see: never the owner's URL, which only migrations need."""
+    """Return the environment of the children; only migrations need MIGRATE_DATABASE_URL."""
     inherited = {key: value for key, value in os.environ.items() if key != "MIGRATE_DATABASE_URL"}
+    path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
     return inherited | {
         "ARRESTER_HOME": str(environment.home),
         "ARRESTER_SECRET_KEY": environment.secret_key or servers.credentials.secret_key,
         "DATABASE_URL": environment.database_url or servers.urls.database,
         "REDIS_URL": environment.redis_url or servers.urls.redis,
+        "PYTHONPATH": path,
+        # The working folder of the children has data folders named like packages.
+        "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
-        # Without it Spark takes whatever python3 is on the PATH for its workers.
+        # Spark's default is the first python3 on the PATH.
         "PYSPARK_PYTHON": sys.executable,
     }
 
@@ -171,7 +182,7 @@ def _children(
     celery = [python, "-m", "celery", "-A", "arrester.controlplane"]
     worker = [*celery, "worker", "--loglevel", "INFO"]
     commands: dict[str, list[str | Path]] = {
-        "wake": [python, "manage.py", "wake"],
+        "wake": [python, "-m", "arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
         "housekeeper": [
             *[*worker, "--queues", HOUSEKEEPING, "--concurrency", "1"],
@@ -179,15 +190,9 @@ def _children(
         ],
         "beat": [*celery, "beat", "--schedule", environment.home / "beat", "--pidfile="],
         "web": [
-            *[
-                python,
-                "-m",
-                "uvicorn",
-                "arrester.controlplane.web.asgi:application",
-                "--host",
-                "127.0.0.1",
-            ],
-            *["--port", str(environment.port), "--lifespan", "off", "--no-access-log"],
+            *[python, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"],
+            *["--host", "127.0.0.1", "--port", str(environment.port)],
+            *["--lifespan", "off", "--no-access-log"],
             *["--timeout-graceful-shutdown", "5"],
         ],
     }
@@ -196,7 +201,7 @@ def _children(
             name=name,
             command=command,
             env=env,
-            folder=REPOSITORY,
+            folder=environment.home,
             log=servers.home.logs / f"{name}.log",
         )
         for name, command in commands.items()
@@ -207,11 +212,11 @@ def _children(
                 name="demo",
                 command=[python, "-m", demo.MODULE],
                 env=env,
-                folder=REPOSITORY,
+                folder=environment.home,
                 log=servers.home.logs / "demo.log",
                 stop_seconds=60,
                 final_codes=DEMO_FINAL_CODES,
-                should_run=demo.Latch().is_open,
+                should_run=demo.ApplicationCheck().is_open,
             )
         )
     return children
@@ -223,8 +228,8 @@ def _check_port(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            allowed = f"another program uses that port ({error.strerror}); choose a free one"
-            raise WrongSetting("ARRESTER_PORT", str(port), allowed) from None
+            allowed = f"the port is not free ({error.strerror}); choose another one"
+            raise InvalidSetting("ARRESTER_PORT", str(port), allowed) from None
 
 
 def _ignore_signals() -> None:

@@ -1,4 +1,4 @@
-"""Have the streams folded as soon as something comes; repair what was lost every five seconds."""
+"""Request a drain as soon as a stream grows; repair lost requests every five seconds."""
 
 from __future__ import annotations
 
@@ -23,133 +23,136 @@ from arrester.controlplane.ingest import drain_requests
 from arrester.controlplane.outbound import backpressure, heartbeats
 
 log = logging.getLogger(__name__)
-#: How often new streams are looked for, and how soon a signal is seen.
-LOOK_SECONDS = 1.0
+#: Interval for finding new streams; also the longest reaction time to a signal.
+POLL_SECONDS = 1.0
 SWEEP_SECONDS = 5
-#: A Redis that others fill too is gone through in so large steps, and so many for each look.
+#: Limits of one scan for streams, since a shared Redis may have many other keys.
 KEYS_PER_STEP = 1000
-STEPS_PER_LOOK = 20
+STEPS_PER_SCAN = 20
 EXPIRE_SECONDS = 60
-#: Above this nobody takes messages; more of them would only fill Redis.
-MOST_MESSAGES = 1000
+#: If the queue is longer, no worker runs, and more messages would only fill Redis.
+MAXIMUM_MESSAGES = 1000
 
 
 class Command(BaseCommand):
-    help = "Wait for events and have them folded; runs until SIGTERM."
+    help = "Wait for events and request drains until SIGTERM."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        ended = threading.Event()
+        stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: ended.set())
+            signal.signal(number, lambda *_: stopped.set())
         waker = Waker()
-        self.stdout.write("awake")
+        self.stdout.write("wake started")
         self.stdout.flush()
-        while not ended.is_set():
+        while not stopped.is_set():
             try:
-                waker.turn()
+                waker.poll()
             except (redis_client.RedisError, OperationalError) as exc:
-                log.warning("Redis is away: %s", exc)
+                log.warning("Redis is unavailable: %s", exc)
                 waker.next_sweep = 0.0
-                ended.wait(1)
-        self.stdout.write("asleep")
+                stopped.wait(1)
+        self.stdout.write("wake stopped")
 
 
 class Waker:
-    """Knows the streams, and up to where it has asked for each to be folded."""
+    """The known streams, each with the id up to which a drain was requested."""
 
     def __init__(self) -> None:
         self.redis = redis_client.client()
         self.positions: dict[str, str] = {}
-        #: The applications whose streams are to be folded, or may still be at it.
-        self.asked: set[str] = set()
-        self.next_look = self.next_sweep = 0.0
-        #: Up to where all keys of Redis have been gone through; 0: to their end.
-        self.scanned = 0
+        #: The applications with a drain that is requested or may be running.
+        self.requested: set[str] = set()
+        self.next_discovery = self.next_sweep = 0.0
+        #: The cursor of the scan through all keys of Redis; 0 after the last key.
+        self.scan_cursor = 0
 
-    def turn(self) -> None:
-        """Wait for up to a second, and have folded what came; sweep when it is time.
+    def poll(self) -> None:
+        """Wait up to a second for events, request drains, and sweep when it is due.
 
-        A key in the place of a stream that is none holds up nobody else.
+        A key that has the name of a stream and another type does not block other streams.
         """
         try:
-            self._turn()
+            self._poll()
         except redis_client.ResponseError as exc:
-            log.warning("Redis refuses; we look again which streams there are: %s", exc)
+            log.warning("Redis returned an error; searching for streams again: %s", exc)
             self.positions.clear()
-            self.next_look = 0.0
-            time.sleep(LOOK_SECONDS)
+            self.next_discovery = 0.0
+            time.sleep(POLL_SECONDS)
 
-    def _turn(self) -> None:
+    def _poll(self) -> None:
         now = time.monotonic()
-        if now >= self.next_look:
-            self.next_look = now + LOOK_SECONDS
+        if now >= self.next_discovery:
+            self.next_discovery = now + POLL_SECONDS
             self._discover()
-            self._follow_up()
+            self._repeat_requests()
             if not self.redis.exists(redis_keys.WATCH):
-                # This Redis is new or was emptied: agents have to hear soon what is LATCHED.
+                # This Redis is new or was emptied: LATCHED has to reach the agents soon.
                 self.next_sweep = 0.0
         if now >= self.next_sweep:
             self.next_sweep = now + SWEEP_SECONDS
             self._sweep()
         if not self.positions:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             return
-        milliseconds = int(LOOK_SECONDS * 1000)
+        milliseconds = int(POLL_SECONDS * 1000)
         for name in redis_client.changed(self.redis, self.positions, milliseconds=milliseconds):
             self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
             self._wake(redis_keys.application_of(name))
 
     def _discover(self) -> None:
-        """Learn new streams among some keys more; what waits in them wakes us at once."""
-        for _ in range(STEPS_PER_LOOK):
+        """Scan more keys for new streams; their entries trigger a drain at once."""
+        for _ in range(STEPS_PER_SCAN):
             answer: Any = self.redis.scan(
-                self.scanned, match=redis_keys.EVENT_STREAMS, count=KEYS_PER_STEP, _type="stream"
+                self.scan_cursor,
+                match=redis_keys.EVENT_STREAMS,
+                count=KEYS_PER_STEP,
+                _type="stream",
             )
-            self.scanned, found = answer
+            self.scan_cursor, found = answer
             for name in (key.decode(errors="replace") for key in found):
                 if name not in self.positions and _is_ours(name):
                     self.positions[name] = "0-0"
-            if not self.scanned:
+            if not self.scan_cursor:
                 return
 
     def _sweep(self) -> None:
-        """Ask again for whatever may have been lost: messages, or a whole Redis."""
-        _note_what_is_there()
+        """Repeat the requests that a loss of messages or of Redis may have removed."""
+        _record_servers()
         for task in (tasks.sweep, tasks.watch):
-            self._repeat(task)
+            self._send_periodic(task)
         for name in list(self.positions):
             try:
-                self._look_again(name)
+                self._check_stream(name)
             except redis_client.ResponseError as exc:
-                log.warning("%s is left alone: %s", name, exc)
+                log.warning("%s is ignored: %s", name, exc)
                 del self.positions[name]
 
-    def _look_again(self, name: str) -> None:
+    def _check_stream(self, name: str) -> None:
         self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
         application = redis_keys.application_of(name)
-        # Here and not in a task: it is wanted most when no worker works.
+        # Here and not in a task, since it matters most while no worker runs.
         backpressure.watch(application, now=datetime.now(UTC))
         if self.redis.xlen(name):
             self._wake(application)
 
-    def _follow_up(self) -> None:
-        """Ask again for what nobody folds any more, and has no message on its way."""
-        if self.asked:
-            waiting, done = drain_requests.unasked(self.asked)
-            self.asked -= done
+    def _repeat_requests(self) -> None:
+        """Request the drains that have neither a running worker nor a message in the queue."""
+        if self.requested:
+            waiting, done = drain_requests.unasked(self.requested)
+            self.requested -= done
             for application in waiting:
                 self._wake(application)
 
     def _wake(self, application: str) -> None:
-        """Have the application's stream folded, unless it is being, or that is on its way."""
-        self.asked.add(application)
+        """Request a drain of the application unless one is running or requested."""
+        self.requested.add(application)
         message = drain_requests.claim(application)
-        if message and self.redis.llen(DRAINS) < MOST_MESSAGES:
+        if message and self.redis.llen(DRAINS) < MAXIMUM_MESSAGES:
             self._send(tasks.drain, application, task_id=message)
 
-    def _repeat(self, task: Task[Any, Any]) -> None:
-        # What is not taken by then has been asked for again.
-        if self.redis.llen(FOLDS) < MOST_MESSAGES:
+    def _send_periodic(self, task: Task[Any, Any]) -> None:
+        # A message that no worker takes before it expires has been sent again by then.
+        if self.redis.llen(FOLDS) < MAXIMUM_MESSAGES:
             self._send(task, expires=EXPIRE_SECONDS)
 
     def _send(self, task: Task[Any, Any], *args: str, **options: Any) -> None:
@@ -160,19 +163,19 @@ def _is_ours(stream: str) -> bool:
     try:
         check_name("application", redis_keys.application_of(stream))
     except InvalidValue:
-        log.warning("%r is no application's stream; left alone", stream)
+        log.warning("%r is not the stream of an application; ignored", stream)
         return False
     return True
 
 
-def _note_what_is_there() -> None:
-    """Let each of the two servers remember when the other one was last seen."""
+def _record_servers() -> None:
+    """Record in each of the two servers when the other one was last seen."""
     redis_client.client().ping()
     try:
         actions.sighted("redis", "wake")
         actions.expected("housekeeper")
     except (DatabaseError, InterfaceError) as exc:
-        log.warning("PostgreSQL is away: %s", exc)
+        log.warning("PostgreSQL is unavailable: %s", exc)
         connection.close()
         return
     heartbeats.note_postgres(now=datetime.now(UTC))

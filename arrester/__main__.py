@@ -1,0 +1,48 @@
+"""Run a command of the server: `arrester up`, `arrester migrate`, `arrester help`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from arrester import __version__
+
+
+def main() -> None:
+    """Run the management command in `sys.argv` with the settings of the control plane."""
+    if sys.argv[1:] in (["--version"], ["version"]):
+        print(__version__)
+        return
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
+    try:
+        _execute()
+    except ModuleNotFoundError as error:
+        if (error.name or "arrester").startswith("arrester"):
+            raise
+        sys.exit(
+            f"Python package {error.name!r} is not installed."
+            " Install the server: pip install 'arrester[server,embedded]'"
+        )
+
+
+def _execute() -> None:
+    from django.core.management import execute_from_command_line
+    from django.db import OperationalError
+    from redis.exceptions import RedisError
+
+    try:
+        execute_from_command_line(sys.argv)
+    except (OperationalError, RedisError) as error:
+        if "--traceback" in sys.argv:
+            raise
+        redis = isinstance(error, RedisError)
+        server, variable = ("Redis", "REDIS_URL") if redis else ("PostgreSQL", "DATABASE_URL")
+        cause = str(error).partition("\n")[0]
+        sys.exit(
+            f"{server} request failed: {cause}\n"
+            f"Check that {server} is running and that {variable} is correct."
+        )
+
+
+if __name__ == "__main__":
+    main()

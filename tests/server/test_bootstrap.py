@@ -1,0 +1,70 @@
+"""The first three users: made once, and never given back what was taken from them."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db.models.signals import m2m_changed
+
+from arrester.controlplane import actions
+from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
+from arrester.controlplane.roles import Role
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+def bootstrap() -> str:
+    """Run the command; return what it said."""
+    said = StringIO()
+    call_command("bootstrap", stdout=said)
+    return said.getvalue()
+
+
+def roles(name: str) -> set[str]:
+    return set(User.objects.get(username=name).groups.values_list("name", flat=True))
+
+
+def test_the_first_start_makes_three_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(password_variable("viewer"), "viewer-secret")
+    said = bootstrap()
+    assert "created user viewer, password from ARRESTER_VIEWER_PASSWORD" in said
+    assert "viewer-secret" not in said
+    assert User.objects.get(username="viewer").check_password("viewer-secret")
+    assert {name: roles(name) for name in USERS} == {name: {name} for name in USERS}
+    assert bootstrap() == ""
+
+
+def test_a_later_start_gives_no_role_back() -> None:
+    bootstrap()
+    actions.change_role("operator", Role.VIEWER, actor="admin")
+    User.objects.get(username="viewer").groups.clear()
+    actions.deactivate_account("viewer", actor="admin")
+    bootstrap()
+    assert roles("operator") == {"viewer"}
+    assert roles("viewer") == set()
+    assert not User.objects.get(username="viewer").is_active
+
+
+def test_somebody_who_has_the_name_already_becomes_no_admin() -> None:
+    User.objects.create_user("admin", password="mine and nobody else's")
+    assert "created user admin" not in bootstrap()
+    assert roles("admin") == set()
+    assert User.objects.get(username="admin").check_password("mine and nobody else's")
+
+
+def test_an_account_is_made_whole_or_not_at_all() -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    m2m_changed.connect(interrupt, sender=User.groups.through)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bootstrap()
+    finally:
+        m2m_changed.disconnect(interrupt, sender=User.groups.through)
+    assert not User.objects.exists()
+    bootstrap()
+    assert roles("admin") == {"admin"}

@@ -1,0 +1,283 @@
+"""The embedded servers: second starts, kills, bad data folders, long paths, other users."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from arrester.controlplane import embedded
+from arrester.controlplane.embedded import process
+from arrester.controlplane.embedded.home import SOCKET_PATH_BYTES
+from tests.services import REPOSITORY
+
+RUN = """
+import sys, time
+from pathlib import Path
+from arrester.controlplane import embedded
+try:
+    with embedded.servers(Path(sys.argv[1]), durable=False):
+        print("running", flush=True)
+        time.sleep(float(sys.argv[2]))
+except embedded.EmbeddedError as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Return a folder that the service account can reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="arrester-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "home"
+
+
+def in_another_process(home: Path, *, seconds: float = 60) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(home), str(seconds)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def first_line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def finish(*children: subprocess.Popen[str]) -> None:
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def write(servers: embedded.Servers, value: str) -> None:
+    with psycopg.connect(servers.urls.migrate_database) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS entry (value text)")
+        connection.execute("INSERT INTO entry VALUES (%s)", [value])
+    with redis.Redis.from_url(servers.urls.redis) as client:
+        client.rpush("entries", value)
+
+
+def read(servers: embedded.Servers) -> tuple[list[str], list[str]]:
+    with psycopg.connect(servers.urls.migrate_database) as connection:
+        rows = [row[0] for row in connection.execute("SELECT value FROM entry").fetchall()]
+    with redis.Redis.from_url(servers.urls.redis, decode_responses=True) as client:
+        return rows, client.lrange("entries", 0, -1)
+
+
+def pids(servers: embedded.Servers) -> list[int]:
+    return [server.child.pid for server in servers.running if server.child is not None]
+
+
+def test_a_restart_keeps_data_and_credentials(home: Path) -> None:
+    with embedded.servers(home) as first:
+        write(first, "before")
+    with embedded.servers(home) as second:
+        assert read(second) == (["before"], ["before"])
+        assert second.credentials == first.credentials
+    assert not any(server.alive() for server in second.running)
+
+
+def test_written_data_survives_a_kill_of_both_servers(home: Path) -> None:
+    with embedded.servers(home) as servers:
+        write(servers, "before")
+        time.sleep(1.2)  # Redis syncs its file once a second.
+        for pid in pids(servers):
+            os.kill(pid, signal.SIGKILL)
+        for server in servers.running:
+            assert server.child is not None
+            server.child.wait()
+            assert not server.alive()
+            server.start()
+        assert read(servers) == (["before"], ["before"])
+
+
+def test_durable_settings_are_on(home: Path) -> None:
+    with embedded.servers(home) as servers:
+        with psycopg.connect(servers.urls.database) as connection:
+            for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+                assert connection.execute(f"SHOW {setting}").fetchone() == ("on",)
+            assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
+        with redis.Redis.from_url(servers.urls.redis, decode_responses=True) as client:
+            found = client.config_get("*")
+    expected = {
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+        "port": "0",
+    }
+    assert expected.items() <= found.items()
+
+
+def test_the_application_owns_nothing(home: Path) -> None:
+    with embedded.servers(home, redis=False) as servers:
+        with (
+            psycopg.connect(servers.urls.database) as connection,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            connection.execute("CREATE TABLE mine ()")
+        without_password = servers.urls.database.replace(servers.credentials.app, "guess")
+        with pytest.raises(psycopg.OperationalError, match="authentication failed"):
+            psycopg.connect(without_password)
+
+
+def test_only_their_owner_can_read_credentials(home: Path) -> None:
+    with embedded.servers(home, postgres=False) as servers:
+        mode = stat.S_IMODE(servers.home.credentials_file.stat().st_mode)
+        assert mode == 0o600
+        assert stat.S_IMODE(servers.home.sockets.stat().st_mode) == 0o700
+        command_lines = subprocess.run(
+            ["ps", "-eww", "-o", "command="], capture_output=True, text=True
+        )
+        assert servers.credentials.redis not in command_lines.stdout
+
+
+def test_a_second_start_reports_the_running_process(home: Path) -> None:
+    with embedded.servers(home, postgres=False):
+        with pytest.raises(embedded.AlreadyRunning, match=f"process {os.getpid()}") as error:
+            embedded.servers(home).__enter__()
+        assert str(home) in str(error.value)
+
+
+@pytest.mark.chaos
+def test_of_two_simultaneous_starts_one_reports_the_other(home: Path) -> None:
+    children = [in_another_process(home), in_another_process(home)]
+    try:
+        lines = sorted(first_line(child) for child in children)
+    finally:
+        finish(*children)
+    assert lines[0].startswith(f"AlreadyRunning Arrester already runs in {home} (process ")
+    assert lines[1] == "running"
+
+
+@pytest.mark.chaos
+def test_after_a_kill_of_the_parent_the_next_start_recovers(home: Path) -> None:
+    child = in_another_process(home)
+    assert first_line(child) == "running"
+    finish(child)
+    with embedded.servers(home) as servers:
+        write(servers, "after")
+        assert read(servers) == (["after"], ["after"])
+
+
+@pytest.mark.chaos
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux signals children when their parent dies"
+)
+def test_servers_end_with_their_parent(home: Path) -> None:
+    child = in_another_process(home)
+    assert first_line(child) == "running"
+    postmaster = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
+    finish(child)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{postmaster}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{postmaster}").exists()
+
+
+def test_a_recorded_process_id_of_another_program_does_not_prevent_a_start(home: Path) -> None:
+    with embedded.servers(home, redis=False):
+        pass
+    stale = home / "postgres" / "postmaster.pid"
+    stale.write_text(f"{os.getpid()}\n{home / 'postgres'}\n")
+    with embedded.servers(home, redis=False) as servers:
+        assert servers.running[0].alive()
+
+
+def test_an_interrupted_first_start_is_repeated(home: Path) -> None:
+    (home / "postgres.new").mkdir(parents=True)
+    (home / "postgres.new" / "PG_VERSION").write_text("18\n")
+    with embedded.servers(home, redis=False) as servers:
+        assert servers.running[0].alive()
+
+
+def test_a_data_folder_that_is_a_file_is_rejected(home: Path) -> None:
+    home.write_text("")
+    with pytest.raises(embedded.EmbeddedError, match="set ARRESTER_HOME to another one") as error:
+        embedded.servers(home).__enter__()
+    assert str(home) in str(error.value)
+
+
+def test_data_of_another_version_is_rejected(home: Path) -> None:
+    with embedded.servers(home, redis=False):
+        pass
+    (home / "postgres" / "PG_VERSION").write_text("15\n")
+    with pytest.raises(embedded.EmbeddedError, match="created by PostgreSQL 15, this is 18"):
+        embedded.servers(home).__enter__()
+
+
+def test_a_failure_reports_its_cause_and_its_log(home: Path) -> None:
+    with embedded.servers(home, redis=False):
+        pass
+    (home / "postgres" / "postgresql.conf").write_text("shared_buffers = many\n")
+    with pytest.raises(embedded.EmbeddedError, match="did not start") as error:
+        embedded.servers(home).__enter__()
+    assert str(home / "logs" / "postgres.log") in str(error.value)
+    assert "set DATABASE_URL" in str(error.value)
+
+
+def test_damaged_credentials_are_reported(home: Path) -> None:
+    home.mkdir()
+    (home / "credentials.json").write_text("{")
+    with pytest.raises(embedded.EmbeddedError, match=r"credentials\.json is damaged"):
+        embedded.servers(home).__enter__()
+
+
+def test_a_long_path_gets_a_short_socket(home: Path) -> None:
+    far = home / ("long" * 20) / ("path" * 20)
+    with embedded.servers(far) as servers:
+        assert len(os.fsencode(servers.home.sockets)) < SOCKET_PATH_BYTES - 14
+        write(servers, "far")
+        assert read(servers) == (["far"], ["far"])
+    assert not servers.home.sockets.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a service account")
+def test_root_may_have_a_private_folder(home: Path) -> None:
+    home.parent.chmod(0o700)
+    with embedded.servers(home) as servers:
+        assert not servers.home.postgres_data.is_relative_to(home)
+        write(servers, "private")
+        assert read(servers) == (["private"], ["private"])
+    remove_shared(servers.home)
+
+
+def remove_shared(home: embedded.Home) -> None:
+    subprocess.run(["rm", "-r", home.postgres_data.parent], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run unprivileged")
+def test_an_unprivileged_user_can_run_the_servers(home: Path) -> None:
+    account = process.service_account()
+    assert account is not None
+    home.mkdir()
+    os.chown(home, account.pw_uid, account.pw_gid)
+    child = os.fork()
+    if child == 0:  # a fork, since that user may not have access to this interpreter
+        os.setgroups([])
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+        with embedded.servers(home, durable=False) as servers:
+            write(servers, "mine")
+            worked = read(servers) == (["mine"], ["mine"])
+        os._exit(0 if worked else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (home / "postgres").stat().st_uid == account.pw_uid
+
+
+def test_the_urls_are_available_without_a_start(home: Path) -> None:
+    assert embedded.known_urls(home).database.startswith("postgresql://arrester_app:@/arrester")
+    assert embedded.known_secret_key(home) == ""
+    assert not home.exists()

@@ -1,0 +1,162 @@
+"""Environment variables: defaults, rejected values, and their list in the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+from celery import Celery
+from django.db import connection
+
+from arrester.controlplane.celery import broker_tls, broker_url
+from arrester.controlplane.env import Environment, InvalidSetting
+from arrester.controlplane.settings import database_settings
+from tests.services import REPOSITORY
+
+
+def test_every_variable_has_a_default() -> None:
+    environment = Environment.read({})
+    assert environment.home == Path.cwd() / ".arrester"
+    assert (environment.port, environment.debug) == (8000, False)
+    assert environment.database_url is None
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert Environment.read({"ARRESTER_PORT": "", "DATABASE_URL": " "}) == Environment.read({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("ARRESTER_PORT", "eighty", "an integer from 1 to 65535"),
+        ("ARRESTER_PORT", "0", "an integer from 1 to 65535"),
+        ("ARRESTER_PORT", "²", "an integer from 1 to 65535"),
+        ("ARRESTER_COMMAND_EXPIRY_SECONDS", "-3", "an integer from 1"),
+        ("ARRESTER_DEBUG", "yes", "one of 0, 1"),
+        ("ARRESTER_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
+        ("DATABASE_URL", "mysql://root@db/x", "starts with postgresql:// or postgres://"),
+        ("REDIS_URL", "localhost:6379", "starts with redis:// or rediss:// or unix://"),
+        ("REDIS_URL", "redis://localhost:port/0", "starts with redis://"),
+    ],
+)
+def test_an_invalid_value_is_reported_with_its_variable_and_the_allowed_ones(
+    name: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        Environment.read({name: value})
+    message = str(error.value)
+    assert message.startswith(f"{name}=")
+    assert allowed in message
+    assert "root" not in message
+
+
+def test_a_short_secret_key_is_rejected_and_not_printed() -> None:
+    with pytest.raises(InvalidSetting, match="at least 32") as error:
+        Environment.read({"ARRESTER_SECRET_KEY": "hunter2"})
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["manage.py", "check"],
+        ["-m", "celery", "-A", "arrester.controlplane", "report"],
+        ["-m", "uvicorn", "arrester.controlplane.web.asgi:application"],
+    ],
+    ids=["manage", "celery", "uvicorn"],
+)
+def test_an_invalid_value_stops_the_start_with_one_line(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=REPOSITORY,
+        env=os.environ
+        | {"ARRESTER_PORT": "x", "DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    expected = "ARRESTER_PORT='x' is not allowed: an integer from 1 to 65535\n"
+    assert done.stderr == expected
+
+
+def test_a_command_without_its_server_reports_it_in_two_lines() -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "rebuild"],
+        cwd=REPOSITORY,
+        env=os.environ | {"DATABASE_URL": "postgresql://nobody:x@127.0.0.1:1/nothing"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith("PostgreSQL request failed: ") and "port 1" in first
+    assert second == "Check that PostgreSQL is running and that DATABASE_URL is correct."
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("redis://:s@cache:6379/1", "redis://:s@cache:6379/1"),
+        ("unix://:a%2Fb@/run/r.sock?db=2", "redis+socket://:a%2Fb@/run/r.sock?virtual_host=2"),
+        ("unix:///run/r.sock?password=p", "redis+socket://:p@/run/r.sock?virtual_host=0"),
+    ],
+)
+def test_celery_uses_the_same_redis(url: str, broker: str) -> None:
+    assert broker_url(url) == broker
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("rediss://:s@cache:6380/1", (ssl.CERT_REQUIRED, True, None)),
+        ("rediss://cache?ssl_ca_certs=/etc/ca.pem", (ssl.CERT_REQUIRED, True, "/etc/ca.pem")),
+        ("rediss://cache?ssl_check_hostname=false", (ssl.CERT_REQUIRED, False, None)),
+        ("rediss://cache?ssl_cert_reqs=none", (ssl.CERT_NONE, False, None)),
+    ],
+)
+def test_celery_verifies_the_certificate_of_redis_as_our_client_does(
+    url: str, expected: tuple[ssl.VerifyMode, bool, str | None]
+) -> None:
+    # As the current application it would send all later tasks of this process.
+    celery = Celery(broker=broker_url(url), broker_use_ssl=broker_tls(url), set_as_current=False)
+    ours = redis.Redis.from_url(url).connection_pool.make_connection()
+    options = celery.connection_for_write().ssl
+    assert isinstance(options, dict)
+    for each in (redis.SSLConnection(**options), ours):
+        assert isinstance(each, redis.SSLConnection)
+        assert (each.cert_reqs, each.check_hostname, each.ca_certs) == expected
+    assert broker_tls("redis://cache") is None
+
+
+@pytest.mark.usefixtures("fresh_database")
+def test_both_ends_detect_a_lost_host() -> None:
+    """The lock of a worker on a lost host is released after half a minute, not two hours."""
+    with connection.cursor() as cursor:
+        # The names only: on the unix socket of the tests PostgreSQL reports the values as 0.
+        cursor.execute("SELECT name FROM pg_settings WHERE source = 'client'")
+        names = {name for (name,) in cursor.fetchall()}
+        assert connection.connection is not None
+        ours = connection.connection.info.get_parameters()
+    expected = {"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"}
+    assert expected | {"tcp_user_timeout", "jit", "idle_in_transaction_session_timeout"} <= names
+    assert (ours["keepalives_idle"], ours["tcp_user_timeout"]) == ("15", "30000")
+    settings = database_settings("DATABASE_URL", "postgresql:///x?options=-c%20work_mem%3D8MB")
+    assert settings["OPTIONS"]["options"].startswith("-c jit=off -c max_parallel_workers_per_gat")
+    assert " -c tcp_keepalives_idle=15 " in settings["OPTIONS"]["options"]
+    assert settings["OPTIONS"]["options"].endswith(" -c tcp_user_timeout=30000 -c work_mem=8MB")
+
+
+def test_the_readme_lists_every_variable() -> None:
+    source = Path(REPOSITORY / "controlplane/env.py").read_text()
+    known = set(re.findall(r'"((?:ARRESTER|DATABASE|MIGRATE|REDIS)_[A-Z_]+)"', source))
+    readme = (REPOSITORY / "README.md").read_text()
+    assert known
+    assert known - set(re.findall(r"`([A-Z_]+)`", readme)) == set()

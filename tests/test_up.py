@@ -1,0 +1,135 @@
+"""`arrester up` as a process: its output, its errors, and no process left after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_port
+from tests.services import REPOSITORY
+
+OVERRIDES = ("DATABASE_URL", "MIGRATE_DATABASE_URL", "REDIS_URL", "ARRESTER_SECRET_KEY")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="arrester-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "home"
+
+
+@contextmanager
+def up(home: Path, *, port: int) -> Iterator[subprocess.Popen[str]]:
+    inherited = {name: value for name, value in os.environ.items() if name not in OVERRIDES}
+    process = subprocess.Popen(
+        [sys.executable, REPOSITORY / "manage.py", "up", "--no-demo"],
+        cwd="/",
+        env=inherited | {"ARRESTER_HOME": str(home), "ARRESTER_PORT": str(port)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], word: str) -> str:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return "".join(lines)
+    raise AssertionError("".join(lines))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_up_starts_every_process_and_stops_them_on_a_signal(
+    home: Path, number: signal.Signals
+) -> None:
+    port = free_port()
+    with up(home, port=port) as process:
+        output = read_until(process, "initial passwords")
+        assert f"http://127.0.0.1:{port}\n" in output
+        assert "user operator, password " in output
+        for part in ("PostgreSQL", "Redis", "wake", "worker", "housekeeper", "beat", "web"):
+            assert part in output
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+            assert answer.status == 200
+        start = time.monotonic()
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, rest
+        assert time.monotonic() - start < 30
+    parts = ("web", "beat", "housekeeper", "worker", "wake", "the serv")
+    order = [rest.index(f"stopping {part}") for part in parts]
+    assert order == sorted(order)
+    assert remaining_processes(home) == []
+
+
+def remaining_processes(home: Path) -> list[str]:
+    """Return the command lines of processes that have the data folder in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.fsencode(home) in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.chaos
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux signals children when their parent dies"
+)
+def test_no_process_outlives_a_killed_up(home: Path) -> None:
+    with up(home, port=free_port()) as process:
+        read_until(process, "initial passwords")
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 30
+        while remaining_processes(home) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert remaining_processes(home) == []
+
+
+@pytest.mark.chaos
+def test_a_second_up_reports_where_the_first_one_runs(home: Path) -> None:
+    port = free_port()
+    with up(home, port=port) as first:
+        read_until(first, "initial passwords")
+        with up(home, port=port) as second:
+            output, _ = second.communicate(timeout=30)
+        assert second.returncode == 1
+        assert f"Arrester already runs in {home} (process {first.pid})" in output
+        assert "Traceback" not in output
+
+
+def test_a_port_in_use_is_reported_with_its_variable(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with up(home, port=port) as process:
+            output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert output == (
+        f"ARRESTER_PORT='{port}' is not allowed: the port is not free"
+        " (Address already in use); choose another one\n"
+    )
