@@ -23,7 +23,6 @@ from arrester.controlplane.history.snapshots import Snapshots
 from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
 from arrester.controlplane.views.chart_buckets import Buckets
-from arrester.controlplane.views.day_index import LogDays
 
 PROGRESS_EVERY = 50_000
 #: Sums of so many become states at once.
@@ -59,7 +58,6 @@ class Derivation:
 
     state: StreamState
     buckets: Buckets
-    days: LogDays
     position: int
 
     def fold(self, events: Iterable[Stored], *, progress: Progress = silent) -> None:
@@ -70,7 +68,6 @@ class Derivation:
                 self.state.fold(some)
                 self.buckets.count(some)
                 self.buckets.take(self.state)
-                self.days.see(some)
                 self.position = last(some[-1])
                 if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
                     progress(self.position)
@@ -115,13 +112,13 @@ class Derivation:
 
 def begin(application: str) -> Derivation:
     """Return what is true where the log begins: nothing, or what its base says."""
-    base, days = store.base(application), LogDays(application)
+    base = store.base(application)
     if not base.position:
-        return Derivation(empty(application), Buckets(application), days, 0)
+        return Derivation(empty(application), Buckets(application), 0)
     kept = store.kept_in_base(application)
     buckets = Buckets(application)
     buckets.load(kept)
-    return Derivation(state_at_position.loaded(application, kept), buckets, days, base.position)
+    return Derivation(state_at_position.loaded(application, kept), buckets, base.position)
 
 
 def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
@@ -161,7 +158,6 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
             if beside.keys:
                 rebuild_swap.swap(application, VIEWS)
             kept.swap()
-            found.days.put_right()
         rebuild_swap.clear(application)
     return stream.sequence
 
@@ -253,12 +249,8 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
         with transaction.atomic():
             store.lock(application)
             found.fold(store.read_told(application, after=found.position), progress=progress)
-            derived, shown, missed = found.rows(), live(application), found.days.missed()
-    wrong = [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
-    return [
-        *wrong,
-        *(f"log_day {day}: the log has {has}, known is {of}" for day, has, of in missed),
-    ]
+            derived, shown = found.rows(), live(application)
+    return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
 
 
 def _compare(model: type[fields.Model], derived: list[Row], found: list[Row]) -> Iterator[str]:

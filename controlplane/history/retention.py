@@ -4,16 +4,14 @@ days before are dropped. Counts for charts live longer."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 from django.db import transaction
-from msgspec.structs import replace
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import ArresterError, BrokenState, NotVerified
-from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import rebuild, state_at_position
 from arrester.controlplane.views import chart_buckets
@@ -103,8 +101,7 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
     derived = rebuild.derive(application, until=position)
     # What the views were at the position, by what was kept of them as folds went on.
     seen = state_at_position.at(application, position)
-    unknown = {mark for mark, each in seen.groups.items() if each.other_classes is None}
-    if _packed(seen, unknown) != _packed(derived.state, unknown):
+    if _packed(seen) != _packed(derived.state):
         raise NotVerified(application, position)
     old = derived.buckets.split(now - BUCKETS)
     with transaction.atomic(durable=True):
@@ -133,12 +130,5 @@ def _forget_buckets(application: str, *, before: datetime) -> None:
         chart_buckets.forget(old)
 
 
-def _packed(state: StreamState, unknown: Collection[str]) -> set[store.Kept]:
-    """Return the states; those of some groups without their classes, which a server of before, that
-    kept what was seen of them, did not know."""
-    found = set()
-    for each in state.states():
-        if isinstance(each, GroupState) and each.fingerprint in unknown:
-            each = replace(each, other_classes=None)
-        found.add(state_at_position.packed(each))
-    return found
+def _packed(state: StreamState) -> set[store.Kept]:
+    return {state_at_position.packed(each) for each in state.states()}

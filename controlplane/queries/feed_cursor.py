@@ -13,14 +13,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
 
-import msgspec
-
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.store.column_limits import MOST
 
 #: Of a packed cursor, so that a short one does not become gigabytes.
 _MOST_BYTES = 2**20
-_JSON = b"{"
 
 
 def pack(positions: Mapping[int, int]) -> str:
@@ -31,19 +28,13 @@ def pack(positions: Mapping[int, int]) -> str:
     return base64.urlsafe_b64encode(zlib.compress(written, 9)).decode().rstrip("=")
 
 
-def unpack(cursor: str, *, ids: Mapping[str, int]) -> dict[int, int]:
-    """Return the positions in a cursor; raise InvalidValue.
-
-    Earlier versions gave JSON, by applications' names: `ids` has the numbers of those there are.
-    """
+def unpack(cursor: str) -> dict[int, int]:
+    """Return the positions in a cursor; raise InvalidValue."""
     try:
         packed = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-        if packed.startswith(_JSON):
-            named = msgspec.json.decode(packed, type=dict[str, int])
-            return {ids[name]: position for name, position in named.items() if name in ids}
         decompress = zlib.decompressobj()
         count, *rest = _numbers(decompress.decompress(packed, _MOST_BYTES))
-    except (ValueError, binascii.Error, msgspec.DecodeError, zlib.error) as exc:
+    except (ValueError, binascii.Error, zlib.error) as exc:
         raise _not_ours(cursor) from exc
     if len(rest) != 2 * count or not decompress.eof or max(rest, default=0) > MOST:
         raise _not_ours(cursor)

@@ -161,21 +161,13 @@ def bomb() -> str:
 
 @given(st.dictionaries(st.integers(1, 2**31), st.integers(0, MOST), max_size=50))
 def test_a_cursor_says_what_was_put_in(given_positions: dict[int, int]) -> None:
-    assert feed_cursor.unpack(feed_cursor.pack(given_positions), ids={}) == given_positions
+    assert feed_cursor.unpack(feed_cursor.pack(given_positions)) == given_positions
 
 
 def test_a_cursor_of_two_thousand_logs_fits_into_an_address() -> None:
     chance = random.Random(1)
     cursor = feed_cursor.pack({1 + id: chance.randrange(2_000_000) for id in range(2_000)})
     assert len(cursor) < 8_100  # nginx takes a line of 8 KB, uvicorn one of 16.
-
-
-def test_a_cursor_of_an_earlier_version_goes_on_where_it_was() -> None:
-    streams.append(some(5), received_at=datetime.now(UTC))
-    before = queries.cursors.pack({APPLICATION: 3, "gone": 7})
-    found = queries.feed(cursor=before)
-    assert [each.sequence for each in found.events] == [4, 5]
-    assert queries.feed(cursor=found.cursor).events == ()
 
 
 def test_what_is_dropped_while_the_feed_is_read_is_refused_not_passed_over() -> None:

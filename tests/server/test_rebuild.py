@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from io import StringIO
 from itertools import pairwise
 
@@ -12,7 +11,6 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.db.models import F
 from redis import Redis
 
 from arrester.controlplane import actions, embedded, models, store
@@ -59,23 +57,6 @@ def test_verify_finds_what_differs_and_changes_nothing(before: rebuild.Derived) 
     assert models.Task.objects.get().failed == 999
     run(APPLICATION)
     assert rebuild.live(APPLICATION) == before
-
-
-def test_days_that_are_not_known_are_found_and_put_right(before: rebuild.Derived) -> None:
-    found = streams.known_days()
-    assert len(found) == 1
-    for change in ({"first": 2}, {"oldest": F("newest")}, {"newest": F("oldest")}, None):
-        rows = models.LogDay.objects.all()
-        rows.delete() if change is None else rows.update(**change)
-        with pytest.raises(CommandError, match="1 rows differ"):
-            run("--verify")
-        assert streams.known_days() != found
-        run()
-        assert streams.known_days() == found
-        assert run("--verify") == "flights: 0 rows differ\n"
-    # What says more than there is leaves nothing out.
-    models.LogDay.objects.update(oldest=F("oldest") - timedelta(days=1))
-    assert rebuild.differences(APPLICATION) == []
 
 
 def test_an_unknown_application_is_named() -> None:

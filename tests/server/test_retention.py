@@ -23,7 +23,7 @@ from arrester.controlplane import actions, embedded, models, queries, store, tas
 from arrester.controlplane.celery import app
 from arrester.controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
 from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.state.states import ApplicationState, GroupState, TaskState
+from arrester.controlplane.domain.state.states import ApplicationState, TaskState
 from arrester.controlplane.history import rebuild, retention, state_at_position
 from arrester.controlplane.ingest import drain
 from tests import histories
@@ -373,17 +373,6 @@ def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuild.Der
         call_command("retain", "--days", "30", stdout=StringIO())
     assert not models.Base.objects.exists()
     rebuild.rebuild(APPLICATION)
-    assert retain().bases == {APPLICATION: 25}
-
-
-def test_a_base_is_made_of_what_a_server_of_before_kept(forty_days: rebuild.Derived) -> None:
-    """It did not know the classes of a group."""
-    seen = state_at_position.at(APPLICATION, 5).states()
-    old = [
-        replace(each, other_classes=None) if isinstance(each, GroupState) else each for each in seen
-    ]
-    assert any(isinstance(each, GroupState) for each in old)
-    as_shown(APPLICATION, 5, [state_at_position.packed(each) for each in old])
     assert retain().bases == {APPLICATION: 25}
 
 
