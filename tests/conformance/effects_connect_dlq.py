@@ -39,6 +39,7 @@ NAME = "errors.deadletterqueue.topic.name"
 
 def check_all_headers(case: Case, bench: Bench) -> None:
     given = case.given
+    assert given["context.headers.enable"]
     record = KafkaRecord(value=b"value", **given["original"])
     step = raising(given["exception_class"], given["exception_message"])
     message = dead_letter(bench, record, step)
@@ -103,37 +104,64 @@ def check_integration(case: Case, bench: Bench) -> None:
     assert "value-7" in str(found[0]["__connect.errors.exception.message"])
 
 
+def check_reporter(case: Case, bench: Bench) -> None:
+    """Each record that the pipeline receives fails and becomes a dead letter with its key."""
+    assert case.given["task"] == "reports every record it receives"
+    records = [KafkaRecord(key=f"key-{n}".encode(), value=b"x", offset=n) for n in range(10)]
+    with letters() as cluster:
+        add_records(bench, *records)
+        settings = keys(cluster, errors_tolerance=case.given["tolerance"])
+        thread = bench.start(pipeline(bench, raising("ConnectException", "x")), **settings)
+        bench.wait_for_input()
+        assert thread.state == case.expect["task_state"]
+        bench.stop()
+        found = {message.key() for message in cluster.messages("letters")}
+    assert case.expect["dlq_distinct_keys"] == "equal to records produced"
+    assert found == {record.key for record in records}
+
+
 def check_created(case: Case, bench: Bench) -> None:
     """The request is seen at the admin client: the mock cluster makes no topics by request."""
     ship(bench.spark.sparkContext)
+    factor = "errors.deadletterqueue.topic.replication.factor"
     for replicas in (2, 3):
-        given = {NAME: "made", case.expect["replication_factor"]: replicas}
+        given = {NAME: "made", case.expect.get("replication_factor", factor): replicas}
         settings = ErrorSettings.read(given).dead_letters
         source = kafka_source(bench)
         maker: Any = topic_place(source, settings, Policy()).maker()
         admin = RecordedAdmin(["made"] if case.given["dlq_topic_exists"] else [])
         assert maker.make(admin) is case.expect["created"]
+        if not case.expect["created"]:
+            assert admin.requests == []
+            continue
         assert admin.requests == [("made", case.expect["partitions"], replicas)]
-    assert LEVELS[Saying.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
+        assert LEVELS[Saying.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
     add_records(bench, KafkaRecord(value=b"x"))
     with letters() as cluster, pytest.raises(DeadLettersUnusable):
         step = raising("ConnectException", "x")
         bench.start(pipeline(bench, step), **keys(cluster, "missing"))
 
 
-def check_regex(case: Case, bench: Bench) -> None:
-    source = source_with_options(bench.spark, subscribePattern=case.given["topics.regex"])
+def check_source_topic(case: Case, bench: Bench) -> None:
+    topics, pattern = case.given.get("topics"), case.given.get("topics.regex")
+    if isinstance(topics, list):
+        topics = ",".join(topics)
+    option = {"subscribePattern": pattern} if pattern else {"subscribe": topics}
+    source = source_with_options(bench.spark, **option)
     reading = define("job", source).write(sink_to(bench.folder / "out"))
-    assert not case.expect["config_valid"] and case.expect["error_on"] == "topics.regex"
-    with pytest.raises(DeadLettersUnusable, match="subscribePattern"):
+    assert not case.expect["config_valid"]
+    assert case.expect["error_on"] == ("topics.regex" if pattern else "topics")
+    with pytest.raises(DeadLettersUnusable, match=next(iter(option))):
         bench.start(reading, errors_dlq_topic_name=case.given["dlq"])
 
 
 CHECKS = {
-    "all-headers": check_all_headers,
-    "null-message": check_null_message,
-    "headers-appended.*": check_appended,
-    "integration-skip-retry-dlq": check_integration,
-    "topic-auto-created": check_created,
-    "dlq-topic-matches-regex": check_regex,
+    ("expect.headers",): check_all_headers,
+    ("expect.header_present",): check_null_message,
+    ("given.record_already_has_header",): check_appended,
+    ("given.transformation",): check_integration,
+    ("given.dlq_topic_exists",): check_created,
+    ("given.topics.regex",): check_source_topic,
+    ("given.topics", "expect.config_valid"): check_source_topic,
+    ("expect.dlq_distinct_keys",): check_reporter,
 }

@@ -1,32 +1,46 @@
-"""Dead letters that fail after they were accepted, counted."""
+"""The counters of dead letters."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
 from tests.agents.engine.bench import Bench, server_state
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records
 from tests.agents.kafka_cluster import TOO_LARGE
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, Known
 from tests.conformance.kafka_effects import keys, letters, pipeline, raising
 
 
-def check_async_failure(case: Case, bench: Bench) -> None:
+def check_reports(case: Case, bench: Bench) -> None:
+    """Run failing records with a dead-letter topic, without one, or with one that rejects them."""
     given, expect = case.given, case.expect
-    with letters(given["dlq_topic"]) as cluster:
-        records = [KafkaRecord(value=b"value", offset=n) for n in range(given["reports"])]
-        add_records(bench, *records)
-        cluster.refuse(*[TOO_LARGE] * given["reports"])
-        # Connect goes on without its dead letters: that is the production handler's CONTINUE.
-        settings = keys(cluster, given["dlq_topic"])
-        settings["production_exception_handler"] = "arrester.agents.handlers.LogAndContinue"
+    topic, reports = given["dlq_topic"], given["reports"]
+    with letters(topic or "unused") as cluster:
+        add_records(bench, *[KafkaRecord(value=b"value", offset=n) for n in range(reports)])
+        if given.get("broker_ack") == "error":
+            cluster.refuse(*[TOO_LARGE] * reports)
+        # Connect continues without its dead letters: the production handler's CONTINUE.
+        settings: dict[str, Any] = {
+            "production_exception_handler": "arrester.agents.handlers.LogAndContinue",
+            "errors_deadletterqueue_topic_name": topic,
+        }
+        settings |= keys(cluster, topic) if topic else {"errors_dlq_enable": False}
         bench.start(pipeline(bench, raising("ConnectException", "x")), **settings)
         bench.wait_for_input()
         bench.stop()
+        sent = len(cluster.messages(topic or "unused"))
     [task] = server_state(bench.outbox.events).tasks.values()
-    assert task.counters.dlq_records_produced == expect["deadletterqueue-produce-requests"]
-    assert task.counters.dlq_produce_failures == expect["deadletterqueue-produce-failures"]
-    assert LEVELS[Saying.DEAD_LETTER_FAILED].name == expect["log_level"]
-    assert bool(bench.deaths) is expect["task_killed"]
+    found = Known(
+        {
+            "messages_sent": sent,
+            "deadletterqueue-produce-requests": task.counters.dlq_records_produced,
+            "deadletterqueue-produce-failures": task.counters.dlq_produce_failures,
+            "log_level": LEVELS[Saying.DEAD_LETTER_FAILED].name,
+            "task_killed": bool(bench.deaths),
+        }
+    )
+    assert case.expect == {name: found[name] for name in expect}
 
 
-CHECKS = {"dlq-async-failure": check_async_failure}
+CHECKS = {("given.dlq_topic",): check_reports}

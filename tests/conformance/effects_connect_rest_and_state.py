@@ -1,4 +1,4 @@
-"""Tasks that die, on Spark."""
+"""DEAD tasks and threads, on Spark."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def check_trace(case: Case, bench: Bench) -> None:
     assert (case.given["task_fails_with"], case.expect["status"]) == ("exception", "FAILED")
     [task] = server_state(bench.outbox.events).tasks.values()
     assert task.status is TaskStatus.DEAD
-    told = [event for event in bench.outbox.events if isinstance(event.data, RecordFailed)]
-    assert told[-1].body is not None
-    assert "Traceback (most recent call last)" in str(told[-1].body.stack)
-    # The next run takes the task up again: that is the next status.
+    failed = [event for event in bench.outbox.events if isinstance(event.data, RecordFailed)]
+    assert failed[-1].body is not None
+    assert "Traceback (most recent call last)" in str(failed[-1].body.stack)
+    # The next run changes the status of the task.
     bench.start(bench.checking(failing(), LogAndContinue()))
     wait_until(lambda: bench.committed() >= 0)
     [task] = server_state(bench.outbox.events).tasks.values()
@@ -59,6 +59,18 @@ def check_source(case: Case, bench: Bench) -> None:
     assert failure.stage == "source"
     assert bench.outbox.of(TaskDied) == []
     assert Response.CONTINUE not in {each.response for each in bench.outbox.of(RecordFailed)}
+
+
+def check_no_roll_up(case: Case, bench: Bench) -> None:
+    """All tasks are DEAD, and the thread goes on."""
+    for number in range(2):
+        bench.add((f"0_{number}", 0, "x"))
+    keys: dict[str, Any] = {"errors_failure_scope": "task"}
+    thread = bench.start(bench.checking(failing(), LogAndFail()), **keys)
+    bench.wait_for_input()
+    assert case.given["all tasks"] == "FAILED"
+    assert {task.status for task in thread.tasks()} == {TaskStatus.DEAD}
+    assert thread.state == case.expect["connector_state"]
 
 
 def check_stays_dead(case: Case, bench: Bench) -> None:
@@ -88,8 +100,9 @@ def check_ignores_pause(case: Case, bench: Bench) -> None:
 
 
 CHECKS = {
-    "failed-task-ignores-pause": check_ignores_pause,
-    "no-auto-restart": check_stays_dead,
-    "status-trace": check_trace,
-    "task-fails-in-poll": check_source,
+    ("expect.connector_state", "given.all tasks"): check_no_roll_up,
+    ("given.task", "given.request"): check_ignores_pause,
+    ("expect.framework_restarts_it",): check_stays_dead,
+    ("given.task_fails_with",): check_trace,
+    ("given.poll",): check_source,
 }

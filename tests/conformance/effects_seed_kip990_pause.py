@@ -1,7 +1,8 @@
-"""KIP-990 on Spark: what is written and kept around a pause."""
+"""KIP-990 on Spark: written records and positions before and after a pause."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -12,8 +13,12 @@ from tests.agents.engine.bench import Bench, wait_until
 from tests.conformance.cases import Case
 
 Row = dict[str, Any]
-#: What a case takes for granted where it begins at a committed offset of 2.
-RECORDS = ["good@0", "good@1", "bad@2", "good@3"]
+
+
+def records(*, bad: int, count: int = 1) -> list[str]:
+    """Return records up to the one after the `count` bad ones at offset `bad` and later."""
+    offsets = range(bad + count + 1)
+    return [f"{'bad' if bad <= each < bad + count else 'good'}@{each}" for each in offsets]
 
 
 def failing_on(*words: str) -> Any:
@@ -35,6 +40,10 @@ def paused(bench: Bench, records: list[str]) -> PipelineThread:
     return thread
 
 
+def stopped_at(thread: PipelineThread, position: int) -> bool:
+    return [task.position for task in thread.paused_tasks()] == [position]
+
+
 def check_commits_last_good(case: Case, bench: Bench) -> None:
     [task] = paused(bench, case.given["records"]).paused_tasks()
     assert task.position == case.expect["committed_offset"]
@@ -42,26 +51,29 @@ def check_commits_last_good(case: Case, bench: Bench) -> None:
 
 
 def check_resume_fails(case: Case, bench: Bench) -> None:
-    thread = paused(bench, RECORDS)
+    thread = paused(bench, records(bad=2))
     bench.stop()
     assert thread.resume("0_0", how=ResumeHow.RETRY).applied is case.expect["returns"]
 
 
 def check_skip(case: Case, bench: Bench) -> None:
-    thread = paused(bench, RECORDS)
-    assert case.given["operator_shifts_by"] == 1
+    bad, skips = case.given["committed_offset"], case.given["operator_shifts_by"]
+    thread = paused(bench, records(bad=bad, count=skips))
     before = len(bench.positions("0_0"))
-    assert thread.resume("0_0", how=ResumeHow.SKIP).applied
+    for position in range(bad, bad + skips):
+        wait_until(partial(stopped_at, thread, position))
+        assert thread.resume("0_0", how=ResumeHow.SKIP).applied
     wait_until(lambda: len(bench.positions("0_0")) > before)
     assert bench.positions("0_0")[before] == case.expect["next_record_processed"]
 
 
 def check_fix_and_restart(case: Case, bench: Bench) -> None:
-    paused(bench, RECORDS)
+    rows = records(bad=case.given["committed_offset"])
+    paused(bench, rows)
     bench.stop()
     before = bench.positions("0_0")
     thread = bench.start(bench.checking(failing_on(), LogAndPause()), instance=uuid4())
-    wait_until(lambda: len(bench.positions("0_0")) == len(RECORDS))
+    wait_until(lambda: len(bench.positions("0_0")) == len(rows))
     after = bench.positions("0_0")[len(before) :]
     assert after[0] == case.expect["first_record_processed"]
     assert [each for each in after if each in before] == case.expect["records_reprocessed"]
@@ -69,20 +81,40 @@ def check_fix_and_restart(case: Case, bench: Bench) -> None:
     assert task.status == case.expect["task_state_after_restart"]
 
 
+def check_resume(case: Case, bench: Bench) -> None:
+    """A task in the given state is resumed."""
+    state = case.given["task_state"]
+    bench.add(("0_0", 0, "bad" if state == "PAUSED" else "x"))
+    thread = bench.start(bench.checking(failing_on("bad"), LogAndPause()))
+    bench.wait_for_input()
+    assert [task.status for task in thread.paused_tasks()] == ([state] if state == "PAUSED" else [])
+    assert case.given["call"] == "resume(task)"
+    assert thread.resume("0_0", how=ResumeHow.RETRY).applied is case.expect["returns"]
+
+
+def check_unknown_task(case: Case, bench: Bench) -> None:
+    thread = paused(bench, records(bad=2))
+    assert case.given["call"] == "resume(task)"
+    assert thread.resume(case.given["task"], how=ResumeHow.RETRY).applied is case.expect["returns"]
+
+
 def check_listing(case: Case, bench: Bench) -> None:
-    # A standby task is to Spark a task like any other.
+    # Spark has no standby tasks: here it is a task like any other.
     states = {name.split()[-1]: state for name, state in case.given["tasks"].items()}
     bench.add(*[(key, 0, "bad" if state == "PAUSED" else "x") for key, state in states.items()])
     thread = bench.start(bench.checking(failing_on("bad"), LogAndPause()))
     bench.wait_for_input()
+    assert case.given["call"] == "pausedLocalTasks"
     listed = [task.id.key for task in thread.paused_tasks()]
     assert sorted(map(str, listed)) == case.expect["returns"]
 
 
 CHECKS = {
-    "pause-commits-last-good": check_commits_last_good,
-    "resume-fails-to-transition": check_resume_fails,
-    "skip-then-resume": check_skip,
-    "fix-and-restart": check_fix_and_restart,
-    "paused-listing": check_listing,
+    ("expect.committed_offset",): check_commits_last_good,
+    ("given.transition_to_RUNNING",): check_resume_fails,
+    ("given.operator_shifts_by",): check_skip,
+    ("expect.task_state_after_restart",): check_fix_and_restart,
+    ("given.tasks",): check_listing,
+    ("given.task", "given.call"): check_unknown_task,
+    ("given.task_state", "given.call"): check_resume,
 }

@@ -42,6 +42,6 @@ def check_remove(case: Case, bench: Bench) -> None:
 
 
 CHECKS = {
-    "remove-thread-by-state": check_remove,
-    "close-races-with-error": check_closes_race,
+    ("expect.removed",): check_remove,
+    ("given.concurrent_closes",): check_closes_race,
 }

@@ -1,4 +1,4 @@
-"""Records that are left out, or that kill their task, on Spark."""
+"""Skipped records, and records that end their task, on Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail
 from arrester.controlplane.domain.events import RecordFailed, TaskDied
 from arrester.controlplane.domain.state.states import ThreadStatus
-from tests.agents.engine.bench import Bench, read_sink, sink_to, wait_until
+from tests.agents.engine.bench import Bench, read_sink, server_state, sink_to, wait_until
 from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
 from tests.conformance.cases import Case
 from tests.conformance.kafka_rows import Seen, kafka_pipeline
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def reading(bench: Bench) -> Pipeline:
-    """Return a pipeline that leaves out what is no number."""
+    """Return a pipeline that skips values that are not numbers."""
     return (
         bench.define()
         .deserialize("number", F.col("value").cast("int"), on_error=LogAndContinue())
@@ -49,14 +49,23 @@ def check_advances(case: Case, bench: Bench) -> None:
     bench.start(reading(bench))
     bench.wait_for_input()
     bench.stop()
-    assert case.expect["commit_needed"]
     assert bench.committed() + 1 == case.expect["committable_offset"]
     before = len(bench.outbox.of(RecordFailed))
-    assert before == len(case.given["records"])
+    assert before == sum(record.startswith("bad") for record in case.given["records"])
+    assert case.given.get("handler", "log-and-continue") == "log-and-continue"
     bench.start(reading(bench))
     add(bench, "good@9")
     bench.wait_for_input()
     assert len(bench.outbox.of(RecordFailed)) == before
+
+
+def check_one_batch(case: Case, bench: Bench) -> None:
+    for record in case.given["records"]:
+        add(bench, record)
+    bench.start(reading(bench))
+    bench.wait_for_input()
+    found = {"committable_offset": bench.committed() + 1}
+    assert found == case.expect["after_one_process_call"]
 
 
 def check_after_each(case: Case, bench: Bench) -> None:
@@ -70,7 +79,7 @@ def check_after_each(case: Case, bench: Bench) -> None:
 
 
 def died(case: Case, bench: Bench, records: list[str]) -> str:
-    """Return the reason that a run died of, with one record of Kafka in each micro-batch."""
+    """Return the reason of a run's death; each micro-batch has one record of Kafka."""
     assert case.given["handler_returns"] == "FAIL"
     for offset, record in enumerate(records):
         add_records(bench, KafkaRecord(topic="lines", value=record.encode(), offset=offset))
@@ -82,18 +91,32 @@ def died(case: Case, bench: Bench, records: list[str]) -> str:
     return bench.deaths[0].reason
 
 
+def check_resume(case: Case, bench: Bench) -> None:
+    """Each failed record is skipped and counted; the others are processed."""
+    for offset, record in enumerate(case.given["records"]):
+        add_records(bench, KafkaRecord(topic="lines", value=record.encode(), offset=offset))
+    builder = define("job", kafka_source(bench), task=F.lit("0_0"))
+    builder = builder.process("check", failing(), on_error=LogAndContinue())
+    bench.start(builder.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+    bench.stop()
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert len(read_sink(bench.folder / "out")) == case.expect["processed"]
+    assert task.counters.records_skipped == case.expect["dropped-records-total"]
+
+
 def check_fail(case: Case, bench: Bench) -> None:
     reason = died(case, bench, case.given["records"])
     assert len(read_sink(bench.folder / "out")) == case.expect["processed"]
-    assert bench.outbox.of(TaskDied)[0].position == 1
+    assert bench.outbox.of(TaskDied)[0].position == case.given["records"].index("ERR")
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert task.counters.records_skipped == case.expect["dropped-records-total"]
     ours = {
         "task 0_0": "task '0_0'",
         "processor node": "process:check",
         "topic": "topic lines",
-        "partition 0": "partition 0",
-        "offset 1": "offset 1",
     }
-    assert all(ours[name] in reason for name in case.expect["raises_naming"])
+    assert all(ours.get(name, name) in reason for name in case.expect["raises_naming"])
 
 
 def check_wraps(case: Case, bench: Bench) -> None:
@@ -111,7 +134,7 @@ def check_context(case: Case, bench: Bench) -> None:
     bench.start(kafka_pipeline(bench, seen))
     bench.wait_for_input()
     [(context, record, _)] = seen.asked
-    told = {
+    found = {
         "topic": context.topic,
         "partition": context.partition,
         "offset": context.offset,
@@ -122,16 +145,21 @@ def check_context(case: Case, bench: Bench) -> None:
         "sourceRawKey": record.raw_key,
         "sourceRawValue": record.raw_value,
     }
-    assert set(case.expect["fields"]) == {name for name, value in told.items() if value is not None}
-    assert told["headers"] == (("trace", b"7"),)
+    assert set(case.expect["fields"]) == {
+        name for name, value in found.items() if value is not None
+    }
+    assert found["headers"] == (("trace", b"7"),)
     assert (record.raw_key, record.raw_value) == (b"k1", b"y")
     assert (context.task, context.position, context.stage) == ("topic-a-5", 7, "process:check")
 
 
 CHECKS = {
-    "handler-context-fields": check_context,
-    "corrupt-records-advance-offset": check_advances,
-    "valid-then-corrupt": check_after_each,
-    "proc-fail": check_fail,
-    "proc-fail-wraps-node": check_wraps,
+    ("given.records", "expect.processed", "given.handler_returns~RESUME"): check_resume,
+    ("given.records", "expect.processed", "given.handler_returns~CONTINUE"): check_resume,
+    ("expect.fields",): check_context,
+    ("expect.committable_offset",): check_advances,
+    ("expect.committable_after_each_call",): check_after_each,
+    ("given.records", "expect.raises_naming"): check_fail,
+    ("expect.raises~node name",): check_wraps,
+    ("expect.after_one_process_call",): check_one_batch,
 }

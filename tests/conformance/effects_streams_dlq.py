@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from arrester.agents.dead_letters.kafka import topic_place
 from arrester.agents.handlers import ErrorContext, LogAndFail, Record, RecordError
-from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.agents.spark.ship_executor import ship
+from arrester.controlplane.domain.error_policy.policy import Answer, Policy
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.agents.engine.bench import Bench, wait_until
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records
-from tests.agents.kafka_cluster import TOO_LARGE, headers_of
+from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
+from tests.agents.kafka_cluster import TOO_LARGE, RecordedAdmin, headers_of
 from tests.conformance.cases import Case
 from tests.conformance.kafka_effects import (
     TOPIC,
@@ -51,8 +54,17 @@ def check_names(case: Case, bench: Bench) -> None:
     assert {texts[f"__streams.errors.{each}"] for each in ("partition", "offset")} == {"0"}
 
 
+def check_created(case: Case, bench: Bench) -> None:
+    """The request is checked at the admin client: the mock cluster does not create topics."""
+    ship(bench.spark.sparkContext)
+    settings = ErrorSettings.read({"errors.deadletterqueue.topic.name": TOPIC}).dead_letters
+    maker: Any = topic_place(kafka_source(bench), settings, Policy()).maker()
+    admin = RecordedAdmin([TOPIC] if case.given["dlq_topic_exists"] else [])
+    assert maker.make(admin) is case.expect["created_by_streams"]
+
+
 class Remembering:
-    """Answers CONTINUE, and knows what it was asked about."""
+    """A handler that answers CONTINUE and records the stages."""
 
     def __init__(self) -> None:
         self.stages: list[str] = []
@@ -63,7 +75,7 @@ class Remembering:
 
 
 def check_send_error(case: Case, bench: Bench) -> None:
-    """A refused dead letter is the production handler's; after FAIL there is none, as by abort."""
+    """The production handler answers a rejected dead letter; FAIL leaves none, as an abort does."""
     assert "production handler" in case.expect["dlq_send_error"]
     assert "aborted" in case.expect["with_exactly_once_and_FAIL"]
     handler = Remembering()
@@ -86,7 +98,8 @@ def check_send_error(case: Case, bench: Bench) -> None:
 
 
 CHECKS = {
-    "headers": check_headers_of,
-    "header-names": check_names,
-    "dlq-goes-through-.*": check_send_error,
+    ("given.record_context",): check_headers_of,
+    ("expect.names",): check_names,
+    ("expect.dlq_send_error",): check_send_error,
+    ("given.dlq_topic_exists",): check_created,
 }

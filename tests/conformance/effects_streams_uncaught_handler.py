@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ import pytest
 from redis import Redis
 
 from arrester import Agent, ApplicationLatched, Ending, UncaughtAnswer
+from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndFail
 from arrester.controlplane.domain import events
 from arrester.controlplane.domain.commands.reactions import asks, follow
@@ -24,12 +26,13 @@ from arrester.controlplane.domain.wire import codec
 from tests.agents.engine.bench import Bench, sink_to, wait_until
 from tests.agents.redis_server import FoldingSide, running
 from tests.conformance.cases import Case
+from tests.conformance.simulation import UNCAUGHT_ANSWERS
 
 Row = dict[str, Any]
 
 
 class Replacing:
-    """The uncaught exception handler of the cases."""
+    """An uncaught exception handler that answers REPLACE_THREAD."""
 
     def __init__(self) -> None:
         self.calls: list[BaseException] = []
@@ -39,53 +42,60 @@ class Replacing:
         return UncaughtAnswer.REPLACE_THREAD
 
 
-def failing_once(place: str) -> Any:
-    """Return a step whose first call fails; each call leaves a file."""
+def failing_first(place: str, times: int = 1) -> Any:
+    """Return a step whose first `times` calls fail; each call leaves a file."""
 
     def check(row: Row) -> Row:
         import os
         import uuid
 
         os.makedirs(place, exist_ok=True)
-        first = not os.listdir(place)
+        fails = len(os.listdir(place)) < times
         open(f"{place}/{uuid.uuid4()}-{row['position']}", "w").close()
-        if first:
-            raise ValueError("the first time")
+        if fails:
+            raise ValueError("one of the first calls")
         return row
 
     return check
 
 
-def replaced(bench: Bench, values: list[str]) -> tuple[Replacing, list[str]]:
-    """Run `values` through a thread that dies once; return the handler and what was written."""
+def replaced(
+    bench: Bench, values: list[str], *, times: int = 1
+) -> tuple[Agent, Replacing, list[str]]:
+    """Run `values` through threads of which the first ones die; return the written values, too."""
     handler = Replacing()
     for position, value in enumerate(values):
         bench.add(("0_0", position, value))
     with Agent(bench.spark, application="tests", on_uncaught=handler) as agent:
         pipeline = bench.checking(
-            failing_once(str(bench.folder / "calls")), LogAndFail(), runner=agent
+            failing_first(str(bench.folder / "calls"), times), LogAndFail(), runner=agent
         )
         first: Any = pipeline.start(bench.checkpoint)
         wait_until(lambda: bench.committed() >= len(values) - 1)
         assert first.state is ThreadStatus.DEAD
     written = sorted(bench.written(), key=lambda each: each[1])
-    return handler, [values[position] for _, position in written]
+    return agent, handler, [values[position] for _, position in written]
 
 
 def check_single(case: Case, bench: Bench) -> None:
-    assert case.given["threads"] == case.given["first_n_handler_calls_fail"] == 1
-    handler, _ = replaced(bench, ["A"])
+    assert UNCAUGHT_ANSWERS[case.given["response"]] is UncaughtAnswer.REPLACE_THREAD
+    agent, handler, _ = replaced(bench, ["A"], times=case.given["first_n_handler_calls_fail"])
     assert len(handler.calls) == case.expect["handler_calls"]
+    assert agent.state == case.expect.get("after_close", agent.state)
     calls = list((bench.folder / "calls").iterdir())
     assert len(calls) == case.expect["record_processed_times"]
 
 
 def check_no_loss(case: Case, bench: Bench) -> None:
-    _, written = replaced(bench, case.given["records"])
+    assert UNCAUGHT_ANSWERS[case.given["response"]] is UncaughtAnswer.REPLACE_THREAD
+    assert case.given["first_processing_of_first_record"] == "fails"
+    _, _, written = replaced(bench, case.given["records"])
     assert written == case.expect["output"]
 
 
 def check_default_handler(case: Case, bench: Bench) -> None:
+    assert UNCAUGHT_ANSWERS[case.given["response"]] is UncaughtAnswer.REPLACE_THREAD
+    assert case.given["jvm_default_handler"] == "fails the test if called"
     called: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading, "excepthook", called.append)
@@ -94,14 +104,14 @@ def check_default_handler(case: Case, bench: Bench) -> None:
 
 
 class Server:
-    """Plays the server between agents and a real Redis, by the rules of the domain."""
+    """A server between agents and a real Redis that applies the rules of the domain."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
         self._side = FoldingSide(client, application="tests")
 
     def fold(self) -> StreamState:
-        """Fold what has come, and relay what follows from it."""
+        """Fold the events and relay the commands that follow from them."""
         self._side.take()
         stored = [
             StoredEvent(
@@ -141,30 +151,34 @@ def server_of(bench: Bench) -> Iterator[Server]:
 
 
 def check_application(case: Case, bench: Bench) -> None:
-    """One of two instances answers SHUTDOWN_APPLICATION; a third one starts after that."""
+    """One of the instances answers SHUTDOWN_APPLICATION; later another one tries to start."""
     calls = bench.folder / "calls"
     for position in range(2):
         bench.add(("0_0", position, "A"))
     with server_of(bench) as server:
-        answer = UncaughtAnswer[case.given["response"]]
+        answer = UNCAUGHT_ANSWERS[case.given["response"]]
         agents = [
             Agent(bench.spark, application="tests", on_uncaught=answer)
             for _ in range(case.given["clients"])
         ]
-        failing, other = agents
-        assert case.given["threads_each"] == 1
-        elsewhere = bench.define(runner=other).process("check", lambda row: row)
-        elsewhere.write(sink_to(bench.folder / "other")).start(str(bench.folder / "checkpoint-b"))
-        wait_until(lambda: len(server.errors()) == 1)
-        bench.checking(failing_once(str(calls)), LogAndFail(), runner=failing).start(
+        failing, *others = agents
+        # The failing pipeline is one of the threads of its agent.
+        idle = [agent for agent in agents for _ in range(case.given["threads_each"])][1:]
+        for number, agent in enumerate(idle):
+            place = str(bench.folder / f"idle-{number}")
+            source = bench.source()
+            name = f"idle-{number}"
+            pipeline = define(name, source, task="task", position="position", runner=agent)
+            pipeline = pipeline.process("check", lambda row: row)
+            pipeline.write(sink_to(Path(place))).start(f"{place}-checkpoint")
+        wait_until(lambda: len(server.errors()) == len({*idle}))
+        bench.checking(failing_first(str(calls)), LogAndFail(), runner=failing).start(
             bench.checkpoint
         )
         final = case.expect["all_clients_final_state"]
         wait_until(lambda: server.errors() == [final] * len(agents))
-        assert [agent.await_termination(60) for agent in agents] == [
-            Ending.FAILED,
-            Ending.SHUT_DOWN,
-        ]
+        assert failing.await_termination(60) is Ending.FAILED
+        assert {agent.await_termination(60) for agent in others} == {Ending.SHUT_DOWN}
         assert [agent.state.value for agent in agents] == [final] * len(agents)
         assert len(list(calls.iterdir())) == case.expect["records_processed"]
         with pytest.raises(ApplicationLatched, match="tests is LATCHED"):
@@ -191,9 +205,9 @@ def check_receiver(case: Case, bench: Bench) -> None:
 
 
 CHECKS = {
-    "shutdown-application-single": check_application,
-    "shutdown-application-receiver": check_receiver,
-    "replace-single-thread": check_single,
-    "replace-no-loss": check_no_loss,
-    "replace-does-not-reach-jvm-default-handler": check_default_handler,
+    ("given.clients",): check_application,
+    ("given.assignment_error_code",): check_receiver,
+    ("given.first_n_handler_calls_fail",): check_single,
+    ("given.first_processing_of_first_record",): check_no_loss,
+    ("given.jvm_default_handler",): check_default_handler,
 }

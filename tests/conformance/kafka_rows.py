@@ -1,4 +1,4 @@
-"""A pipeline over rows that have the exact schema of Spark's Kafka source."""
+"""Pipelines over rows with the schema of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from arrester.agents.definition.builder import define
+from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import ErrorContext, Handler, Record, RecordError
 from arrester.controlplane.domain.error_policy.policy import Answer
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class Seen:
-    """Keeps what it was asked, and lets it go."""
+    """A handler that records its calls and answers CONTINUE."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[ErrorContext, Record, RecordError]] = []
@@ -33,8 +33,14 @@ def failing() -> Any:
     return check
 
 
-def kafka_pipeline(bench: Bench, handler: Handler) -> Pipeline:
-    """Return a pipeline whose step fails on every record of `topic-a`."""
+def refusing() -> Any:
+    def send(row: Row) -> None:
+        raise ValueError("bad")
+
+    return send
+
+
+def kafka_builder(bench: Bench) -> PipelineBuilder:
     header = F.struct(F.lit("trace").alias("key"), F.lit(b"7").alias("value"))
     source = bench.source().select(
         F.lit(b"k1").alias("key"),
@@ -46,6 +52,15 @@ def kafka_pipeline(bench: Bench, handler: Handler) -> Pipeline:
         F.lit(0).alias("timestampType"),
         F.array(header).alias("headers"),
     )
-    builder = define("orders", source).deserialize("text", F.col("value").cast("string"))
-    builder = builder.process("check", failing(), on_error=handler)
+    return define("orders", source).deserialize("text", F.col("value").cast("string"))
+
+
+def kafka_pipeline(bench: Bench, handler: Handler) -> Pipeline:
+    """Return a pipeline whose step fails on every record of `topic-a`."""
+    builder = kafka_builder(bench).process("check", failing(), on_error=handler)
     return builder.write(sink_to(bench.folder / "out"))
+
+
+def sending_pipeline(bench: Bench, handler: Handler) -> Pipeline:
+    """Return a pipeline whose `send` fails on every record of `topic-a`."""
+    return kafka_builder(bench).produce(refusing(), on_error=handler)

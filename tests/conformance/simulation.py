@@ -1,6 +1,6 @@
-"""Records that go through the real rules, with a clock and a handler of the test's own.
+"""Run records through the real rules, with a clock and a handler of the test.
 
-What is counted is what `evolve` makes of the events that an agent tells.
+The counters are those that `evolve` derives from the events that an agent reports.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import chain, repeat
 
 from arrester.controlplane.domain.error_policy.classify import describe
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
+from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.respond import (
     UNASKED,
     AskHandler,
@@ -36,26 +36,35 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.evolve import At, evolve_task
 from arrester.controlplane.domain.state.states import Counters, TaskState
+from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
+from tests.conformance.cases import Known
 
 AT = At(sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
 NOBODY = TaskState(id=TaskId(application="a", pipeline="p", checkpoint="c", key="0_0"))
-CAUSES = {
-    "retriable": describe(TimeoutError("later")),
-    "other": describe(ValueError("never")),
-    "fail": describe(TimeoutError("later")),
-    "bad": describe(ValueError("never")),
-}
-#: Connect's stages. A converter that can fail retriably calls out: here that is a `.process`.
-STAGES = {
-    "TASK_POLL": StageKind.SOURCE,
-    "KAFKA_CONSUME": StageKind.SOURCE,
-    "TRANSFORMATION": StageKind.PROCESS,
-    "KEY_CONVERTER": StageKind.PROCESS,
-    "VALUE_CONVERTER": StageKind.PROCESS,
-    "HEADER_CONVERTER": StageKind.PROCESS,
-    "TASK_PUT": StageKind.PRODUCE,
-    "KAFKA_PRODUCE": StageKind.PRODUCE,
-}
+CAUSES = Known(
+    {
+        "retriable": describe(TimeoutError("later")),
+        "other": describe(ValueError("never")),
+        "fail": describe(TimeoutError("later")),
+        "bad": describe(ValueError("never")),
+    }
+)
+#: Connect's stages. A converter that can fail retriably is a `.process` here.
+STAGES = Known(
+    {
+        "TASK_POLL": StageKind.SOURCE,
+        "KAFKA_CONSUME": StageKind.SOURCE,
+        "TRANSFORMATION": StageKind.PROCESS,
+        "KEY_CONVERTER": StageKind.PROCESS,
+        "VALUE_CONVERTER": StageKind.PROCESS,
+        "HEADER_CONVERTER": StageKind.PROCESS,
+        "TASK_PUT": StageKind.PRODUCE,
+        "KAFKA_PRODUCE": StageKind.PRODUCE,
+    }
+)
+#: The answers of handlers by their names, which include aliases.
+ANSWERS = Known(Answer.__members__)
+UNCAUGHT_ANSWERS = Known(UncaughtAnswer.__members__)
 KILL_REASONS = {
     "TOLERANCE_EXCEEDED": "tolerance_exceeded",
     "RATE_EXCEEDED": "tolerance_exceeded",
@@ -73,14 +82,14 @@ def policy(stage: str = "TRANSFORMATION", **given: object) -> Policy:
 
 
 def once(outcomes: Iterable[str]) -> Iterator[str]:
-    """Return the outcomes of attempts, the last one again and again."""
+    """Return the outcomes of attempts and repeat the last one."""
     whole = list(outcomes)
     return chain(whole, repeat(whole[-1]))
 
 
 @dataclass(slots=True)
 class Task:
-    """A task of one run: its clock, its memory and what it counted."""
+    """A task in one run: its clock, state and counters."""
 
     policy: Policy
     stage: StageKind = StageKind.PROCESS
@@ -101,13 +110,13 @@ class Task:
     last: Outcome | None = None
 
     def operate(self, outcomes: Iterable[str]) -> str:
-        """Run one operation on a record; each item is how the next attempt ends."""
+        """Run one operation on a record; each item is the outcome of the next attempt."""
         started_ms = self.now_ms
         for made, outcome in enumerate(outcomes, start=1):
             self.attempts += 1
             if outcome == "ok":
                 if made > 1:
-                    self.tell(RetriesCounted(task=self.key, retries=made - 1))
+                    self.report(RetriesCounted(task=self.key, retries=made - 1))
                 return "success"
             attempts = Attempts(made=made, started_ms=started_ms, now_ms=self.now_ms)
             fate = self.fail(CAUSES[outcome], attempts)
@@ -122,7 +131,7 @@ class Task:
     def fail(
         self, cause: Cause, attempts: Attempts | None = None, *, immediate: bool = False
     ) -> Outcome:
-        """Ask the real rules, and the handler when they say so."""
+        """Apply the real rules, with the handler's answer if they require it."""
         failure = FailedAttempt(
             stage=self.stage,
             cause=cause,
@@ -140,15 +149,15 @@ class Task:
 
     @property
     def counters(self) -> Counters:
-        """What was counted so far."""
+        """The counters so far."""
         return self.state.counters
 
-    def tell(self, event: TaskEvent) -> None:
-        """Fold what an agent would tell."""
+    def report(self, event: TaskEvent) -> None:
+        """Fold an event of the agent."""
         self.state = evolve_task(self.state, event, AT)
 
     def dead_letter(self) -> None:
-        """Tell that the dead letters were written."""
+        """Report the dead letters as written."""
         letters = RecordsDeadLettered(
             task=self.key,
             count=self.dead_letters,
@@ -157,10 +166,10 @@ class Task:
             first_position=None,
             last_position=None,
         )
-        self.tell(letters)
+        self.report(letters)
 
-    def tell_fate(self, fate: Decided, attempts: int) -> None:
-        """Tell of the records that a fate decided: those let go, then the one that was not."""
+    def report_fate(self, fate: Decided, attempts: int) -> None:
+        """Report the decided records: those that were continued, then the one that was not."""
         failure = Failure(
             stage="process:p",
             exception_class="E",
@@ -177,16 +186,16 @@ class Task:
                 response=response,
                 logged=self.logged,
             )
-            self.tell(failed)
+            self.report(failed)
 
     def ended(self, fate: Outcome, *, attempts: int = 1) -> str:
-        """Tell of a fate and return its name."""
+        """Report a fate and return its name."""
         match fate:
             case Decided():
                 self.run = fate.run
                 self.errors += fate.decided
                 self.dead_letters += fate.continued
-                self.tell_fate(fate, attempts)
+                self.report_fate(fate, attempts)
                 return {
                     Response.CONTINUE: "skipped",
                     Response.PAUSE: "paused",
@@ -200,13 +209,13 @@ class Task:
                 raise AssertionError(fate)
 
     def draw(self, below: int) -> int:
-        """Stand for chance, and remember what was asked of it."""
+        """Replace the random draw and record its bound."""
         self.drawn_below.append(below)
         return 0
 
     @property
     def kill_reason(self) -> str | None:
-        """Connect's word for why the task was killed."""
+        """Connect's name of the reason why the task was killed."""
         if not isinstance(self.last, Decided) or self.last.response is not Response.FAIL:
             return None
         return KILL_REASONS[self.last.because]
@@ -223,3 +232,8 @@ class Task:
             + self.counters.dlq_produce_failures,
             "deadletterqueue-produce-failures": self.counters.dlq_produce_failures,
         }
+
+    def last_failure_ms(self) -> int:
+        """Return the time of the last failure in epoch milliseconds, 0 before the first."""
+        moment = self.counters.last_failure_timestamp
+        return int(moment.timestamp() * 1000) if moment else 0

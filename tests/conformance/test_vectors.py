@@ -1,13 +1,14 @@
-"""Every case that states a behaviour we have, run against our real code.
+"""Run every conformance case against the real code.
 
-A case is run, or listed with its reason as having no meaning on Spark; what needs a running agent
-is named by its suite's adapter and run by `effects`. Anything else is a failure.
+A case runs by the rules of the domain or by an agent on Spark (`effects`), or it is listed with the
+reason why it has no meaning on Spark. A case in an unknown form fails.
 """
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -28,39 +29,38 @@ from tests.conformance.cases import (
 CASES = [as_decided(case) for case in read(FOLDER) if has_meaning(case)]
 
 
-def on_spark(case: Case) -> str | None:
-    """Return what has to be seen on Spark, or None for what the rules alone decide."""
-    found: dict[str, str] = import_module(f"tests.conformance.adapters.{case.suite}").NEEDS_SPARK
-    return next((what for ids, what in found.items() if re.fullmatch(ids, case.id)), None)
+RULES = [case for case in CASES if effects.runner(case) is None]
+ON_SPARK = [case for case in CASES if effects.runner(case) is not None]
 
 
-PURE = [case for case in CASES if on_spark(case) is None]
-SEEN = [case for case in CASES if on_spark(case) is not None]
+def adapter(case: Case) -> Any:
+    return import_module(f"tests.conformance.adapters.{case.suite}")
 
 
 def test_there_are_cases() -> None:
     assert CASES
 
 
-@pytest.mark.parametrize("case", PURE, ids=lambda case: case.name)
-def test_the_rules_decide_as_the_case_says(case: Case) -> None:
-    import_module(f"tests.conformance.adapters.{case.suite}").check(case)
+@pytest.mark.parametrize("case", RULES, ids=lambda case: case.name)
+def test_the_rules_conform_to_the_case(case: Case) -> None:
+    ours = adapter(case)
+    case.run(lambda: ours.check(case), ours.IGNORED)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("case", SEEN, ids=lambda case: case.name)
-def test_the_agent_does_as_the_case_says(case: Case, bench: Bench) -> None:
+@pytest.mark.parametrize("case", ON_SPARK, ids=lambda case: case.name)
+def test_the_agent_conforms_to_the_case(case: Case, bench: Bench) -> None:
     check = effects.runner(case)
-    assert check is not None, "nobody has a runner for the case"
-    check(case, bench)
+    assert check is not None
+    case.run(partial(check, case, bench), adapter(case).IGNORED)
 
 
 @pytest.mark.parametrize(
     "entry",
     [*not_applicable(), *decided()],
-    ids=lambda entry: f"{entry.suite}/{entry.id}",
+    ids=lambda entry: entry.name,
 )
-def test_every_entry_of_our_lists_is_about_a_case_and_has_a_reason(entry: Entry) -> None:
+def test_every_listed_exception_has_a_case_and_a_reason(entry: Entry) -> None:
     assert entry.why.strip()
     assert any(entry.fits(case) for case in read(OURS))
 

@@ -36,7 +36,11 @@ _LATE: Mapping[InstanceStatus, tuple[InstanceStatus, ...]] = {
     InstanceStatus.PENDING_SHUTDOWN: tuple(InstanceStatus),
     InstanceStatus.NOT_RUNNING: (InstanceStatus.PENDING_SHUTDOWN, InstanceStatus.NOT_RUNNING),
     InstanceStatus.PENDING_ERROR: tuple(InstanceStatus),
-    InstanceStatus.ERROR: (InstanceStatus.PENDING_ERROR, InstanceStatus.ERROR),
+    InstanceStatus.ERROR: (
+        InstanceStatus.PENDING_SHUTDOWN,
+        InstanceStatus.PENDING_ERROR,
+        InstanceStatus.ERROR,
+    ),
 }
 
 

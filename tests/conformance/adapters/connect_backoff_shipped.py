@@ -1,7 +1,10 @@
-"""Connect's waits between attempts."""
+"""Connect's delays between attempts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.error_policy.retry import (
     SATURATED_MS,
     Attempts,
@@ -10,40 +13,46 @@ from arrester.controlplane.domain.error_policy.retry import (
     wait_ms,
 )
 from tests.conformance.adapters.schedules import check_schedule
-from tests.conformance.cases import Case, Json
+from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, once, policy
 
-NEEDS_SPARK: dict[str, str] = {}
+IGNORED = {
+    "operation": "a description: always retriable, without a duration",
+    "negative_or_zero_raw_delay_means": "an overflow of Kafka; our delay saturates",
+    "sequence_restarts_at_attempt": "the same",
+}
 
 
 def check(case: Case) -> None:
-    given, expect = case.given, case.expect
-    if "schedule" in expect:
-        check_schedule(
-            RetryPolicy(limit=-1, delay_max_ms=given["delay_max_ms"]), expect["schedule"]
-        )
-    elif "deadline_at_ms" in given:
-        check_deadline(given, expect)
-    elif "raw_delay_by_attempt" in expect:
-        assert case.recommended == {"raw_delay_saturates": True}
-        check_saturation(expect["raw_delay_by_attempt"])
-    elif case.recommended == {"treat_as": "infinite"}:
-        task = Task(policy(errors_retry_timeout=given["retry_timeout_ms"]))
-        task.now_ms = given["clock_starts_ms"]
-        assert task.operate(given["outcomes"]) == "success"
-        assert task.attempts == len(given["outcomes"])
-    else:
-        check_loop(given, expect)
+    case.choose(FORMS)(case)
 
 
-def check_loop(given: Json, expect: Json) -> None:
-    task = Task(
-        policy(
-            errors_retry_timeout=given["retry_timeout_ms"],
-            errors_retry_delay_max_ms=given["delay_max_ms"],
-            errors_tolerance="all",
-        )
+def settings(given: Json) -> Policy:
+    return policy(
+        errors_retry_timeout=given["retry_timeout_ms"],
+        errors_retry_delay_max_ms=given["delay_max_ms"],
+        errors_tolerance="all",
     )
+
+
+def check_delays(case: Case) -> None:
+    assert case.given["attempts"] == len(case.expect["schedule"])
+    check_schedule(settings(case.given).retry, case.expect["schedule"])
+
+
+def check_long_timeout(case: Case) -> None:
+    given = case.given
+    assert case.recommended == {"treat_as": "infinite"}
+    case.expect.ignore()  # `recommended` replaces it.
+    task = Task(policy(errors_retry_timeout=given["retry_timeout_ms"]))
+    task.now_ms = given["clock_starts_ms"]
+    assert task.operate(given["outcomes"]) == "success"
+    assert task.attempts == len(given["outcomes"])
+
+
+def check_loop(case: Case) -> None:
+    given, expect = case.given, case.expect
+    task = Task(settings(given))
     failures = given.get("failures_before_success")
     outcome = task.operate(once(["fail"]) if failures is None else ["fail"] * failures + ["ok"])
     assert task.waits == expect["waits_ms"]
@@ -51,7 +60,8 @@ def check_loop(given: Json, expect: Json) -> None:
     assert outcome == expect.get("outcome_tolerance_all", "success")
 
 
-def check_deadline(given: Json, expect: Json) -> None:
+def check_deadline(case: Case) -> None:
+    given, expect = case.given, case.expect
     now_ms = start_ms = given["clock_starts_ms"]
     retry = RetryPolicy(
         limit=-1, timeout_ms=given["deadline_at_ms"], delay_max_ms=given["delay_max_ms"]
@@ -68,10 +78,21 @@ def check_deadline(given: Json, expect: Json) -> None:
     assert wait_ms(retry, late, chance=lambda below: below - 1) == expect["sixth_wait_ms"]
 
 
-def check_saturation(steps: list[Json]) -> None:
-    """Up to where a 64-bit number holds it, the wait is upstream's; beyond, the largest one."""
-    for step in steps:
+def check_saturation(case: Case) -> None:
+    """The raw delay is that of Kafka while it fits into 64 bits, and then the largest one."""
+    assert case.recommended == {"raw_delay_saturates": True}
+    case.given.ignore()  # The raw delay does not depend on the settings.
+    for step in case.expect["raw_delay_by_attempt"]:
         exact = 300 * 2 ** (step["attempt"] - 1)
         assert raw_wait_ms(step["attempt"]) == min(exact, SATURATED_MS)
         if exact <= SATURATED_MS:
             assert exact == step["raw_delay_ms"]
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("expect.schedule",): check_delays,
+    ("given.deadline_at_ms",): check_deadline,
+    ("expect.raw_delay_by_attempt",): check_saturation,
+    ("given.outcomes",): check_long_timeout,
+    ("expect.waits_ms",): check_loop,
+}

@@ -1,16 +1,36 @@
-"""Connect's REST plane: what of it states a behaviour that a task of ours has."""
+"""Connect's REST plane: the behaviour that a task or a sink has here, too."""
 
 from __future__ import annotations
 
-from tests.conformance.cases import Case
+from collections.abc import Callable
 
-NEEDS_SPARK = {
-    "no-auto-restart": "a DEAD task of a running thread (errors.failure.scope=task) stays DEAD",
-    "failed-task-ignores-pause": "pausing a DEAD task by hand is refused",
-    "status-trace": "the stack trace of what killed a task, served until the task runs again",
-    "task-fails-in-poll": "a source that raises ends the thread, after what was decided is kept",
+from tests.conformance.cases import Case, Form
+from tests.conformance.simulation import STAGES, Task, policy
+
+IGNORED = {
+    "exception": "a rebalance restarts Connect's tasks; Spark has none",
+    "cleared_by": "a description; the check runs the task again",
+    "trace": "a description; the check reads the stack trace",
+    "listener": "the name of a callback of Connect",
+    "poll": "a description: the source raises",
 }
+RECORD = ("the failed record", "next record")
 
 
 def check(case: Case) -> None:
-    raise AssertionError(f"{case.name}: no rule here reads this form")
+    case.choose(FORMS)(case)
+
+
+def check_producer_error(case: Case) -> None:
+    """Find the record with which a sink's error ends the run."""
+    given = case.given
+    assert given["first"] == "producer callback error"
+    stage = "KAFKA_PRODUCE"
+    task = Task(policy(stage, errors_tolerance=given["tolerance"]), stage=STAGES[stage])
+    outcomes = [task.operate([each]) for each in ["retriable"] + ["ok"] * (given["records"] - 1)]
+    killed = "task_killed" in outcomes
+    found = RECORD[outcomes.index("task_killed")] if killed else None
+    assert found == case.expect["raises_on"]
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {("expect.raises_on",): check_producer_error}

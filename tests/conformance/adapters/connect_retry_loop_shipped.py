@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.conformance.cases import Case
 from tests.conformance.simulation import STAGES, Task, once, policy
 
-NEEDS_SPARK: dict[str, str] = {}
+IGNORED: dict[str, str] = {}
 #: Where trunk counts one failed attempt twice, a case says under this key what is right.
 COUNTED_ONCE = "total-record-failures_if_each_failed_call_counted_once"
 

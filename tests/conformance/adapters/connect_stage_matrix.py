@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from arrester.controlplane.domain.error_policy.retry import RetryAfter
-from tests.conformance.cases import Case, Json
+from tests.conformance.cases import Case, Form, Known
 from tests.conformance.simulation import CAUSES, STAGES, Task, policy
 
-NEEDS_SPARK: dict[str, str] = {}
-READ, WORK, PUT = "VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"
-RETRIED = ["retriable"]
+IGNORED = {
+    "rule_set": "`seed` and `WIP`: the other fields state their rules",
+    "exception": "`decided.toml` states the kinds that are retried and tolerated",
+}
+GROUPS = Known(
+    transformation_and_converters=("VALUE_CONVERTER", "TRANSFORMATION"),
+    produce_and_put=("TASK_PUT", "KAFKA_PRODUCE"),
+    poll_and_consume=("TASK_POLL", "KAFKA_CONSUME"),
+)
+KINDS = Known(
+    {
+        "Connect's retriable exceptions": ["retriable"],
+        "Kafka clients' retriable exceptions": ["retriable"],
+        "any exception": ["retriable", "other"],
+    }
+)
 
 
 def check(case: Case) -> None:
+    case.choose(FORMS)(case)
+
+
+def check_groups(case: Case) -> None:
+    """The accepted KIP's table: groups of stages, retried and tolerated kinds."""
+    for group, wanted in case.expect.items():
+        for stage in GROUPS[group]:
+            assert retried(stage) == wanted["retry"]
+            assert tolerated(stage) == wanted["tolerate"]
+
+
+def check_stage(case: Case) -> None:
     given, expect = case.given, case.expect
-    rules = given["rule_set"]
-    if rules == "shipped operator":
-        check_operator(given, expect)
-    elif rules == "accepted KIP":
-        for stages, wanted in (
-            ((READ, WORK), expect["transformation_and_converters"]),
-            ((PUT, "KAFKA_PRODUCE"), expect["produce_and_put"]),
-            (("TASK_POLL", "KAFKA_CONSUME"), expect["poll_and_consume"]),
-        ):
-            for stage in stages:
-                assert retried(stage) == wanted["retry"]
-                assert tolerated(stage) == wanted["tolerate"]
-    elif "retried_and_tolerated" in expect:
-        assert "retriable exceptions" in expect["retried_and_tolerated"]
-        assert expect["anything_else"] == "raised at once: no retry, no tolerance"
-        assert retried(given["stage"]) == tolerated(given["stage"]) == RETRIED
-    else:
-        assert retried(given["stage"]) == expect["retry"]
-        assert tolerated(given["stage"]) == expect["tolerate"]
+    assert retried(given["stage"]) == expect["retry"]
+    assert tolerated(given["stage"]) == expect["tolerate"]
 
 
-def check_operator(given: Json, expect: Json) -> None:
+def check_wip(case: Case) -> None:
+    """The author's draft retries and tolerates the same kinds of exceptions."""
+    given, expect = case.given, case.expect
+    assert expect["anything_else"] == "raised at once: no retry, no tolerance"
+    kinds = KINDS[expect["retried_and_tolerated"]]
+    assert retried(given["stage"]) == tolerated(given["stage"]) == kinds
+
+
+def check_operator(case: Case) -> None:
+    given, expect = case.given, case.expect
     stage, exception = given["stage"], given["exception"]
     assert (exception in retried(stage)) is expect["retried_if_timeout_positive"]
     task = Task(
@@ -61,3 +80,11 @@ def tolerated(stage: str) -> list[str]:
     task = Task(policy(stage, errors_tolerance="all"), stage=STAGES[stage])
     kinds = ("retriable", "other")
     return [kind for kind in kinds if task.ended(task.fail(CAUSES[kind])) == "skipped"]
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("given.rule_set~shipped operator",): check_operator,
+    ("given.rule_set~accepted KIP",): check_groups,
+    ("expect.retried_and_tolerated",): check_wip,
+    ("given.stage", "expect.retry", "expect.tolerate"): check_stage,
+}

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.respond import Because, Decided
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
-from tests.conformance.cases import Case, Json
+from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, policy
 
-NEEDS_SPARK: dict[str, str] = {}
+IGNORED = {"with_sliding_window_instead": "decided: the window is tumbling"}
 BY = {Because.TOLERANCE_EXCEEDED: "overall", Because.RATE_EXCEEDED: "rate"}
 
 
 def settings(given: Json) -> ErrorSettings:
     keys = {
-        name if name.startswith("errors.") else f"errors.{name}": value
-        for name, value in given.items()
+        name if name.startswith("errors.") else f"errors.{name}": given[name]
+        for name in given
         if "tolerance." in name or "retries." in name
     }
     return ErrorSettings.read(keys)
 
 
 def check(case: Case) -> None:
-    given, expect = case.given, case.expect
-    task = Task(settings(given).policy(StageKind.PROCESS))
-    if "records" in given:
-        check_records(task, given, expect)
-    elif "config" in given:
-        check_defaults(expect)
-    elif expect.get("reported"):
-        assert task.operate(["other"]) == "task_killed"
-        assert expect["task_killed"]
-        assert (task.errors, task.counters.failures_logged) == (1, 1)
-    else:
-        times = given.get("failure_times_ms") or [1000 + n for n in range(given["failures"])]
-        check_times(task, times, expect)
+    case.choose(FORMS)(case)
 
 
-def check_times(task: Task, times: list[int], expect: Json) -> None:
+def task_of(case: Case) -> Task:
+    return Task(settings(case.given).policy(StageKind.PROCESS))
+
+
+def check_reported(case: Case) -> None:
+    task, failures = task_of(case), case.given["failures"]
+    outcomes = [task.operate(["other"]) for _ in range(failures)]
+    assert (outcomes[-1] == "task_killed") is case.expect["task_killed"]
+    reported = (task.errors, task.counters.failures_logged) == (failures, failures)
+    assert reported is case.expect["reported"]
+
+
+def check_failures(case: Case) -> None:
+    check_times(case, [1000 + number for number in range(case.given["failures"])])
+
+
+def check_failure_times(case: Case) -> None:
+    check_times(case, case.given["failure_times_ms"])
+
+
+def check_times(case: Case, times: list[int]) -> None:
+    task, expect = task_of(case), case.expect
     killed_by: int | str | None = None
     for number, now_ms in enumerate(times, start=1):
         task.now_ms = now_ms
@@ -53,22 +64,23 @@ def check_times(task: Task, times: list[int], expect: Json) -> None:
         assert task.counters.records_skipped == expect["skipped"]
 
 
-def check_records(task: Task, given: Json, expect: Json) -> None:
+def check_records(case: Case) -> None:
+    task, given, expect = task_of(case), case.given, case.expect
     assert [task.operate(outcomes) for outcomes in given["records"]] == expect["outcomes"]
     assert task.counters.record_failures == expect["failed_attempts"]
     assert task.counters.total_retries == expect["retries"]
     assert task.run.tally.total == expect["failures_counted_against_tolerance"]
 
 
-def check_defaults(expect: Json) -> None:
-    found = ErrorSettings.read({})
+def check_defaults(case: Case) -> None:
+    expect = case.expect
+    found = ErrorSettings.read(case.given["config"])
     values: Json = {
         "retries.limit": found.retry.limit,
         "retries.delay.max.ms": found.retry.delay_max_ms,
         "tolerance.rate.duration": found.tolerance.window,
     }
-    wanted = {name: value for name, value in expect.items() if name in values}
-    assert {name: values[name] for name in wanted} == wanted
+    assert all(values[name] == expect[name] for name in values if name in expect)
     assert tolerated(Task(policy())) == expect["tolerated_without_handler_or_limit"]
     handled = ErrorSettings.read({"processing.exception.handler": "my.Handler"})
     asked = Task(handled.policy(StageKind.PROCESS), answer=Answer.CONTINUE)
@@ -77,3 +89,12 @@ def check_defaults(expect: Json) -> None:
 
 def tolerated(task: Task) -> int:
     return sum(task.operate(["other"]) == "skipped" for _ in range(1000))
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("given.records",): check_records,
+    ("given.config",): check_defaults,
+    ("expect.reported",): check_reported,
+    ("given.failure_times_ms",): check_failure_times,
+    ("given.failures",): check_failures,
+}

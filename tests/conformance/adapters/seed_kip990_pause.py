@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.respond import Decided
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.events import Response
-from tests.conformance.cases import Case
-from tests.conformance.simulation import Task
+from tests.conformance.cases import Case, Form
+from tests.conformance.simulation import ANSWERS, Task
 
-NEEDS_SPARK = {
-    "pause-commits-last-good": "what is written, and the position that is kept",
-    "resume-fails-to-transition": "resume() answers False",
-    "(skip-then-resume|fix-and-restart)": "the record that runs next",
-    "paused-listing": "paused_tasks() of an agent",
+IGNORED = {
+    "meaning": "a description",
+    "then": "a description of the next step, which the expected fields show",
+    "handler_returns": "PAUSE in every case",
+    "task_state": "PAUSED in every case",
+    "transition_to_RUNNING": "the thread is stopped, so the task cannot run",
 }
 
 
 def check(case: Case) -> None:
-    if case.given.get("bad_record_still_next"):
-        check_pauses_again(case)
-    else:
-        check_never_paused(case)
+    case.choose(FORMS)(case)
 
 
 def handled(answer: Answer) -> Task:
@@ -32,15 +32,16 @@ def handled(answer: Answer) -> Task:
 
 
 def check_pauses_again(case: Case) -> None:
-    """The memory of the run is as it was: the same failure has the same fate."""
-    task = handled(Answer[case.given["handler_returns"]])
+    """The same failure pauses the task again."""
+    assert case.given["bad_record_still_next"]
+    task = handled(ANSWERS[case.given["handler_returns"]])
     fates = [task.operate(["other"]), task.operate(["other"])]
     assert fates == ["paused", "paused"]
     assert case.expect["after_resume"] == ("the same record fails again and the task pauses again")
 
 
 def check_never_paused(case: Case) -> None:
-    """Nobody pauses a task but a handler that says so."""
+    """Only the answer PAUSE pauses a task."""
     assert case.given["handler_never_returns"] == "PAUSE"
     assert case.expect["behaviour_change"] is None
     for answer in (Answer.CONTINUE, Answer.FAIL, Answer.RETRY):
@@ -48,3 +49,9 @@ def check_never_paused(case: Case) -> None:
         task.operate(["other"])
         assert isinstance(task.last, Decided)
         assert task.last.response is not Response.PAUSE
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("given.bad_record_still_next",): check_pauses_again,
+    ("given.handler_never_returns",): check_never_paused,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -9,18 +10,15 @@ from arrester.controlplane.domain.events import ThreadDied
 from arrester.controlplane.domain.state.evolve import At, evolve_thread
 from arrester.controlplane.domain.state.states import InstanceStatus, ThreadState, ThreadStatus
 from arrester.controlplane.domain.state.transitions import Move, may_start_thread, move_instance
-from tests.conformance.cases import Case, Json
+from tests.conformance.cases import Case, Form, Known
 
-NEEDS_SPARK = {
-    "close-races-with-error": "concurrent closes of one agent",
-    "remove-thread-by-state": "stopping a pipeline, by the agent's state",
-}
+IGNORED = {"steps": "a description of the order of the steps"}
 RESULTS = {Move.DONE: "ok", Move.REFUSED: "refused", Move.ILLEGAL: "illegal"}
 CLOSE = (InstanceStatus.PENDING_SHUTDOWN, InstanceStatus.NOT_RUNNING)
 
 
 def close(state: InstanceStatus) -> tuple[InstanceStatus, int]:
-    """Ask for the states of closing, and return where that led and how many moves it took."""
+    """Move through the states of closing; return the last state and the number of moves."""
     moves = 0
     for to in CLOSE:
         move = move_instance(state, to)
@@ -30,23 +28,38 @@ def close(state: InstanceStatus) -> tuple[InstanceStatus, int]:
     return state, moves
 
 
+STEPS = Known[Callable[[InstanceStatus], InstanceStatus]](
+    create=lambda _: InstanceStatus.CREATED,
+    start=lambda _: InstanceStatus.RUNNING,
+    close=lambda state: close(state)[0],
+)
+
+
 def check(case: Case) -> None:
+    case.choose(FORMS)(case)
+
+
+def check_move(case: Case) -> None:
+    given = case.given
+    move = move_instance(InstanceStatus(given["from"]), InstanceStatus(given["to"]))
+    assert RESULTS[move] == case.expect["result"]
+
+
+def check_steps(case: Case) -> None:
+    state = InstanceStatus.CREATED
+    for step in case.given["steps"]:
+        state = STEPS[step](state)
+    assert state == case.expect["state"]
+
+
+def check_add(case: Case) -> None:
+    states = case.given["states"]
+    found = [may_start_thread(InstanceStatus(state)) for state in states]
+    assert found == case.expect["added"]
+
+
+def check_closes(case: Case) -> None:
     given, expect = case.given, case.expect
-    if "from" in given:
-        move = move_instance(InstanceStatus(given["from"]), InstanceStatus(given["to"]))
-        assert RESULTS[move] == expect["result"]
-    elif given.get("steps") == ["create", "close"]:
-        assert close(InstanceStatus.CREATED)[0] == expect["state"]
-    elif "close_calls" in given:
-        check_closes(given, expect)
-    elif "after_threads_dead" in expect:
-        check_dead_threads(given, expect)
-    else:
-        found = [may_start_thread(InstanceStatus(state)) for state in given["states"]]
-        assert found == expect["added"]
-
-
-def check_closes(given: Json, expect: Json) -> None:
     state, moves = InstanceStatus.RUNNING, 0
     for _ in range(given["close_calls"]):
         state, made = close(state)
@@ -54,8 +67,9 @@ def check_closes(given: Json, expect: Json) -> None:
     assert moves == expect["effects"] * len(CLOSE)
 
 
-def check_dead_threads(given: Json, expect: Json) -> None:
-    """The death of a thread says nothing of its instance: the two are folded apart."""
+def check_dead_threads(case: Case) -> None:
+    """The death of a thread does not change its instance: the two are folded separately."""
+    given, expect = case.given, case.expect
     instance = InstanceStatus.RUNNING
     at = At(sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC), instance=UUID(int=1))
     for number in range(given["threads"]):
@@ -64,3 +78,12 @@ def check_dead_threads(given: Json, expect: Json) -> None:
         assert died.status is ThreadStatus.DEAD
     assert expect["after_threads_dead"] == "no automatic ERROR"
     assert close(instance)[0] == expect["after_close"]
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("given.from",): check_move,
+    ("given.close_calls",): check_closes,
+    ("expect.after_threads_dead",): check_dead_threads,
+    ("expect.added",): check_add,
+    ("given.steps", "expect.state"): check_steps,
+}

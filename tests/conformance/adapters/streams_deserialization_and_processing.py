@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.respond import (
@@ -13,39 +15,40 @@ from arrester.controlplane.domain.error_policy.respond import (
 from arrester.controlplane.domain.error_policy.retry import Attempts
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.adapters.streams_production_handler import cause_of
-from tests.conformance.cases import Case, Json
+from tests.conformance.cases import Case, Form, Json, Known
 from tests.conformance.simulation import Task
 
-NEEDS_SPARK = {
-    "corrupt-records-advance-offset": "the position that is kept after skipped records",
-    "valid-then-corrupt": "the position that is kept after each record",
-    "proc-fail": "the records written, and the names in the message",
-    "proc-fail-wraps-node": "the names in the message, and the original cause",
-    "handler-context-fields": "the context that the agent hands to a handler",
+IGNORED = {
+    "dlq": "the name of the topic",
+    "record": "a description: dropped",
+    "commit_needed": "a description; the check reads the committed position",
 }
-BUILT_IN = {"log-and-continue": Answer.CONTINUE, "log-and-fail": Answer.FAIL}
-NOBODY = object()
+BUILT_IN = Known({"log-and-continue": Answer.CONTINUE, "log-and-fail": Answer.FAIL})
+NO_HANDLER = object()
 
 
 def check(case: Case) -> None:
+    case.choose(FORMS)(case)
+
+
+def check_exceptions(case: Case) -> None:
     given, expect = case.given, case.expect
-    stage = StageKind.DESERIALIZE if "deser" in case.id else StageKind.PROCESS
-    if "exceptions" in given:
-        for name, called, raises in zip(
-            given["exceptions"], expect["handler_called"], expect["raises"], strict=True
-        ):
-            check_excluded(name, called=called, raises=raises)
-    elif "exception" in given:
-        check_excluded(given["exception"], called=expect["handler_called"], raises=True)
-    elif "processing.exception.handler" in expect:
-        check_default(expect)
-    else:
-        check_answer(stage, given, expect)
+    for name, called, raises in zip(
+        given["exceptions"], expect["handler_called"], expect["raises"], strict=True
+    ):
+        check_excluded(name, called=called, raises=raises)
+
+
+def check_exception(case: Case) -> None:
+    given, expect = case.given, case.expect
+    check_excluded(
+        given["exception"], called=expect["handler_called"], raises=bool(expect["raises"])
+    )
 
 
 def task_of(stage: StageKind, answer: object) -> Task:
     name = {"deserialize": "deserialization", "process": "processing"}[stage]
-    keys = {} if answer is NOBODY else {f"{name}.exception.handler": "my.Handler"}
+    keys = {} if answer is NO_HANDLER else {f"{name}.exception.handler": "my.Handler"}
     task = Task(ErrorSettings.read(keys).policy(stage), stage=stage)
     task.answer = answer
     return task
@@ -55,19 +58,22 @@ def answer_of(given: Json) -> object:
     if given.get("handler") == "raises":
         return HandlerRaised("the handler's own exception")
     if "handler" in given:
-        return BUILT_IN.get(given["handler"] or "", NOBODY)
+        return NO_HANDLER if given["handler"] is None else BUILT_IN[given["handler"]]
     returned = given.get("handler_returns", "RESUME")
-    # What is no answer reaches the rules as it is.
+    # The rules also get values that are not answers.
     return Answer.__members__.get(returned or "", returned)
 
 
-def check_answer(stage: StageKind, given: Json, expect: Json) -> None:
+def check_answer(case: Case) -> None:
+    given, expect = case.given, case.expect
+    stage = StageKind.DESERIALIZE if "deser" in case.id else StageKind.PROCESS
     task = task_of(stage, answer_of(given))
-    if given.get("task") == "global":
+    if given.get("task") == "global" or given.get("processing.exception.handler.global.enabled"):
         task.key = None
-    outcome = task.operate(["other"])
+    fails = any([given.get("key_fails", True), given.get("value_fails", True)])
+    outcome = task.operate(["other"] if fails else ["ok"])
     raises = expect.get("raises")
-    assert outcome == ("task_killed" if raises else "skipped")
+    assert outcome == ("task_killed" if raises else "skipped" if fails else "success")
     if "user-code error" in str(raises):
         assert isinstance(task.last, Decided)
         assert task.last.because is Because.HANDLER_BROKEN
@@ -87,7 +93,7 @@ def levels(task: Task) -> set[str]:
 
 
 def check_excluded(name: str, *, called: bool, raises: bool) -> None:
-    """Nobody is asked about what the platform repairs, or about what has been decided."""
+    """No handler is called for exceptions that the platform handles, or after a decision."""
     task = task_of(StageKind.PROCESS, Answer.CONTINUE)
     # In Streams this class wraps a failure for which another stage has decided FAIL.
     task.run = TaskRun(failed=name == "FailedProcessingException")
@@ -96,11 +102,23 @@ def check_excluded(name: str, *, called: bool, raises: bool) -> None:
     assert (outcome in ("task_killed", "not ours")) is raises
 
 
-def check_default(expect: Json) -> None:
-    assert expect["processing.exception.handler"] == "log-and-fail"
-    nobody = task_of(StageKind.PROCESS, NOBODY)
-    assert nobody.operate(["other"]) == "task_killed"
+def check_default(case: Case) -> None:
+    expect = case.expect
+    default = task_of(StageKind.PROCESS, NO_HANDLER).operate(["other"])
+    named = task_of(StageKind.PROCESS, BUILT_IN[expect["processing.exception.handler"]])
+    assert named.operate(["other"]) == default
     for name, level in expect["log levels"].items():
         task = task_of(StageKind.PROCESS, BUILT_IN[name])
         task.operate(["other"])
         assert levels(task) == {level}
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("given.exceptions",): check_exceptions,
+    ("given.exception", "expect.raises"): check_exception,
+    ("expect.processing.exception.handler",): check_default,
+    ("expect.raises",): check_answer,
+    ("expect.handler_called",): check_answer,
+    ("expect.dlq_records",): check_answer,
+    ("expect.dropped_records_delta",): check_answer,
+}

@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from tests.conformance.adapters.streams_deserialization_and_processing import task_of
-from tests.conformance.cases import Case, Json
+from collections.abc import Callable
 
-NEEDS_SPARK = {
-    "(headers|header-names)": "the headers that an executor writes",
-    "dlq-goes-through-.*": "when a dead letter of a task that then dies becomes visible",
+from arrester.controlplane.domain.error_policy.policy import StageKind
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.state.uncaught_policy import Replacements, uncaught
+from tests.conformance.adapters.streams_deserialization_and_processing import BUILT_IN, task_of
+from tests.conformance.cases import Case, Form
+
+IGNORED = {
+    "dlq": "the name of the topic",
+    "dlq_headers": "an executor writes them: see the case with all headers",
+    "value_type": "a description; the check compares the texts",
+    "producer": "the producer of Streams' thread",
+    "with_at_least_once_and_FAIL": "decided: no dead letter for a record that is answered FAIL",
+    "custom_handler_must": "a description of Streams' interface",
 }
 BAD = ("KABOOM", "undecodable")
 
 
 def check(case: Case) -> None:
+    case.choose(FORMS)(case)
+
+
+def check_records(case: Case) -> None:
+    """Run the records until one ends the run, and let the default handler end the instance."""
     given, expect = case.given, case.expect
-    if "records" in given:
-        stage = StageKind.DESERIALIZE if "deserialization" in case.id else StageKind.PROCESS
-        check_records(stage, given, expect)
-    else:
-        raise AssertionError(f"{case.name}: no rule here reads this form")
-
-
-def check_records(stage: StageKind, given: Json, expect: Json) -> None:
-    """The rules leave out and dead-letter the bad ones; the headers are the executors' affair."""
-    task = task_of(stage, Answer.CONTINUE)
-    fates = [task.operate(["other" if record in BAD else "ok"]) for record in given["records"]]
-    pairs = zip(given["records"], fates, strict=True)
-    assert [record for record, fate in pairs if fate == "success"] == expect["output"]
+    stage = StageKind.DESERIALIZE if "deserialization" in case.id else StageKind.PROCESS
+    default = "log-and-fail" if case.id.endswith("fail") else "log-and-continue"
+    task, output = task_of(stage, BUILT_IN[given.get("handler", default)]), []
+    state = InstanceStatus.RUNNING
+    for record in given["records"]:
+        fate = task.operate(["other" if record in BAD else "ok"])
+        if fate == "success":
+            output.append(record)
+        elif fate == "task_killed":
+            no_replacements = Replacements(())
+            end = uncaught(
+                None, instance=state, global_task=False, replacements=no_replacements, now_ms=0
+            )
+            state = end.instance_path[-1]
+            break
+    assert output == expect["output"]
     assert task.dead_letters == expect["dlq"]
-    assert (expect["client_state"] == "RUNNING") is not task.run.failed
+    assert state == expect["client_state"]
+
+
+def check_custom_handler(case: Case) -> None:
+    """A handler of the user's own answers CONTINUE."""
+    assert case.given["custom_handler"]
+    task = task_of(StageKind.PROCESS, BUILT_IN["log-and-continue"])
+    assert task.operate(["other"]) == "skipped"
+    assert (task.dead_letters == 0) is case.expect["config_ignored_for_it"]
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("given.records",): check_records,
+    ("given.custom_handler",): check_custom_handler,
+}

@@ -1,11 +1,25 @@
-"""Whole-instance pause, task time-outs and thread counts: Kafka Streams' own."""
+"""Pauses of an instance, task time-outs, thread counts: mostly specific to Kafka Streams."""
 
 from __future__ import annotations
 
-from tests.conformance.cases import Case
+from collections.abc import Callable
 
-NEEDS_SPARK: dict[str, str] = {}
+from tests.conformance.adapters.streams_deserialization_and_processing import check_excluded
+from tests.conformance.cases import Case, Form
+
+IGNORED: dict[str, str] = {}
 
 
 def check(case: Case) -> None:
-    raise AssertionError(f"{case.name}: no rule here reads this form")
+    case.choose(FORMS)(case)
+
+
+def check_exception(case: Case) -> None:
+    """The platform handles these exceptions; they raise to it, and no handler is called."""
+    called = case.expect["handler_called"]
+    check_excluded(case.given["exception"], called=called, raises=not called)
+
+
+FORMS: dict[Form, Callable[[Case], None]] = {
+    ("given.exception", "expect.handler_called"): check_exception
+}
