@@ -61,7 +61,7 @@ def figures(
 
 def measured(names: Sequence[str], *, requests: int) -> list[PageCost]:
     """Return the figures of each page of a database that is seeded already."""
-    client = _operator()
+    client = operator()
     wanted = pages(names[0], names[1]) | lists(names[1])
     # As in a web process: its templates are read, and nothing is left of seeding; see `asgi`.
     for url in wanted.values():
@@ -71,7 +71,7 @@ def measured(names: Sequence[str], *, requests: int) -> list[PageCost]:
     return [_measured(client, name, url, requests) for name, url in wanted.items()]
 
 
-def _operator() -> Client:
+def operator() -> Client:
     user, _ = User.objects.get_or_create(username="ana")
     user.groups.set([Group.objects.get_or_create(name="operator")[0]])
     soon = datetime.now(UTC) + timedelta(hours=1)
@@ -147,7 +147,7 @@ def _measured(client: Client, name: str, url: str, requests: int) -> PageCost:
     with connection.execute_wrapper(count):
         first = client.get(url)
     assert first.status_code == 200, (name, first.status_code)
-    took = [_timed(client, url) for _ in range(requests)]
+    took = [timed(client, url) for _ in range(requests)]
     walls, cpus, owns = map(sorted, zip(*took, strict=True))
     return PageCost(
         name=name,
@@ -161,13 +161,16 @@ def _measured(client: Client, name: str, url: str, requests: int) -> PageCost:
     )
 
 
-def _timed(client: Client, url: str) -> Took:
-    # As a web process has it: a connection, and so a process of PostgreSQL, for each request.
+def timed(client: Client, url: str) -> Took:
+    # As in a web process, each request takes a connection from the pool; the process of PostgreSQL
+    # behind it can be the one of the request before.
+    before = {connection.connection.info.backend_pid: backend_ms()} if connection.connection else {}
     connection.close()
     begin, own = time.perf_counter(), time.thread_time()
     client.get(url)
     wall, own = (time.perf_counter() - begin) * 1000, (time.thread_time() - own) * 1000
-    return Took(wall, own + backend_ms(), own)
+    spent = backend_ms() - before.get(connection.connection.info.backend_pid, 0.0)
+    return Took(wall, own + spent, own)
 
 
 def backend_ms(pid: int | None = None) -> float:

@@ -231,30 +231,6 @@ class Migration(migrations.Migration):
         migrations.RunSQL(REFUSE_CHANGE),
         migrations.RunSQL(APPEND_ONLY),
         migrations.CreateModel(
-            name="LogDay",
-            fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "application",
-                        "day",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
-                ("application", models.TextField()),
-                ("day", models.DateField()),
-                ("first", models.BigIntegerField()),
-                ("oldest", models.DateTimeField()),
-                ("newest", models.DateTimeField()),
-            ],
-            options={
-                "db_table": "log_day",
-            },
-        ),
-        migrations.CreateModel(
             name="IdsKept",
             fields=[
                 ("id", models.SmallIntegerField(primary_key=True, serialize=False)),

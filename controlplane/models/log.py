@@ -83,26 +83,6 @@ class Batch(models.Model):
         return f"{self.stream} @ {self.sequence}"
 
 
-class LogDay(models.Model):
-    """What a day of receipt of an application's log has: whoever looks for something leaves out
-    the partitions that cannot have it. Written by whoever appends, dropped with the day."""
-
-    pk = models.CompositePrimaryKey("application", "day")
-    application = models.TextField()
-    day = models.DateField()
-    #: The position of its first event.
-    first = models.BigIntegerField()
-    #: When the first and the last of its events occurred, whichever those are.
-    oldest = models.DateTimeField()
-    newest = models.DateTimeField()
-
-    class Meta:
-        db_table = "log_day"
-
-    def __str__(self) -> str:
-        return f"{self.application} on {self.day}"
-
-
 class BatchSeen(models.Model):
     """A batch that is in the log: whoever sends it again changes nothing."""
 

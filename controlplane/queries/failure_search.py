@@ -1,15 +1,14 @@
-"""Where in the logs the failures can be that a filter means, as far as the views know: so that a
-page reads a few short ranges, and a value that nothing has reads none."""
+"""Where in the logs the failures of a filter can be, by what the views know of groups and tasks.
+
+A value that no failure has is found in a view, without reading the log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
-from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Max, Q
 from msgspec.structs import replace
 
 from arrester.controlplane import models, store
@@ -19,13 +18,14 @@ from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_limits import ANY, MOST, fit, fit_or_none
 from arrester.controlplane.views import row_mapping
 
-#: So many short index scans are quicker than a long one.
+#: Up to this many error groups are scanned one by one. A stage or class of more groups is frequent
+#: enough to fill a page from the log in order.
 FEW = 50
 _AN_HOUR = timedelta(hours=1)
-#: No time that is asked for is an hour less than there can be.
+#: The smallest time from which an hour can be subtracted.
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
-#: Each class once, by an index: from one name to the next, and of any number of groups no more.
-_ENDING_SO = """
+#: Step from one class to the next in the index, so that the number of groups does not matter.
+_CLASSES_ENDING = """
 WITH RECURSIVE class (name, number) AS (
     SELECT min(exception_class), 1 FROM error_group
     UNION ALL
@@ -34,51 +34,31 @@ WITH RECURSIVE class (name, number) AS (
 )
 SELECT name FROM class WHERE right(name, %s) = %s ORDER BY name LIMIT 5
 """
-#: A row that an index leads to costs as much as so many entries of it.
-_ROW = 10
-#: The columns of `_Group`, as SQL.
-_GROUP = "application, fingerprint, count, other_classes IS NULL"
-
-
-class _Group(NamedTuple):
-    application: str
-    fingerprint: str
-    #: How many of its records failed: it has no more events.
-    failed: int
-    #: Whether all came in the class that it is shown with.
-    has_one_class: bool
-
-
-class _Task(NamedTuple):
-    application: str
-    digest: UUID
-    #: How many of its records failed.
-    failed: int
 
 
 def check_class(name: str) -> None:
-    """Raise InvalidValue for a class without its package, with whole names that end so.
+    """Raise InvalidValue for a class without its package, naming the full names that end with it.
 
-    Failures are found by the whole name. It is not completed here: which other classes an error
-    condition came in is known of each group, and not as a list of all that there are.
+    Failures are found by the full name only: the other classes of an error condition are stored
+    with each group, so no list of all classes exists to complete the name from.
     """
     if "." in name:
         return
     name = fit(name)
     groups = models.ErrorGroup.objects.all()
-    # A few have no package.
+    # A class defined in the main module has no package.
     either = Q(exception_class=name), Q(other_classes__overlap=[name])
     if any(groups.filter(each).exists() for each in either):
         return
     with connection.cursor() as cursor:
-        cursor.execute(_ENDING_SO, [len(name) + 1, f".{name}"])
+        cursor.execute(_CLASSES_ENDING, [len(name) + 1, f".{name}"])
         found = [each for (each,) in cursor.fetchall()]
     known = f": {', '.join(found)}" if found else ""
     raise InvalidValue("exception_class", name, f"the whole name, with its package{known}")
 
 
 def check_group(fingerprint: str, application: str | None = None) -> None:
-    """Raise NotFound for an error group that no application has, or that this one has not."""
+    """Raise NotFound for an error group that does not exist, in any or in one application."""
     logs = [each.application for each in store.known()] if application is None else [application]
     groups = models.ErrorGroup.objects.filter(application__in=logs, fingerprint=fingerprint)
     if not groups.exists():
@@ -86,174 +66,92 @@ def check_group(fingerprint: str, application: str | None = None) -> None:
         raise NotFound(f"there is no error group {where}{fingerprint!r}")
 
 
-def wanted(filter: FailureFilter, *, before: store.Newest | None) -> store.Failures | None:
-    """Return what to read for a page behind `before`; None where nothing can be meant."""
+def search(filter: FailureFilter, *, before: store.Newest | None) -> store.Failures | None:
+    """Return what to read for the page after `before`; None if no failure can match."""
     found = store.Failures(
         pipeline=filter.pipeline,
-        # As lists show them: cut where they are cut.
+        # Columns and lists have these cut to the same length.
         stage=fit_or_none(filter.stage),
         exception_class=fit_or_none(filter.exception_class),
         since=filter.since,
         until=filter.until,
         before=before,
     )
-    return _of_all(found, filter) if filter.task is None else _of_task(found, filter, filter.task)
+    return _in_logs(found, filter) if filter.task is None else _in_task(found, filter, filter.task)
 
 
-def _of_task(found: store.Failures, filter: FailureFilter, digest: str) -> store.Failures | None:
+def _in_task(found: store.Failures, filter: FailureFilter, digest: str) -> store.Failures | None:
     task = task_id(digest)
     for state in row_mapping.TASKS.known("digest = %s", [task]):
-        name = state.id.application
-        if filter.application not in (None, name) or filter.pipeline not in (
-            None,
-            state.id.pipeline,
-        ):
+        name, pipeline = state.id.application, state.id.pipeline
+        if filter.application not in (None, name) or filter.pipeline not in (None, pipeline):
             return None
-        groups, last = _groups([name], filter), _last_of(name, filter)
+        groups, last = _groups([name], filter), _last_position(name, filter)
         if groups == [] or last is None:
             return None
-        found = replace(found, task=task, pipeline=None, until_position=last)
-        found = _of_groups(replace(found, tasks=[(name, task)]), groups)
-        if groups is None:
-            return found
-        return _whole(found, state.failed) or replace(found, rare=True)
+        found = replace(found, task=(name, task), pipeline=None, until_position=last)
+        return _of_groups(found, groups)
     return None
 
 
-def _of_all(found: store.Failures, filter: FailureFilter) -> store.Failures | None:
-    names = None if filter.application is None else [filter.application]
-    tasks = None
-    if filter.pipeline is not None:
-        tasks = _tasks(names, filter.pipeline)
-        has_some = {task.application for task in tasks or ()}
-        names = _having(names, filter.pipeline) if tasks is None else sorted(has_some)
-    groups = _groups(names, filter)
-    if names is None and groups is None:
-        names = [each.application for each in store.known()]
-    if names == [] or groups == []:
+def _in_logs(found: store.Failures, filter: FailureFilter) -> store.Failures | None:
+    names = _applications(filter)
+    groups = _groups(names, filter) if names else None
+    if not names or groups == []:
         return None
-    found = _of_groups(replace(found, applications=names or ()), groups)
-    if tasks is None:
-        return found
-    named = [(task.application, task.digest) for task in tasks]
-    failed = sum(task.failed for task in tasks)
-    return _whole(replace(found, tasks=named), failed) or replace(found, rare=True)
+    return _of_groups(replace(found, applications=names), groups)
 
 
-def _whole(found: store.Failures, failed: int) -> store.Failures | None:
-    """Return how to look at all that these tasks have, of which so many records failed, or at all
-    that these groups have; None where both is too much."""
-    # No index has classes.
-    most = store.ENTRIES if found.exception_class is None else store.CANDIDATES
-    if found.groups is None:
-        return replace(found, whole=True) if failed <= most else None
-    # The index of groups has their pipelines, and not their tasks.
-    of_groups = found.failed if found.task is None else _ROW * found.failed
-    if min(failed, of_groups) > most:
-        return None
-    found = replace(found, whole=True, rare=True)
-    return found if failed <= of_groups else replace(found, tasks=None)
+def _of_groups(found: store.Failures, groups: list[tuple[str, str]] | None) -> store.Failures:
+    # Each of the groups has the stage asked for.
+    return found if groups is None else replace(found, groups=groups, stage=None)
 
 
-def _of_groups(found: store.Failures, groups: Sequence[_Group] | None) -> store.Failures:
-    """Return the same, of these groups only; None: of any."""
-    if groups is None:
-        return found
-    if all(each.has_one_class for each in groups):
-        # It was looked for by that.
-        found = replace(found, exception_class=None)
-    keys = [(each.application, each.fingerprint) for each in groups]
-    return replace(found, groups=keys, failed=sum(group.failed for group in groups))
+def _applications(filter: FailureFilter) -> list[str]:
+    """Return the applications that can have the failures; every failed task has a row."""
+    names = [each.application for each in store.known()]
+    if filter.application is not None:
+        names = [name for name in names if name == filter.application]
+    if filter.pipeline is None:
+        return names
+    found = prepared_statements.rows(
+        "SELECT name FROM unnest(%s::text[]) AS log (name) CROSS JOIN LATERAL ("
+        "SELECT FROM task WHERE application = name AND pipeline = %s LIMIT 1) AS task",
+        [names, filter.pipeline],
+    )
+    return [name for (name,) in found]
 
 
-def _last_of(application: str, filter: FailureFilter) -> int | None:
-    """Return a position behind which no failure stands that occurred when it is meant to; None
-    where there is none. Each hour knows its last one, whatever failed."""
-    if filter.since is None and filter.until is None:
-        return MOST
-    conditions = ["application = %s"]
-    given: list[Any] = [application]
-    if filter.since is not None:
-        conditions.append("hour > %s")
-        given.append(max(filter.since, _EARLIEST) - _AN_HOUR)
-    if filter.until is not None:
-        conditions.append("hour < %s")
-        given.append(filter.until)
-    where = " AND ".join(conditions)
-    found = prepared_statements.rows(f"SELECT max(sequence) FROM hour_total WHERE {where}", given)
-    last: int | None = found[0][0]
-    return last
-
-
-def _groups(names: list[str] | None, filter: FailureFilter) -> list[_Group] | None:
-    """Return the groups of a stage or class, where they are few; None: it may be any group.
-
-    A rare one would be looked for through all that failed; of a common one, each page is full soon.
-    """
+def _groups(names: list[str], filter: FailureFilter) -> list[tuple[str, str]] | None:
+    """Return the groups of a fingerprint, stage and class; None if they are many, or any."""
     if not (filter.fingerprint or filter.stage or filter.exception_class):
         return None
-    # Of one stage, or of one class, there is an index over all logs, in their order.
-    is_one = not filter.fingerprint and not (filter.stage and filter.exception_class)
-    at_once = names is None and is_one
-    conditions = [] if at_once else ["application = log.name"]
-    given: list[Any] = []
-    if filter.stage:
-        conditions.append("stage = %s")
-        given.append(fit(filter.stage))
+    groups = models.ErrorGroup.objects.filter(application__in=names)
     if filter.fingerprint:
-        # One for each application, and nothing else says which it is: all of them.
-        conditions.append("fingerprint = %s")
-        given.append(filter.fingerprint)
-    most = "ALL" if filter.fingerprint else FEW + 1
-    end = f"ORDER BY application LIMIT {most}" if at_once else f"LIMIT {most}"
-
-    def some(*more: str) -> str:
-        return f"SELECT {_GROUP} FROM error_group WHERE {' AND '.join([*conditions, *more])}"
-
-    statement = f"{some()} {end}"
+        groups = groups.filter(fingerprint=filter.fingerprint)
+    if filter.stage:
+        groups = groups.filter(stage=fit(filter.stage))
     if filter.exception_class:
+        # One of Spark's error conditions can be raised as several classes.
         name = fit(filter.exception_class)
-        # One of Spark's error conditions may come in exceptions of several classes. Each has its
-        # index, and ends where there are enough.
-        first, other = some("exception_class = %s"), some("other_classes && %s::text[]")
-        statement = f"({first} {end}) UNION ({other} LIMIT {most})"
-        given = [*given, name, *given, [name, ANY]]
-    if at_once:
-        found = prepared_statements.rows(statement, given)
-    else:
-        found = _of_each(names, statement, given, most=most)
-    groups = [_Group(*row) for row in found]
-    return groups if filter.fingerprint or len(groups) <= FEW else None
+        groups = groups.filter(Q(exception_class=name) | Q(other_classes__overlap=[name, ANY]))
+    keys = groups.values_list("application", "fingerprint")
+    # A fingerprint has at most one group in each application.
+    found = list(keys if filter.fingerprint else keys[: FEW + 1])
+    return found if filter.fingerprint or len(found) <= FEW else None
 
 
-def _tasks(names: list[str] | None, pipeline: str) -> list[_Task] | None:
-    """Return the tasks of a pipeline where it has few: little of what fails is theirs, mostly."""
-    some = (
-        "SELECT application, digest, failed FROM task"
-        f" WHERE application = log.name AND pipeline = %s LIMIT {FEW + 1}"
-    )
-    found = [_Task(*row) for row in _of_each(names, some, [pipeline], most=FEW + 1)]
-    return found if len(found) <= FEW else None
+def _last_position(application: str, filter: FailureFilter) -> int | None:
+    """Return a position that no failure in the filter's time range follows; None if none is in it.
 
-
-def _having(names: list[str] | None, pipeline: str) -> list[str]:
-    """Return the applications that have tasks of a pipeline: a task that failed has a row."""
-    one = "SELECT application FROM task WHERE application = log.name AND pipeline = %s LIMIT 1"
-    return [name for (name,) in _of_each(names, one, [pipeline])]
-
-
-def _of_each(
-    names: list[str] | None, statement: str, given: Sequence[Any], *, most: int | str = "ALL"
-) -> list[tuple[Any, ...]]:
-    """Return at most so many of the rows that a statement gives of each application, `log.name`;
-    where names are None, of all that there are.
-
-    It is planned once, when nobody knows how rare its values are: it is to have an index that
-    begins with what it asks.
+    Each hour's total has the position of the hour's last failure.
     """
-    logs = "(SELECT application FROM stream)" if names is None else "unnest(%s::text[])"
-    return prepared_statements.rows(
-        f"SELECT found.* FROM {logs} AS log (name) CROSS JOIN LATERAL ({statement}) AS found"
-        f" LIMIT {most}",
-        [*([] if names is None else [names]), *given],
-    )
+    if filter.since is None and filter.until is None:
+        return MOST
+    hours = models.HourTotal.objects.filter(application=application)
+    if filter.since is not None:
+        hours = hours.filter(hour__gt=max(filter.since, _EARLIEST) - _AN_HOUR)
+    if filter.until is not None:
+        hours = hours.filter(hour__lt=filter.until)
+    last: int | None = hours.aggregate(last=Max("sequence"))["last"]
+    return last

@@ -78,7 +78,7 @@ def failures(
     """
     before = cursors.unpack(cursor, tuple[datetime, str, int])
     most = cursors.bounded(limit)
-    wanted = failure_search.wanted(filter, before=before)
+    wanted = failure_search.search(filter, before=before)
     if wanted is None:
         return Page(rows=())
     found = store.read_failures(wanted, limit=most + 1)

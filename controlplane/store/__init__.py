@@ -1,5 +1,5 @@
 """The only code that touches the tables of the log: batch, event, batch_seen, stream,
-log_day, ids_kept, quarantine, snapshot, base and base_state.
+ids_kept, quarantine, snapshot, base and base_state.
 
 The log only grows, and only under the lock of its stream: whoever appends counts the sequence on,
 so nothing ever appears behind a reader.
@@ -30,8 +30,7 @@ from arrester.controlplane.store.audit_reads import (
     read_notes_on_command,
 )
 from arrester.controlplane.store.bodies import erase_body, vacuum
-from arrester.controlplane.store.failure_pages import read_failures
-from arrester.controlplane.store.failures import CANDIDATES, ENTRIES, Failures
+from arrester.controlplane.store.failures import CANDIDATES, Failures, read_failures
 from arrester.controlplane.store.log import (
     Newest,
     follow,
@@ -104,7 +103,6 @@ from arrester.controlplane.store.streams import (
 __all__ = [
     "BEGINNING",
     "CANDIDATES",
-    "ENTRIES",
     "NOT_UNDERSTOOD",
     "Acts",
     "Base",

@@ -23,7 +23,6 @@ from arrester.controlplane.domain.wire.failure_columns import (
     Told,
     each_of,
     last,
-    occurred,
     size,
 )
 from arrester.controlplane.store import copy_rows, prepared_statements
@@ -36,13 +35,6 @@ _COPY = "; ".join(
     f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
     for table, columns in (("batch", copy_rows.BATCH_COLUMNS), ("event", copy_rows.COLUMNS))
 ).encode()
-#: What a page can have of a day is known without looking into it.
-_ADD_TO_DAY = (
-    "INSERT INTO log_day AS known (application, day, first, oldest, newest)"
-    " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (application, day) DO UPDATE"
-    " SET oldest = least(known.oldest, excluded.oldest),"
-    " newest = greatest(known.newest, excluded.newest)"
-)
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +88,9 @@ def lengthen(stream: Stream, layout: Layout, *, cursor: str | None = None) -> St
     )
     with prepared_statements.cursor() as statement:
         statement.execute(
-            f"WITH day AS ({_ADD_TO_DAY}) UPDATE stream"
-            " SET sequence = %s, received_at = %s, cursor = %s"
+            "UPDATE stream SET sequence = %s, received_at = %s, cursor = %s"
             " WHERE application = %s RETURNING pg_notify(%s, %s)",
             [
-                *(stream.application, layout.day, layout.stored[0].sequence, *layout.occurred),
                 *(stream.sequence, stream.received_at, stream.cursor, stream.application),
                 *_notice(stream),
             ],
@@ -129,12 +119,6 @@ class Layout:
     #: Rows of `batch` and of `event`, as COPY has them in binary, in pieces.
     batches: list[bytes]
     events: list[bytes]
-
-    @property
-    def occurred(self) -> tuple[datetime, datetime]:
-        """When the first and the last of the events occurred."""
-        begins, ends = zip(*map(occurred, self.stored), strict=True)
-        return min(begins), max(ends)
 
 
 def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
@@ -237,5 +221,4 @@ def drop_days(before: date, *, batches_before: date) -> Dropped:
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM arrester_drop_days(%s, %s)", [before, batches_before])
         partitions, size = cursor.fetchone()
-        cursor.execute("DELETE FROM log_day WHERE day < %s", [before])
     return Dropped(partitions=partitions, bytes=size)

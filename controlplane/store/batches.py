@@ -18,7 +18,6 @@ from arrester.controlplane.domain.wire.failure_columns import (
     each_stored,
 )
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.day_partitions import among
 
 #: The columns of `Row`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
@@ -119,16 +118,15 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
     if not keys:
         return
     streams, days, sequences = zip(*keys, strict=True)
-    # One look-up for each, whatever is known about the tables' size.
-    condition, given = among(sorted(set(days)))
+    # One look-up in one partition for each, whatever is known about the tables' size.
     statement = (
         f"SELECT wanted.stream, wanted.day, {COLUMNS}"
         " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
         " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
         "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
-        f" AND batch.sequence = wanted.sequence AND {condition} LIMIT 1) AS batch"
+        " AND batch.sequence = wanted.sequence LIMIT 1) AS batch"
     )
-    parameters = [list(streams), list(days), list(sequences), *given]
+    parameters = [list(streams), list(days), list(sequences)]
     for stream, day, *row in prepared_statements.rows(statement, parameters, binary=True):
         yield (stream, day), _row(row)
 

@@ -1,81 +1,56 @@
-"""Finding failures: of applications, groups or tasks, newest first, and never more than so many.
+"""Read pages of failures: of applications, error groups or a task, newest first.
 
-What no index has is asked of the rows that an index gives in order, as many as `CANDIDATES` says:
-a page ends where they end, and says so. `failure_pages` puts together what several days have.
+One statement reads a page. It scans an index once for each application, group or task, newest
+rows first, and filters the rows that the index gives. `CANDIDATES` bounds the rows that one page
+reads, so a page of rare values can be short; then it says up to where it searched.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from datetime import date, datetime
-from typing import Any, NamedTuple
+from datetime import datetime
+from itertools import chain
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.store import hash_keys, prepared_statements
+from arrester.controlplane.store import batches, hash_keys, prepared_statements
 from arrester.controlplane.store.batches import PLACE, Place
 from arrester.controlplane.store.column_limits import MOST, fit
-from arrester.controlplane.store.day_partitions import among
 from arrester.controlplane.store.log import Newest, Parameter
 
-#: So many rows are looked at for one page, all scans together, and at least a page's for each.
-CANDIDATES = 500
-#: So many entries of an index are read for one page, where it has all that is asked.
-ENTRIES = 10_000
-#: From so many scans on, fewer rows of each are tried first: so many, and so many times their share
-#: of the page; and then so many times more.
-_MANY, _SOME, _TIMES = 5, 8, 4
-#: The same where something is asked of the rows of fewer scans.
-_TWICE = 2
-_BY_TIME = "occurred_at DESC, sequence DESC"
-_AS_TOLD = "sequence DESC"
-_COLUMNS = "stream, day, sequence, place, occurred_at"
-#: In the order of its characters, as Python has it.
-_NAME = 'name COLLATE "C"'
+#: The rows of the log that one page reads at most, of all scans together; a scan may always read
+#: as many as the page has.
+CANDIDATES = 5_000
+#: The first attempt reads this many times a scan's share of the page, and at least `_LEAST` rows,
+#: or a whole page where rows are filtered; each further attempt reads `_GROWTH` times as many.
+_SHARES, _LEAST, _GROWTH = 4, 8, 8
+_NAME = 'log.name COLLATE "C"'  # Python's order of texts
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """Which failures to read; what is None does not matter."""
+    """Which failures to read; None means any."""
 
-    #: Neither tasks nor groups say where to look: all that failed in these.
+    #: Where to search unless groups or a task are given.
     applications: Sequence[str] = ()
-    #: (application, fingerprint) of the groups that it can only be; None: it may be any.
+    #: (application, fingerprint) of the groups to search.
     groups: Sequence[tuple[str, str]] | None = None
-    #: How many records of these groups failed.
-    failed: int = 0
-    #: (application, digest) of the tasks that it can only be.
-    tasks: Sequence[tuple[str, UUID]] | None = None
-    #: All that these tasks have is looked at, or, where none are given, all that these groups have.
-    whole: bool = False
-    #: Little of what is looked at is meant, probably: a page is not full soon.
-    rare: bool = False
-    task: UUID | None = None
+    #: (application, digest) of the task to search.
+    task: tuple[str, UUID] | None = None
     pipeline: str | None = None
     stage: str | None = None
     exception_class: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    #: No failure of a task that occurred before `until` stands behind this position.
+    #: Failures of a task after this position occurred at `until` or later.
     until_position: int = MOST
-    #: The row that the page before this one ended with: occurred_at, application, sequence.
+    #: The last row of the previous page: occurred_at, application, sequence.
     before: Newest | None = None
 
-    @property
-    def names(self) -> set[str]:
-        """The applications in whose logs they can be."""
-        return {name for name, _ in self.tasks or self.groups or ()} or set(self.applications)
-
-    @property
-    def end(self) -> int:
-        """A position that all of a task stand before."""
-        before = MOST if self.before is None else self.before[2]
-        return min(self.until_position + 1, before)
-
-    def has(self, stored: StoredEvent) -> bool:
-        """Return whether an event is one of these, where its row's numbers say so."""
+    def matches(self, stored: StoredEvent) -> bool:
+        """Return whether an event has the names asked for: two names can share one hash key."""
         event = stored.event
         failure = getattr(event.data, "failure", None)
         return (
@@ -87,188 +62,111 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Row(NamedTuple):
-    """Where a failure is, and what it is sorted by."""
+class FoundFailures(NamedTuple):
+    """Failures in order, and the key to which the search is complete; None: there are no more."""
 
-    place: Place
-    key: Newest
-
-
-class Found(NamedTuple):
-    """Failures in the order of `Failures.order`, all that there are up to `end`; None: no more."""
-
-    rows: list[Row]
+    events: list[StoredEvent]
     end: Newest | None
 
 
-def look(wanted: Failures, days: Sequence[date], *, limit: int) -> Found:
-    """Return the first failures that came on some days, no more than `limit`."""
+def read_failures(wanted: Failures, *, limit: int) -> FoundFailures:
+    """Return up to `limit` failures without bodies, by time of occurrence, newest first.
+
+    Failures of a task are in the order of the log, as its index is.
+    """
     scans = _scans(wanted)
-    if wanted.whole:
-        return _read(wanted, scans, days, limit=limit, most=None)
-    most = max(limit, CANDIDATES // scans.many if _meant(wanted)[0] else 0)
-    for few in () if wanted.rare else _few(wanted, scans, limit=limit):
-        if few >= most:
+    most = max(limit, CANDIDATES // scans.size)
+    least = limit if _filters(wanted) else _LEAST
+    rows = min(max(least, _SHARES * limit // scans.size), most)
+    while True:
+        places, end = _read(wanted, scans, limit=limit, most=rows)
+        if len(places) == limit or end is None or rows == most:
             break
-        found = _read(wanted, scans, days, limit=limit, most=few)
-        if len(found.rows) == limit or found.end is None:
-            return found
-    return _read(wanted, scans, days, limit=limit, most=most)
-
-
-def _few(wanted: Failures, scans: _Scans, *, limit: int) -> Sequence[int]:
-    """Return how many rows of each scan are tried first, where more may be read."""
-    if scans.many < _MANY or not _fills(wanted):
-        # What is asked of the rows is frequent, mostly; a cause has it, or not.
-        return [limit if wanted.groups is not None else _TWICE * limit]
-    # A page has a few of each, mostly: all that it may have of one would be many times more.
-    few = max(_SOME, _TIMES * limit // scans.many)
-    return [few, _TIMES * few]
-
-
-def _fills(wanted: Failures) -> bool:
-    """Whether most that is read is meant."""
-    named = (wanted.task, wanted.tasks, wanted.pipeline, wanted.exception_class)
-    return all(each is None for each in named) and (
-        wanted.stage is None or wanted.groups is not None
-    )
-
-
-def _read(
-    wanted: Failures, scans: _Scans, days: Sequence[date], *, limit: int, most: int | None
-) -> Found:
-    """Read at most `most` rows of each scan."""
-    within, bounds = _bounds(wanted)
-    condition, given = among(days)
-    within, bounds = [*within, condition], [*bounds, *given]
-    meant, values = _meant(wanted)
-    order = _AS_TOLD if wanted.task or wanted.tasks is not None else _BY_TIME
-    result = _AS_TOLD if wanted.task else f"occurred_at DESC, {_NAME} DESC, sequence DESC"
-    ends = f"ORDER BY {order} LIMIT {most}"
-    if most is None:
-        # All is read, and sorted once.
-        within, bounds, ends = [*within, *meant], [*bounds, *values], "LIMIT ALL"
-        meant, values = [], []
-    # One short index scan for each, whatever the others' size. A subselect with a limit, and be it
-    # none, is planned for itself, so what is meant chooses no other index.
-    near = (
-        f"SELECT {_COLUMNS}, {' AND '.join(meant) or 'true'} AS meant FROM event"
-        f" WHERE {' AND '.join(within)} {ends}"
-    )
-    # The last row that each reads is given too, meant or not: what is older than that is not known.
-    # Where all is meant, that is one of so many.
-    is_last = f"row_number() OVER (ORDER BY {order}) = {most}" if meant else "false"
-    rows = prepared_statements.rows(
-        f"SELECT {PLACE}, occurred_at, name, sequence, scan, meant, last FROM {scans.sql}"
-        f" CROSS JOIN LATERAL (SELECT *, {is_last} AS last FROM ({near}) AS near) AS event"
-        f" WHERE meant OR last ORDER BY {result} LIMIT {limit:d}",
-        [*scans.given, *values, *bounds],
-    )
-    last = _ended(rows, most)
-    found = [Row(Place(*row[:4]), row[4:7]) for row in rows[:last] if row[-2]]
-    if last is None and len(rows) < limit:
-        return Found(found, None)
-    return Found(found, rows[:last][-1][4:7])
-
-
-def _ended(rows: Sequence[tuple[Any, ...]], most: int | None) -> int | None:
-    """Return how many rows there are up to the first that is the last of `most` of its scan."""
-    told: Counter[Any] = Counter()
-    for number, (*_, scan, _, is_last) in enumerate(rows, 1):
-        told[scan] += 1
-        if is_last or told[scan] == most:
-            return number
-    return None
+        rows = min(_GROWTH * rows, most)
+    events = batches.at(places)
+    return FoundFailures([each for each in events if wanted.matches(each)], end)
 
 
 class _Scans(NamedTuple):
-    """What is read in one go each, as the rows (name, scan) of `log`, and how many these are."""
+    """Index scans: rows (name, key) as SQL, its parameters, and how many rows there are."""
 
     sql: str
-    given: list[Parameter]
-    many: int
+    parameters: list[Parameter]
+    size: int
 
 
 def _scans(wanted: Failures) -> _Scans:
-    if wanted.tasks is not None:
-        return _listed(wanted.tasks, "uuid")
+    if wanted.task is not None:
+        return _Scans("(SELECT %s::text AS name, %s::uuid AS key) AS log", [*wanted.task], 1)
     if wanted.groups is not None:
-        found = [(group[0], hash_keys.of_cause(*group)) for group in wanted.groups]
-        return _listed(found, "bigint")
-    names = list(wanted.applications)
-    if len(names) == 1:
-        one = "(SELECT id FROM stream WHERE application = %s)"
-        return _Scans(f"(SELECT %s::text AS name, {one} AS scan) AS log", [*names, *names], 1)
-    many = "SELECT application AS name, id AS scan FROM stream WHERE application = ANY(%s::text[])"
-    return _Scans(f"({many}) AS log", [names], len(names))
+        names, keys = [name for name, _ in wanted.groups], _causes(wanted.groups)
+        sql = "unnest(%s::text[], %s::bigint[]) AS log (name, key)"
+        return _Scans(sql, [names, keys], len(keys))
+    found = "SELECT application AS name, id AS key FROM stream WHERE application = ANY(%s::text[])"
+    return _Scans(f"({found}) AS log", [list(wanted.applications)], len(wanted.applications))
 
 
-def _listed(found: Sequence[tuple[str, Parameter]], type: str) -> _Scans:
-    """Return the rows of a list. Only one is no join: a page that is full is read no further."""
-    if len(found) == 1:
-        return _Scans(f"(SELECT %s::text AS name, %s::{type} AS scan) AS log", [*found[0]], 1)
-    names, values = [name for name, _ in found], [value for _, value in found]
-    rows = f"unnest(%s::text[], %s::{type}[]) AS log (name, scan)"
-    return _Scans(rows, [names, values], len(found))
+def _read(
+    wanted: Failures, scans: _Scans, *, limit: int, most: int
+) -> tuple[list[Place], Newest | None]:
+    """Read a page from `most` rows of each scan; return it and the key to which it is complete."""
+    order = "sequence DESC" if wanted.task else "occurred_at DESC, sequence DESC"
+    page_order = order if wanted.task else f"occurred_at DESC, {_NAME} DESC, sequence DESC"
+    bounds, filters = _bounds(wanted), _filters(wanted)
+    # The last row of a full scan is returned even if it does not match: older rows of that scan are
+    # unknown, so the page ends there.
+    rows = prepared_statements.rows(
+        f"SELECT {PLACE}, occurred_at, name, sequence, matches, is_last FROM {scans.sql}"
+        f" CROSS JOIN LATERAL (SELECT *, row_number() OVER (ORDER BY {order}) = {most} AS is_last"
+        " FROM (SELECT stream, day, sequence, place, occurred_at,"
+        f" {' AND '.join(filters) or 'true'} AS matches FROM event WHERE {' AND '.join(bounds)}"
+        f" ORDER BY {order} LIMIT {most}) AS candidate) AS event"
+        f" WHERE matches OR is_last ORDER BY {page_order} LIMIT {limit:d}",
+        [*scans.parameters, *chain(*filters.values()), *chain(*bounds.values())],
+    )
+    end = next((number for number, row in enumerate(rows, 1) if row[-1]), None)
+    places = [Place(*row[:4]) for row in rows[:end] if row[-2]]
+    if end is None and len(rows) < limit:
+        return places, None
+    return places, rows[:end][-1][4:7]
 
 
-def _bounds(wanted: Failures) -> tuple[list[str], list[Parameter]]:
-    """Return which part of an index is read, and the parameters of that."""
-    conditions = ["stream = log.scan AND count IS NOT NULL"]
-    given: list[Parameter] = []
-    if wanted.tasks is not None:
-        conditions = ["task = log.scan"]
-    elif wanted.groups is not None:
-        conditions = ["cause = log.scan AND count IS NOT NULL"]
+#: SQL of conditions, and the parameters of each.
+_Conditions = dict[str, list[Parameter]]
+
+
+def _bounds(wanted: Failures) -> _Conditions:
+    """Return the part of the index that each scan reads."""
     if wanted.task is not None:
-        conditions.append("sequence < %s")
-        given.append(wanted.end)
-        return conditions, given
-    occurred, moments = _occurred(wanted)
-    conditions += occurred
-    given += moments
+        before = MOST if wanted.before is None else wanted.before[2]
+        return {"task = log.key": [], "sequence < %s": [min(wanted.until_position + 1, before)]}
+    column = "stream" if wanted.groups is None else "cause"
+    found: _Conditions = {f"{column} = log.key": [], "count IS NOT NULL": [], **_occurred(wanted)}
     if wanted.before is not None:
-        # The first condition is what the index begins at, the second is exact.
-        conditions.append(
-            f"occurred_at <= %s AND (occurred_at, log.{_NAME}, sequence) < (%s, %s, %s)"
-        )
-        given += [wanted.before[0], *wanted.before]
-    return conditions, given
+        # The index starts at the first condition; the second is exact.
+        found["occurred_at <= %s"] = [wanted.before[0]]
+        found[f"(occurred_at, {_NAME}, sequence) < (%s, %s, %s)"] = [*wanted.before]
+    return found
 
 
-def _meant(wanted: Failures) -> tuple[list[str], list[Parameter]]:
-    """Return what is asked of each row that is read, and the parameters of that."""
-    # A task has one pipeline, and a cause one stage.
-    numbers = {
-        "task": wanted.task if wanted.tasks is None else None,
-        "pipeline": _mark(wanted.pipeline) if wanted.tasks is None else None,
-        "stage": _mark(wanted.stage) if wanted.groups is None else None,
-        "exception_class": _mark(wanted.exception_class),
+def _filters(wanted: Failures) -> _Conditions:
+    """Return the conditions on the rows that the index gives."""
+    found: _Conditions = {
+        f"{column} = %s": [hash_keys.of_text(name)]
+        for column in ("pipeline", "stage", "exception_class")
+        if (name := getattr(wanted, column)) is not None
     }
-    asked = {name: value for name, value in numbers.items() if value is not None}
-    conditions = [f"{name} = %s" for name in asked]
-    given: list[Parameter] = [*asked.values()]
-    if wanted.tasks is not None:
-        conditions.append("count IS NOT NULL")
-        if wanted.groups is not None:
-            conditions.append("cause = ANY(%s::bigint[])")
-            given.append(_causes(wanted))
     if wanted.task is not None:
-        occurred, moments = _occurred(wanted)
-        conditions += occurred
-        given += moments
-    return conditions, given
+        found |= {"count IS NOT NULL": [], **_occurred(wanted)}
+        if wanted.groups is not None:
+            found["cause = ANY(%s::bigint[])"] = [_causes(wanted.groups)]
+    return found
 
 
-def _causes(wanted: Failures) -> list[int]:
-    return [hash_keys.of_cause(*group) for group in wanted.groups or ()]
+def _causes(groups: Sequence[tuple[str, str]]) -> list[int]:
+    return [hash_keys.of_cause(*group) for group in groups]
 
 
-def _occurred(wanted: Failures) -> tuple[list[str], list[Parameter]]:
-    bounds = {"occurred_at >= %s": wanted.since, "occurred_at < %s": wanted.until}
-    asked = {condition: moment for condition, moment in bounds.items() if moment is not None}
-    return [*asked], [*asked.values()]
-
-
-def _mark(text: str | None) -> int | None:
-    return None if text is None else hash_keys.of_text(text)
+def _occurred(wanted: Failures) -> _Conditions:
+    limits = {"occurred_at >= %s": wanted.since, "occurred_at < %s": wanted.until}
+    return {condition: [moment] for condition, moment in limits.items() if moment is not None}

@@ -20,7 +20,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Stored, each_stored, last
-from arrester.controlplane.store import batches, day_partitions, hash_keys, prepared_statements
+from arrester.controlplane.store import batches, hash_keys, prepared_statements
 from arrester.controlplane.store.batches import PLACE, Place
 from arrester.controlplane.store.bodies import body_of
 from arrester.controlplane.store.column_limits import MOST
@@ -162,39 +162,23 @@ def read_about(
 ) -> list[StoredEvent]:
     """Return what happened to a task and to the commands for it, newest first."""
     end = MOST if before is None else before
-    known = day_partitions.known([application], end=end - 1)
     # Two index scans: one condition with OR would read and sort all of the task's history.
-    found = _newest(known, "task = %s", [task], end=end, limit=limit)
+    found = _newest("task = %s", [task], end=end, limit=limit)
     if commands:
         others = f"stream = {_STREAM} AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s"
-        given = [application, list(commands), task]
-        found += _newest(known, others, given, end=end, limit=limit)
+        found += _newest(others, [application, list(commands), task], end=end, limit=limit)
     newest = sorted(found, key=lambda each: each.first + each.place, reverse=True)
     return batches.at(newest[:limit])
 
 
-def _newest(
-    known: Sequence[day_partitions.Day],
-    where: str,
-    parameters: Sequence[Parameter],
-    *,
-    end: int,
-    limit: int,
-) -> list[Place]:
-    """Return where the newest events of a log before a position are that a condition, in SQL,
-    selects."""
-    found: list[Place] = []
-    for some in day_partitions.parted(known):
-        condition, given = day_partitions.among([each.day for each in some])
-        rows = prepared_statements.rows(
-            f"SELECT {PLACE} FROM event WHERE {where} AND {condition} AND sequence < %s"
-            f" ORDER BY sequence DESC LIMIT {limit:d}",
-            [*parameters, *given, end],
-        )
-        found += [Place(*row) for row in rows]
-        if len(found) >= limit:
-            break
-    return found[:limit]
+def _newest(where: str, parameters: Sequence[Parameter], *, end: int, limit: int) -> list[Place]:
+    """Return the places of the newest events before a position that match an SQL condition."""
+    rows = prepared_statements.rows(
+        f"SELECT {PLACE} FROM event WHERE {where} AND sequence < %s"
+        f" ORDER BY sequence DESC LIMIT {limit:d}",
+        [*parameters, end],
+    )
+    return [Place(*row) for row in rows]
 
 
 #: What changed a state, among the many events that only count; as the indexes have it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -101,7 +101,6 @@ def assert_exact(application: str = APPLICATION) -> None:
     seen = models.BatchSeen.objects.filter(application=application)
     assert sum(each.count for each in seen) <= len(whole)
     assert rebuild.differences(application) == []
-    assert known_days(application) == days_of(whole)
     pure = reference(application)
     assert {
         each.id.digest: each for each in row_mapping.TASKS.load("application = %s", [application])
@@ -109,26 +108,6 @@ def assert_exact(application: str = APPLICATION) -> None:
     assert row_mapping.APPLICATIONS.load("name = %s", [application]) == (
         [pure.application] if whole else []
     )
-
-
-Days = dict[date, tuple[int, datetime, datetime]]
-
-
-def known_days(application: str = APPLICATION) -> Days:
-    """Return what the log knows of its days: the first position, and when what it has occurred."""
-    known = models.LogDay.objects.filter(application=application)
-    return {each.day: (each.first, each.oldest, each.newest) for each in known}
-
-
-def days_of(events: Sequence[StoredEvent]) -> Days:
-    """Return the same of events, one by one."""
-    found: dict[date, list[StoredEvent]] = {}
-    for each in events:
-        found.setdefault(each.received_at.date(), []).append(each)
-    moments = {day: [each.event.occurred_at for each in some] for day, some in found.items()}
-    return {
-        day: (some[0].sequence, min(moments[day]), max(moments[day])) for day, some in found.items()
-    }
 
 
 @contextmanager

@@ -36,18 +36,14 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 NAMES = ("alpha", "beta", "gamma")
 STAGES = ("deserialize", "process:validate", "produce")
 CLASSES = ("ValueError", "KeyError", "NumberFormat", "DateTime")
-#: How many rows of the log a page may read, whatever it has.
-MOST_READ = 1.3 * store.CANDIDATES
+#: How many rows of the log a page may read, whatever it has: the first attempts included.
+MOST_READ = 1.5 * failures.CANDIDATES
 LONG = 20_000
 #: Of receipt; what came on each occurred at any time of 48 hours.
 DAYS = 12
 _READ = """
 SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables
 WHERE relname ~ %s
-"""
-_SCANS = """
-SELECT relname, seq_scan + coalesce(idx_scan, 0) FROM pg_stat_xact_user_tables
-WHERE relname ~ '^event_'
 """
 _NOT_SEEN_BY_ALL = """
 SELECT FROM pg_class WHERE relname ~ '^event_' AND relkind = 'r' AND relallvisible < relpages
@@ -178,11 +174,10 @@ def all_pages(wanted: FailureFilter, *, limit: int) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("few", "candidates", "entries", "many", "some_of_each", "classes"),
-    [(2, 9, 40, 5, 16, 20), (50, 1000, 2000, 2, 1, 0), (50, 9, 9, 2, 2, 1)],
+    ("few", "candidates", "least", "classes"), [(2, 9, 16, 20), (50, 1000, 1, 0), (50, 9, 2, 1)]
 )
 def test_any_filter_finds_what_a_look_at_all_of_them_would(
-    few: int, candidates: int, entries: int, many: int, some_of_each: int, classes: int
+    few: int, candidates: int, least: int, classes: int
 ) -> None:
     chance = random.Random(few)
     with patch.object(counters, "MOST_CLASSES", classes):
@@ -191,12 +186,10 @@ def test_any_filter_finds_what_a_look_at_all_of_them_would(
     assert any(each.other_classes for each in groups()) == (classes > 0)
     with (
         patch.object(failure_search, "FEW", few),
-        patch.object(store, "CANDIDATES", candidates),
         patch.object(failures, "CANDIDATES", candidates),
-        patch.object(store, "ENTRIES", entries),
-        patch.object(failures, "_MANY", many),
-        patch.object(failures, "_SOME", some_of_each),
-        patch.object(failures, "_TIMES", 1),
+        patch.object(failures, "_LEAST", least),
+        patch.object(failures, "_SHARES", 1),
+        patch.object(failures, "_GROWTH", 2),
     ):
         some = 0
         for _ in range(40):
@@ -261,12 +254,6 @@ def vacuum(urls: embedded.Urls) -> None:
     raise AssertionError("rows are not seen by all")
 
 
-def scans() -> dict[str, int]:
-    with connection.cursor() as cursor:
-        cursor.execute(_SCANS)
-        return dict(cursor.fetchall())
-
-
 def rows_read(table: str = "event_") -> int:
     with connection.cursor() as cursor:
         cursor.execute(_READ, [f"^{table}"])
@@ -286,7 +273,7 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
     # Of each whether it is found at once, or that there is nothing.
     asked = {
         FailureFilter(pipeline="never"): True,
-        FailureFilter(pipeline="seldom"): True,
+        FailureFilter(pipeline="seldom"): False,
         FailureFilter(pipeline="seldom", exception_class="KeyError"): True,
         FailureFilter(exception_class="never"): True,
         FailureFilter(exception_class="KeyError"): True,
@@ -294,10 +281,10 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
         FailureFilter(exception_class="KeyError", stage="produce"): True,
         FailureFilter(stage="never"): True,
         FailureFilter(pipeline="delays", stage="produce"): True,
-        FailureFilter(task=JFK.digest, stage="produce"): True,
+        FailureFilter(task=JFK.digest, stage="produce"): False,
         FailureFilter(task=JFK.digest, stage="never"): True,
         FailureFilter(task=JFK.digest, pipeline="seldom"): True,
-        FailureFilter(task=JFK.digest, fingerprint="1-b"): True,
+        FailureFilter(task=JFK.digest, fingerprint="1-b"): False,
         FailureFilter(task=JFK.digest, exception_class="never"): True,
         FailureFilter(task=JFK.digest, since=tomorrow): True,
         FailureFilter(
@@ -325,10 +312,7 @@ def test_what_an_index_has_is_found_without_the_rows_themselves(
     frequent = FAILURE.fingerprint
     asked = {
         FailureFilter(fingerprint=frequent): 51,
-        FailureFilter(fingerprint=frequent, exception_class="ValueError"): 51,
-        FailureFilter(fingerprint=frequent, pipeline="seldom"): 1,
         FailureFilter(fingerprint=f"1-{2:016x}", pipeline="delays"): 1,
-        FailureFilter(pipeline="seldom", stage=FAILURE.stage): 1,
     }
     for wanted, count in asked.items():
         with transaction.atomic(), patch.object(batches, "at", return_value=[]) as at:
@@ -364,7 +348,7 @@ def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
     # Of a group of before the classes are not known: it may have come in any.
     models.ErrorGroup.objects.filter(fingerprint=f"1-{1:016x}").update(other_classes=["*"])
     assert failure_search._groups([APPLICATION], FailureFilter(exception_class="never")) == [
-        (APPLICATION, f"1-{1:016x}", 1, False)
+        (APPLICATION, f"1-{1:016x}")
     ]
 
 
@@ -385,30 +369,3 @@ def test_a_page_of_many_logs_reads_a_few_rows_of_each() -> None:
     page = queries.failures(FailureFilter(), limit=50)
     assert [each.application for each in page.rows] == names[3:4] * 50
     assert page.searched_until is None
-
-
-@pytest.mark.parametrize("task", [None, JFK.digest])
-def test_a_page_looks_into_the_days_that_it_needs(task: str | None) -> None:
-    first = NOON - timedelta(days=DAYS)
-    store.ensure_partitions(first.date(), days=DAYS)
-    for number in range(DAYS):
-        events = [told(FAILURE, hours=24 * (number - DAYS) - each) for each in range(9)]
-        streams.append(events, received_at=first + timedelta(days=number))
-    # An agent that was away for a week.
-    late = [told(FAILURE, hours=-24 * 8), told(FAILURE, hours=-24 * 8 + 1 / 60)]
-    streams.append(late, received_at=NOON)
-
-    def looked_into(limit: int, **wanted: Any) -> tuple[list[int], int]:
-        with transaction.atomic():
-            before = scans()
-            filter = FailureFilter(application=APPLICATION, task=task, **wanted)
-            page = queries.failures(filter, limit=limit)
-            read = sum(number > before[day] for day, number in scans().items())
-            return [each.sequence for each in page.rows], read
-
-    assert looked_into(5)[1] == 2
-    assert looked_into(5, until=NOON - timedelta(days=3))[1] <= 3
-    assert looked_into(5, since=NOON)[1] == 0
-    assert looked_into(5, until=first - timedelta(days=2))[1] == 0
-    found, days = looked_into(200)
-    assert (len(found), days) == (9 * DAYS + 2, DAYS + 1)
