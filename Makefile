@@ -55,5 +55,5 @@ requirements: $(STAMP)  ## pin and hash the dependencies of pyproject.toml again
 	@UV=.venv/bin/uv scripts/requirements
 
 clean:  ## remove what was built and downloaded; data in .arrester/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build ./*.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist ./*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -80,7 +80,7 @@ def _rebuilt(urls: embedded.Urls) -> list[Figure]:
     until = store.look(APPLICATION).sequence
     works: dict[str, Callable[[], object]] = {
         "deriving the views in memory": partial(rebuild.derive, APPLICATION, until=until),
-        "the whole rebuild, as `manage.py rebuild`": partial(rebuild.rebuild, APPLICATION),
+        "the whole rebuild, as `arrester rebuild`": partial(rebuild.rebuild, APPLICATION),
     }
     ratios: dict[str, list[float]] = {name: [] for name in works}
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:

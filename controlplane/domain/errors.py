@@ -77,8 +77,8 @@ class NotVerified(ArresterError):
     def __init__(self, application: str, position: int) -> None:
         super().__init__(
             f"{application} @ {position}: the log gives other states than were shown;"
-            f" nothing was dropped. Look with `manage.py rebuild --verify {application}`,"
-            f" then `manage.py rebuild {application}`"
+            f" nothing was dropped. Look with `arrester rebuild --verify {application}`,"
+            f" then `arrester rebuild {application}`"
         )
         self.application = application
         self.position = position
@@ -86,12 +86,12 @@ class NotVerified(ArresterError):
 
 class BrokenState(ArresterError):
     """A row of a view is none that this version can read: nothing was changed. Try again when it
-    is repaired: by a server as new as who wrote it, else by `manage.py rebuild`."""
+    is repaired: by a server as new as who wrote it, else by `arrester rebuild`."""
 
     def __init__(self, view: str, row: str, reason: str) -> None:
         super().__init__(
             f"a row of {view} cannot be read: {reason}; a server as new as who wrote it can,"
-            f" else `manage.py rebuild` derives it again: {row[:200]}"
+            f" else `arrester rebuild` derives it again: {row[:200]}"
         )
 
 

@@ -139,4 +139,4 @@ def test_a_list_that_would_leave_a_row_out_says_which(redis: Redis, admin_client
 
     assert answer.status_code == 503
     assert answer.json()["detail"].startswith("a row of task cannot be read")
-    assert "`manage.py rebuild` derives it again" in answer.json()["detail"]
+    assert "`arrester rebuild` derives it again" in answer.json()["detail"]

@@ -1,4 +1,4 @@
-"""`manage.py rebuild`: the views can be thrown away, and a wrong row is found."""
+"""`arrester rebuild`: the views can be thrown away, and a wrong row is found."""
 
 from __future__ import annotations
 

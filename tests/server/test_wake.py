@@ -31,7 +31,17 @@ from tests.server import streams
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60
 WAKE = ["manage.py", "wake"]
-WORKER = ["-m", "celery", "-A", "controlplane", "worker", "--concurrency", "2", "-l", "WARNING"]
+WORKER = [
+    "-m",
+    "celery",
+    "-A",
+    "arrester.controlplane",
+    "worker",
+    "--concurrency",
+    "2",
+    "-l",
+    "WARNING",
+]
 pytestmark = pytest.mark.chaos
 
 
