@@ -24,7 +24,7 @@ from psycopg.conninfo import conninfo_to_dict  # noqa: E402
 from arrester.controlplane import store  # noqa: E402
 from arrester.controlplane.domain.wire import codec  # noqa: E402
 from arrester.controlplane.ingest import drain as stream_drain  # noqa: E402
-from arrester.controlplane.store.appending import Layout, copied, lay_out  # noqa: E402
+from arrester.controlplane.store.appending import Layout, copying, lay_out_rows  # noqa: E402
 from benchmarks.events import EVENTS_PER_BATCH, batches  # noqa: E402
 
 ROWS_PER_COMMIT = stream_drain.EVENTS_PER_READ
@@ -123,20 +123,20 @@ def ceiling(application: str, count: int) -> Work:
         for layout in layouts:
             with transaction.atomic(durable=True):
                 store.lock(application)
-                with copied(layout):
+                with copying(layout):
                     pass
 
     return work
 
 
 def _layouts(application: str, count: int) -> Iterator[Layout]:
-    stream, now = store.look(application), datetime.now(UTC)
+    stream, now = store.read_stream(application), datetime.now(UTC)
     found = (
         store.Batch(id=id, events=events, packed=codec.pack(events))
         for id, events in batches(application, count)
     )
     while some := list(islice(found, ROWS_PER_COMMIT // EVENTS_PER_BATCH)):
-        layout = lay_out(stream, some, received_at=now)
+        layout = lay_out_rows(stream, some, received_at=now)
         stream = replace(stream, sequence=layout.stored[-1].sequence)
         yield layout
 

@@ -257,7 +257,7 @@ def _retained(days: int, checkpoint: Callable[[], None]) -> tuple[_Took, _Took]:
     """Keep so many days; return what it takes from when all bases are there to the commit that
     drops the others, and to the end."""
     times: list[_Took] = []
-    drop, forget = store.drop_days, store.forget_old_states
+    drop, forget = store.drop_days, store.delete_old_states
 
     def dropping(*arguments: Any, **named: Any) -> store.Dropped:
         checkpoint()
@@ -270,7 +270,7 @@ def _retained(days: int, checkpoint: Callable[[], None]) -> tuple[_Took, _Took]:
 
     with (
         patch.object(store, "drop_days", dropping),
-        patch.object(store, "forget_old_states", forgetting),
+        patch.object(store, "delete_old_states", forgetting),
     ):
         found = retention.retain(days=days, replay_days=2 * DAYS)
     began, committed = times

@@ -67,7 +67,7 @@ def write(week: Week) -> None:
     for received_at, batches in week.pieces():
         with transaction.atomic(durable=True):
             stream = store.lock(week.application)
-            store.remember(stream, batches, received_at=received_at)
+            store.record_batches(stream, batches, received_at=received_at)
             _, stored = store.append(stream, batches, received_at=received_at)
             projections.project(week.application, stored)
         state_at_position.keep_if_due(week.application)

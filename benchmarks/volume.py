@@ -77,7 +77,7 @@ def _rebuilt(urls: embedded.Urls) -> list[Figure]:
     from arrester.controlplane import store
     from arrester.controlplane.history import rebuild
 
-    until = store.look(APPLICATION).sequence
+    until = store.read_stream(APPLICATION).sequence
     works: dict[str, Callable[[], object]] = {
         "deriving the views in memory": partial(rebuild.derive, APPLICATION, until=until),
         "the whole rebuild, as `arrester rebuild`": partial(rebuild.rebuild, APPLICATION),

@@ -62,7 +62,7 @@ def relay(application: str) -> None:
 def sweep() -> None:
     """Repair what was lost on the way to the agents, and show that a worker works."""
     actions.sighted("worker")
-    for stream in store.known():
+    for stream in store.all_streams():
         try:
             outbox.relay(stream.application)
         except redis_client.OWN_TROUBLE:
@@ -83,7 +83,7 @@ def housekeeping() -> None:
     """
     store.ensure_partitions(datetime.now(UTC).date(), days=DAYS_AHEAD)
     environment = settings.ENVIRONMENT
-    with store.keeping_house() as mine:
+    with store.try_housekeeping_lock() as mine:
         if mine:
             SessionStore.clear_expired()
             retention.retain(days=environment.retention_days, replay_days=environment.replay_days)

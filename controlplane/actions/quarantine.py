@@ -39,7 +39,7 @@ def requeue(
     application: str,
     *,
     actor: str,
-    which: store.Which = store.NOT_UNDERSTOOD,
+    which: store.EntrySelection = store.INVALID_ENTRIES,
 ) -> Requeued:
     """Put back what is understood by now; what is not stays kept aside.
 
@@ -59,7 +59,7 @@ def requeue(
 @transaction.atomic(durable=True)
 def _requeue_some(
     application: str,
-    which: store.Which,
+    which: store.EntrySelection,
     *,
     after: int = 0,
     say: Callable[..., QuarantineRequeued],
@@ -69,9 +69,9 @@ def _requeue_some(
     there is nothing left to do."""
     now = datetime.now(UTC)
     stream = store.lock(application)
-    if id is not None and store.seen(application, [id]):
+    if id is not None and store.seen_batches(application, [id]):
         return None
-    kept = store.waiting_kept_aside(application, which, after=after, limit=PORTION)
+    kept = store.read_waiting_entries(application, which, after=after, limit=PORTION)
     if not kept:
         return None
     put_back = []
@@ -97,7 +97,7 @@ def dismiss(
     *,
     actor: str,
     reason: str | None = None,
-    which: store.Which = store.NOT_UNDERSTOOD,
+    which: store.EntrySelection = store.INVALID_ENTRIES,
     entry: str | None = None,
     id: UUID | None = None,
 ) -> int:
@@ -105,9 +105,9 @@ def dismiss(
     check_text(actor=actor, reason=reason)
     now = datetime.now(UTC)
     stream = store.lock(application)
-    if id is not None and store.seen(application, [id]):
+    if id is not None and store.seen_batches(application, [id]):
         return 0
-    dismissed = store.dismiss_kept_aside(application, which, at=now)
+    dismissed = store.dismiss_entries(application, which, at=now)
     if dismissed:
         said = QuarantineDismissed(count=dismissed, actor=actor, reason=reason, entry=entry)
         _note(stream, said, id, at=now)
@@ -122,7 +122,7 @@ def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
     kept = _kept(number)
     if kept.too_old:
         raise InvalidValue("id", number, "what is not too old: that may be in the log already")
-    which = store.Which(id=number)
+    which = store.EntrySelection(id=number)
     check_text(actor=actor)
     say = partial(QuarantineRequeued, actor=actor, entry=kept.entry)
     portion = _requeue_some(kept.application, which, say=say, id=id)
@@ -134,12 +134,12 @@ def dismiss_one(number: int, *, actor: str, reason: str, id: UUID) -> None:
     if not reason.strip():
         raise InvalidValue("reason", reason, f"a reason of 1 to {TEXT_MAX} characters")
     kept = _kept(number)
-    which = store.Which(id=number)
+    which = store.EntrySelection(id=number)
     dismiss(kept.application, actor=actor, reason=reason, which=which, entry=kept.entry, id=id)
 
 
-def _kept(number: int) -> store.KeptAside:
-    found = store.one_kept_aside(number)
+def _kept(number: int) -> store.QuarantinedEntry:
+    found = store.read_quarantined_entry(number)
     if found is None:
         raise NotFound(f"there is nothing of number {number} in quarantine")
     return found
@@ -154,7 +154,7 @@ def _note(
 ) -> None:
     batch = store.Batch(id=id or new_id(), events=[Event(occurred_at=at, data=said)])
     if id is not None:
-        store.remember(stream, [batch], received_at=at)
+        store.record_batches(stream, [batch], received_at=at)
     _, stored = store.append(stream, [batch], received_at=at)
     projections.project(stream.application, stored)
 
@@ -167,5 +167,5 @@ def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> s
     again = store.Batch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)
     stream, stored = store.append(stream, [again], received_at=received_at)
     projections.project(stream.application, stored)
-    store.keep_aside(entry.aside, received_at=received_at)
+    store.add_to_quarantine(entry.aside, received_at=received_at)
     return stream

@@ -24,7 +24,7 @@ def watch(*, now: datetime | None = None) -> int:
     patience = timedelta(seconds=redis_keys.LOST_AFTER_SECONDS)
     unbroken = heartbeats.look(now=now)
     told = 0
-    for stream in store.known():
+    for stream in store.all_streams():
         try:
             told += _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)
         except redis_client.OWN_TROUBLE:

@@ -44,7 +44,7 @@ def advance(
     state = projections.standing(
         application, tasks=tasks, commands=commands, pipelines=pipelines, group=group
     )
-    if id is not None and store.seen(application, [id]):
+    if id is not None and store.seen_batches(application, [id]):
         for done in store.read_batch(application, id):
             if said is not None and done.event.data != said(done.event.occurred_at):
                 raise InvalidValue("id", str(id), "an id that no other act has")
@@ -55,7 +55,7 @@ def advance(
     now = datetime.now(UTC)
     batch = store.Batch(id=id or new_id(), events=events)
     if id is not None:
-        store.remember(stream, [batch], received_at=now)
+        store.record_batches(stream, [batch], received_at=now)
     _, stored = store.append(stream, [batch], received_at=now)
     projections.project(application, stored)
     transaction.on_commit(partial(command_outbox.relay_or_leave, application))

@@ -102,7 +102,7 @@ class Derivation:
         }
         return [row for row in counted[model]() if _number(row) > after]
 
-    def kept(self, *, after: int) -> Iterator[store.Kept]:
+    def kept(self, *, after: int) -> Iterator[store.StoredState]:
         """Return what has changed after a position as a base keeps it."""
         for each in self.state.states():
             if each.sequence > after:
@@ -115,7 +115,7 @@ def begin(application: str) -> Derivation:
     base = store.base(application)
     if not base.position:
         return Derivation(empty(application), Buckets(application), 0)
-    kept = store.kept_in_base(application)
+    kept = store.base_states(application)
     buckets = Buckets(application)
     buckets.load(kept)
     return Derivation(state_at_position.loaded(application, kept), buckets, base.position)
@@ -124,7 +124,7 @@ def begin(application: str) -> Derivation:
 def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
     """Return what the log gives up to a position, read from where it begins."""
     found = begin(application)
-    found.fold(store.read_told(application, after=found.position, until=until), progress=progress)
+    found.fold(store.read_stored(application, after=found.position, until=until), progress=progress)
     return found
 
 
@@ -140,7 +140,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
     Folds go on meanwhile; only the last few events are read under the stream's lock. Returns the
     position that the views are true for.
     """
-    with store.maintaining(application):
+    with store.maintenance_lock(application):
         found, kept = begin(application), Snapshots(application)
         begun, beside = found.position, _Beside(application)
         rebuild_swap.clear(application)
@@ -151,7 +151,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
             beside.put(found)
         with transaction.atomic(durable=True):
             # What is kept beside this would be of rows that are about to be replaced.
-            store.no_keeper(application)
+            store.wait_for_snapshot_lock(application)
             stream = store.lock(application)
             _fold_until(found, stream.sequence, progress=progress, snapshots=kept)
             beside.put(found, after=compared)
@@ -219,7 +219,7 @@ def _fold_until(
     name = found.state.application.name
     while found.position < until:
         stop = until if snapshots is None else snapshots.next(after=found.position)
-        told = store.read_told(name, after=found.position, until=min(stop, until))
+        told = store.read_stored(name, after=found.position, until=min(stop, until))
         found.fold(told, progress=progress)
         if snapshots is not None and found.position == stop:
             snapshots.compare(found.state, stop)
@@ -233,7 +233,7 @@ def _catch_up(
     snapshots: Snapshots | None = None,
 ) -> None:
     """Fold until the end of the log is near."""
-    while (end := store.look(application).sequence) - found.position > NEAR:
+    while (end := store.read_stream(application).sequence) - found.position > NEAR:
         _fold_until(found, end, progress=progress, snapshots=snapshots)
 
 
@@ -243,12 +243,12 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
 
     Folds go on meanwhile, until the last few events.
     """
-    with store.maintaining(application):
+    with store.maintenance_lock(application):
         found = begin(application)
         _catch_up(application, found, progress=progress)
         with transaction.atomic():
             store.lock(application)
-            found.fold(store.read_told(application, after=found.position), progress=progress)
+            found.fold(store.read_stored(application, after=found.position), progress=progress)
             derived, shown = found.rows(), live(application)
     return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
 

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db import models as fields
 
 from arrester.controlplane import models
-from arrester.controlplane.store import Kept, copy_in
+from arrester.controlplane.store import StoredState, copy_in
 from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, column_types, key_columns, upsert
 
@@ -73,7 +73,7 @@ def swap(application: str, views: Iterable[type[fields.Model]]) -> None:
 
 
 def save_snapshot(
-    application: str, position: int, wanted: Iterable[Kept], *, gone: Iterable[Kept]
+    application: str, position: int, wanted: Iterable[StoredState], *, gone: Iterable[StoredState]
 ) -> None:
     """Put states of a snapshot beside those that there are, and those that are to be deleted."""
 

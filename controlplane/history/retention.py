@@ -49,9 +49,9 @@ def retain(
     bases: dict[str, int] = {}
     refused: list[ArresterError] = []
     busy: list[str] = []
-    for stream in store.known():
+    for stream in store.all_streams():
         try:
-            with store.maintaining_at_once(stream.application) as mine:
+            with store.try_maintenance_lock(stream.application) as mine:
                 if not mine:
                     say(f"{stream.application}: its views are being rebuilt; nothing is dropped")
                     busy.append(stream.application)
@@ -65,7 +65,7 @@ def retain(
         if position is not None:
             bases[stream.application] = position
             say(f"{stream.application}: the log begins at @{position:,}")
-    store.forget_kept_aside(before=now - timedelta(days=days))
+    store.delete_handled_entries(before=now - timedelta(days=days))
     if refused:
         raise refused[0]
     if busy:
@@ -75,7 +75,7 @@ def retain(
     with transaction.atomic(durable=True):
         dropped = store.drop_days(before, batches_before=batches_before)
     # Folds wait while days are dropped, and for nothing else.
-    store.forget_old_states()
+    store.delete_old_states()
     if dropped.partitions:
         say(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
     return Retained(bases=bases, dropped=dropped)
@@ -107,7 +107,7 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
     with transaction.atomic(durable=True):
         store.lock(application)
         kept = [*derived.kept(after=base.position), *old.forgotten()]
-        store.keep_base(application, position, kept, received_at=received_at, now=now)
+        store.save_base(application, position, kept, received_at=received_at, now=now)
         again = rebuild.begin(application)
         if (again.position, again.rows()) != (position, derived.rows()):
             raise NotVerified(application, position)
@@ -126,9 +126,9 @@ def _forget_buckets(application: str, *, before: datetime) -> None:
     old = rebuild.begin(application).buckets.split(before)
     with transaction.atomic(durable=True):
         store.lock(application)
-        store.forget_buckets(application, before=before)
+        store.delete_base_buckets(application, before=before)
         chart_buckets.forget(old)
 
 
-def _packed(state: StreamState) -> set[store.Kept]:
+def _packed(state: StreamState) -> set[store.StoredState]:
     return {state_at_position.packed(each) for each in state.states()}

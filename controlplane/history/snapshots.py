@@ -25,7 +25,7 @@ class Snapshots:
 
     def next(self, *, after: int) -> int:
         """Return where the next snapshot stands behind a position, or has to be made."""
-        stands = store.next_kept(self.application, after=after)
+        stands = store.next_snapshot(self.application, after=after)
         if stands is not None and stands <= after + APART * state_at_position.EVENTS_PER_SNAPSHOT:
             return stands
         return after + state_at_position.LATE * state_at_position.EVENTS_PER_SNAPSHOT
@@ -42,11 +42,11 @@ class Snapshots:
 
     def _apart(
         self, state: StreamState, position: int
-    ) -> tuple[list[store.Kept], list[store.Kept]]:
+    ) -> tuple[list[store.StoredState], list[store.StoredState]]:
         """Return the states that are to stand at a position, and those that are to go."""
         there = state_at_position.kept_texts(state)
         wanted, gone = [], []
-        for each in store.kept_at(self.application, position):
+        for each in store.snapshot_states(self.application, position):
             true = there.pop((each.kind, each.key), None)
             if true is None:
                 true = state_at_position.kept_text(state, each.kind, each.key)
@@ -54,11 +54,11 @@ class Snapshots:
                 gone.append(each)
             elif true != each.state:
                 wanted.append(each._replace(state=true))
-        wanted += [store.Kept(kind, key, text) for (kind, key), text in there.items()]
+        wanted += [store.StoredState(kind, key, text) for (kind, key), text in there.items()]
         return wanted, gone
 
     def swap(self) -> None:
         """Let the snapshots be those that were passed, and right."""
-        store.forget_snapshots(self.application, but=self.passed)
+        store.delete_snapshots(self.application, but=self.passed)
         if self.wrong:
             rebuild_swap.swap_snapshots(self.application)

@@ -50,14 +50,14 @@ def at(
         begin = store.base(application)
         if position < begin.position:
             raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
-        near = store.nearest(application, position)
+        near = store.nearest_snapshot(application, position)
         if wanted is None:
-            kept = store.kept(application, near)
+            kept = store.states_at(application, near)
         else:
-            kept = store.kept_of(application, near, wanted)
+            kept = store.states_of_keys(application, near, wanted)
         state = loaded(application, kept)
         told: Iterable[Stored] = (
-            store.read_told(application, after=near, until=position)
+            store.read_stored(application, after=near, until=position)
             if tasks is None
             else store.read(application, after=near, until=position, tasks=tasks)
         )
@@ -67,7 +67,7 @@ def at(
         # Retention has moved the beginning while we read, and may have dropped what was between.
 
 
-def loaded(application: str, kept: Iterable[store.Kept]) -> StreamState:
+def loaded(application: str, kept: Iterable[store.StoredState]) -> StreamState:
     """Return a stream's states as they were kept; kinds that are no states are passed over.
 
     Raises BrokenState.
@@ -80,10 +80,10 @@ def loaded(application: str, kept: Iterable[store.Kept]) -> StreamState:
     return state
 
 
-def packed(state: AnyState) -> store.Kept:
+def packed(state: AnyState) -> store.StoredState:
     """Return a state as it is kept."""
     view = _VIEW_OF[type(state)]
-    return store.Kept(view.table, view.key(state), msgspec.json.encode(state).decode())
+    return store.StoredState(view.table, view.key(state), msgspec.json.encode(state).decode())
 
 
 def kept_texts(stream: StreamState) -> dict[tuple[str, str], str]:
@@ -144,7 +144,7 @@ def may_be_due(before: int, after: int) -> bool:
 def have_kept(application: str, here: int, *, ask: Callable[[str], None] | None) -> int:
     """See to it that states are kept in time, now that the log is so long: by who is asked, beside
     the folds; at once if nobody came, or there is nobody to `ask`. Return when to look again."""
-    last = store.nearest(application, MOST)
+    last = store.nearest_snapshot(application, MOST)
     if here < last + EVENTS_PER_SNAPSHOT:
         return last + EVENTS_PER_SNAPSHOT
     if ask is not None and here < last + LATE * EVENTS_PER_SNAPSHOT:
@@ -158,7 +158,7 @@ def keep_if_due(application: str) -> None:
     """Keep the states as they are now if the log has grown enough since the last time; folds do not
     wait for it."""
     with transaction.atomic():
-        if store.as_keeper(application):
+        if store.try_snapshot_lock(application):
             views = {
                 view.table: (row_mapping.owner(view.model), view.key_sql)
                 for view in row_mapping.STATES

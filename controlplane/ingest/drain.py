@@ -76,7 +76,7 @@ def drain(
     deadline = time.monotonic() + budget_seconds
     events = 0
     while True:
-        with store.exclusively(application) as mine, not_collecting():
+        with store.try_fold_lock(application) as mine, not_collecting():
             if not mine:
                 _cut_off_stuck(application)
                 return Drained(events=events, busy=True)
@@ -102,7 +102,7 @@ def _cut_off_stuck(application: str) -> None:
     redis, key = redis_client.client(), redis_keys.cut_off(application)
     before = min(int(redis.get(key) or 0), MOST_DOUBLINGS)
     seconds = STUCK_SECONDS * 2**before
-    if store.cut_off_stuck(application, seconds=seconds):
+    if store.terminate_stuck_fold(application, seconds=seconds):
         redis.set(key, before + 1, ex=redis_keys.CUT_OFF_SECONDS)
         log.warning("%s: who folded it said nothing for %d s: cut off", application, seconds)
 
@@ -118,7 +118,7 @@ def _drain_until(
     redis.set(redis_keys.woken(application), 1, ex=redis_keys.WOKEN_SECONDS)
     _begin_again_after_loss(redis, application)
     stream = redis_keys.events(application)
-    seen = store.look(application)
+    seen = store.read_stream(application)
     # From the very beginning, not from the cursor: entries below it are leftovers of a crash
     # between commit and confirmation, or of a Redis whose clock went back. Both are told apart by
     # their batch ids.
@@ -133,7 +133,7 @@ def _drain_until(
         try:
             seen, stored = fold(seen, entries)
         except Moved:
-            seen = store.look(application)
+            seen = store.read_stream(application)
             newest, found = "", redis_client.entries(redis, stream, count=count)
             continue
         events += sum(last(each) - each.sequence + 1 for each in stored)
@@ -185,7 +185,7 @@ def _begin_again_after_loss(redis: redis_client.Redis, application: str) -> None
 
     Agents send again what was not confirmed; what was folded is known by its batch id.
     """
-    seen = store.look(application)
+    seen = store.read_stream(application)
     if seen.cursor == store.BEGINNING:
         return
     last = redis_client.last_id(redis, redis_keys.events(application))
@@ -194,7 +194,7 @@ def _begin_again_after_loss(redis: redis_client.Redis, application: str) -> None
     with transaction.atomic(durable=True):
         stream = store.lock(application)
         if stream == seen:
-            store.begin_again(stream)
+            store.reset_cursor(stream)
             log.warning("%s: Redis lost the stream after %s", application, seen.cursor)
 
 

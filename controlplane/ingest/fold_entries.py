@@ -73,8 +73,10 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
     now = datetime.now(UTC)
     with transaction.atomic(durable=True):
         with prepared_statements.together():
-            locked = store.ask_lock(application)
-            known = store.ask_seen(application, {each.batch for each in entries if each.batch})
+            locked = store.send_lock(application)
+            known = store.send_seen_batches(
+                application, {each.batch for each in entries if each.batch}
+            )
             before = projections.ask(
                 application, (told for each in entries for told in each.events)
             )
@@ -90,24 +92,24 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
             if entry.batch is not None
         ]
         cursor = max(stream.cursor, entries[-1].id, key=order)
-        layout = store.lay_out(stream, batches, received_at=now)
+        layout = store.lay_out_rows(stream, batches, received_at=now)
         stored, state = layout.stored, before()
-        with store.copied(layout):
+        with store.copying(layout):
             state.fold(stored)
         with prepared_statements.together():
-            store.remember(stream, batches, received_at=now)
+            store.record_batches(stream, batches, received_at=now)
             if stored:
-                stream = store.lengthen(stream, layout, cursor=cursor)
+                stream = store.advance_stream(stream, layout, cursor=cursor)
                 projections.show(state, stored)
         if stored:
             stream, followed = _followed(stream, stored, now=now)
             stored += followed
         aside = [each for entry in fresh for each in entry.aside]
         if aside:
-            store.keep_aside(aside, received_at=now)
+            store.add_to_quarantine(aside, received_at=now)
             store.notify(stream)
         if stream.cursor != cursor:
-            stream = store.move(stream, cursor=cursor)
+            stream = store.move_cursor(stream, cursor=cursor)
     return Folded(stream, stored)
 
 
@@ -147,7 +149,7 @@ def _horizon(entries: Iterable[Entry], *, now: datetime) -> float:
     horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
     some = min((at for entry in entries if (at := _dated(entry)) is not None), default=None)
     if some is not None and some < (now - SURELY_KEPT).timestamp() * 1000:
-        since = store.ids_kept_since()
+        since = store.batch_ids_since()
         if since is not None:
             horizon = max(horizon, datetime.combine(since, datetime.min.time(), UTC))
     return horizon.timestamp() * 1000

@@ -46,7 +46,7 @@ def as_of(text: str) -> AsOf:
 
 def position(application: str, when: AsOf) -> int:
     """Return the position that `when` is in the log of an application."""
-    stream, begin = store.look(application), store.base(application)
+    stream, begin = store.read_stream(application), store.base(application)
     if when.position is not None:
         if when.position > stream.sequence:
             allowed = f"up to @{stream.sequence}, the newest position of {application}"

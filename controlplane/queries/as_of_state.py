@@ -51,7 +51,7 @@ _COMMANDS = 10
 
 def application(name: str, when: AsOf) -> Summary:
     """Return one application as it was."""
-    return _summary(_existing(name, when), store.look(name))
+    return _summary(_existing(name, when), store.read_stream(name))
 
 
 def whole(name: str, when: AsOf, *, tasks: int) -> ApplicationThen:
@@ -59,7 +59,7 @@ def whole(name: str, when: AsOf, *, tasks: int) -> ApplicationThen:
     instances that lived: all of one fold, so that they agree."""
     state = _existing(name, when)
     return ApplicationThen(
-        summary=_summary(state, store.look(name)),
+        summary=_summary(state, store.read_stream(name)),
         pipelines=_pipelines(state, limit=tasks),
         instances=_instances(state),
     )
@@ -233,7 +233,7 @@ def _pipelines(then: StreamState, *, history: bool = False, limit: int) -> tuple
 
 
 def _all() -> Sequence[store.Stream]:
-    return store.known()
+    return store.all_streams()
 
 
 def _existing(name: str, when: AsOf) -> StreamState:

@@ -82,8 +82,8 @@ def _key(act: Act) -> tuple[datetime, str, int]:
 def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
     if wanted.kind == "accounts":
         return []
-    events = store.read_acts(
-        store.Acts(
+    events = store.read_actions(
+        store.ActionQuery(
             actor=None if wanted.actor is None else fit(wanted.actor),
             application=wanted.application,
             types=None if wanted.kind is None else ACT_KINDS[wanted.kind],
@@ -135,7 +135,7 @@ def dead_letters(
 ) -> Page[StoredEvent]:
     """Return which records became dead letters (RecordsDeadLettered), newest first."""
     found = store.read_dead_letters(
-        store.DeadLetters(
+        store.DeadLetterQuery(
             application=wanted.application,
             pipeline=wanted.pipeline,
             task=None if wanted.task is None else task_id(wanted.task),

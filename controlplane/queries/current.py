@@ -28,7 +28,7 @@ LIVES = f"(status <> ALL(%s::text[]) AND NOT (lost AND NOT {row_mapping.RUNS}))"
 
 def check_known(application: str) -> None:
     """Raise NotFound for an application that was never heard of."""
-    store.look(application)
+    store.read_stream(application)
 
 
 def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, ...]:

@@ -30,7 +30,7 @@ _SINCE = "coalesce(since, to_timestamp(0))"
 
 def positions() -> dict[str, int]:
     """Return how long each application's log is."""
-    return {stream.application: stream.sequence for stream in store.known()}
+    return {stream.application: stream.sequence for stream in store.all_streams()}
 
 
 def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:

@@ -151,7 +151,7 @@ def group_history(
 ) -> Page[StoredEvent]:
     """Return what people and the clock did with a group, and the notes on it, newest first."""
     before = cursors.unpack(cursor, int)
-    found = store.read_acts_on_group(
+    found = store.read_group_actions(
         application, fingerprint, before=before, limit=cursors.bounded(limit) + 1
     )
     return cursors.page(found, limit=limit, key=lambda each: each.sequence)
@@ -193,7 +193,7 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
 
     Without those for which a command is under way. Raises NotFound for no application.
     """
-    store.look(application)
+    store.read_stream(application)
     known = row_mapping.THREADS.load("application = %s", [application])
     where = (
         f"{live_runs.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"

@@ -59,16 +59,18 @@ def check_class(name: str) -> None:
 
 def check_group(fingerprint: str, application: str | None = None) -> None:
     """Raise NotFound for an error group that does not exist, in any or in one application."""
-    logs = [each.application for each in store.known()] if application is None else [application]
+    logs = (
+        [each.application for each in store.all_streams()] if application is None else [application]
+    )
     groups = models.ErrorGroup.objects.filter(application__in=logs, fingerprint=fingerprint)
     if not groups.exists():
         where = "" if application is None else f"{application} "
         raise NotFound(f"there is no error group {where}{fingerprint!r}")
 
 
-def search(filter: FailureFilter, *, before: store.Newest | None) -> store.Failures | None:
+def search(filter: FailureFilter, *, before: store.Newest | None) -> store.FailureQuery | None:
     """Return what to read for the page after `before`; None if no failure can match."""
-    found = store.Failures(
+    found = store.FailureQuery(
         pipeline=filter.pipeline,
         # Columns and lists have these cut to the same length.
         stage=fit_or_none(filter.stage),
@@ -80,7 +82,9 @@ def search(filter: FailureFilter, *, before: store.Newest | None) -> store.Failu
     return _in_logs(found, filter) if filter.task is None else _in_task(found, filter, filter.task)
 
 
-def _in_task(found: store.Failures, filter: FailureFilter, digest: str) -> store.Failures | None:
+def _in_task(
+    found: store.FailureQuery, filter: FailureFilter, digest: str
+) -> store.FailureQuery | None:
     task = task_id(digest)
     for state in row_mapping.TASKS.known("digest = %s", [task]):
         name, pipeline = state.id.application, state.id.pipeline
@@ -94,7 +98,7 @@ def _in_task(found: store.Failures, filter: FailureFilter, digest: str) -> store
     return None
 
 
-def _in_logs(found: store.Failures, filter: FailureFilter) -> store.Failures | None:
+def _in_logs(found: store.FailureQuery, filter: FailureFilter) -> store.FailureQuery | None:
     names = _applications(filter)
     groups = _groups(names, filter) if names else None
     if not names or groups == []:
@@ -102,14 +106,16 @@ def _in_logs(found: store.Failures, filter: FailureFilter) -> store.Failures | N
     return _of_groups(replace(found, applications=names), groups)
 
 
-def _of_groups(found: store.Failures, groups: list[tuple[str, str]] | None) -> store.Failures:
+def _of_groups(
+    found: store.FailureQuery, groups: list[tuple[str, str]] | None
+) -> store.FailureQuery:
     # Each of the groups has the stage asked for.
     return found if groups is None else replace(found, groups=groups, stage=None)
 
 
 def _applications(filter: FailureFilter) -> list[str]:
     """Return the applications that can have the failures; every failed task has a row."""
-    names = [each.application for each in store.known()]
+    names = [each.application for each in store.all_streams()]
     if filter.application is not None:
         names = [name for name in names if name == filter.application]
     if filter.pipeline is None:

@@ -28,9 +28,9 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
 
     A cursor from before what retention has dropped raises BeforeHistory: start again without it.
     """
-    known = store.known()
+    known = store.all_streams()
     given = {} if cursor is None else feed_cursor.unpack(cursor)
-    streams = [store.look(application)] if application else known
+    streams = [store.read_stream(application)] if application else known
     bases = store.bases()
     read = {
         stream.application: _begin(
@@ -40,7 +40,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     }
     ends = {stream.application: stream.sequence for stream in streams}
     behind = {name: at for name, at in read.items() if at < ends[name]}
-    events = store.follow(behind, limit=cursors.bounded(limit))
+    events = store.read_following(behind, limit=cursors.bounded(limit))
     firsts = {each.application: each.sequence for each in reversed(events)}
     if any(first > read[name] + 1 for name, first in firsts.items()):
         # Retention has dropped what follows since we looked where the logs begin.

@@ -47,7 +47,7 @@ def task_history(
         raise NotFound(f"there is no task {digest!r}")
     application = found[0].id.application
     commands = row_mapping.COMMANDS.known("application = %s AND task = %s", [application, task])
-    events = store.read_about(
+    events = store.read_task_history(
         application,
         task=task,
         commands=[command.id for command in commands],

@@ -37,12 +37,12 @@ _BUCKETS = ("minute_count", "hour_count", "minute_total", "hour_total", "held_ch
 
 def lags() -> tuple[Lag, ...]:
     """Return the lag of each application, by name."""
-    return _lags(store.known())
+    return _lags(store.all_streams())
 
 
 def lag(application: str) -> Lag:
     """Return one application's lag; raise NotFound."""
-    found = _lags([each for each in store.known() if each.application == application])
+    found = _lags([each for each in store.all_streams() if each.application == application])
     if not found:
         raise NotFound(f"there is no application {application!r}")
     return found[0]
@@ -50,7 +50,7 @@ def lag(application: str) -> Lag:
 
 def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
     now = datetime.now(UTC)
-    aside = store.count_kept_aside(old_since=now - OLD_FOR)
+    aside = store.count_waiting_entries(old_since=now - OLD_FOR)
     loads = _loads([each.application for each in streams])
     return tuple(
         Lag(
@@ -59,8 +59,8 @@ def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
             generation=each.generation,
             waiting=None if load is None else load.waiting,
             waiting_seconds=None if load is None else load.age(now=now),
-            quarantined=aside.get(each.application, store.Waiting()).not_understood,
-            too_old=aside.get(each.application, store.Waiting()).too_old,
+            quarantined=aside.get(each.application, store.WaitingEntries()).not_understood,
+            too_old=aside.get(each.application, store.WaitingEntries()).too_old,
             fold_seconds=None if load is None else load.behind(each.cursor),
             overloaded=load is not None and load.overloaded,
         )
@@ -86,7 +86,7 @@ def quarantine(
 ) -> Page[Quarantined]:
     """Return what was not understood, newest first; with `waiting` only what waits for somebody."""
     before = cursors.unpack(cursor, int)
-    found = store.read_kept_aside(
+    found = store.read_quarantine(
         application, waiting=waiting, before=before, limit=cursors.bounded(limit) + 1
     )
     kept = [_quarantined(each) for each in found]
@@ -95,13 +95,13 @@ def quarantine(
 
 def quarantined(number: int) -> Quarantined:
     """Return one thing that was not understood; raise NotFound."""
-    found = store.one_kept_aside(number)
+    found = store.read_quarantined_entry(number)
     if found is None:
         raise NotFound(f"there is nothing of number {number} in quarantine")
     return _quarantined(found)
 
 
-def _quarantined(kept: store.KeptAside) -> Quarantined:
+def _quarantined(kept: store.QuarantinedEntry) -> Quarantined:
     return Quarantined(
         id=kept.id,
         application=kept.application,
@@ -159,7 +159,7 @@ def storage() -> Storage:
         (views,) = cursor.fetchone()
     event_bytes, oldest = logs.get("batch", (0, None))
     return Storage(
-        events=sum(stream.sequence for stream in store.known()),
+        events=sum(stream.sequence for stream in store.all_streams()),
         event_bytes=int(event_bytes),
         finding_bytes=int(logs.get("event", (0, None))[0]),
         view_bytes=int(views or 0),

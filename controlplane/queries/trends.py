@@ -58,14 +58,16 @@ def turns(application: str, *, cursor: str | None = None, limit: int = 50) -> Pa
     Failed records are in the lists of errors; here is what followed from them.
     """
     before = cursors.unpack(cursor, int)
-    found = store.read_turns(application, before=before, limit=cursors.bounded(limit) + 1)
+    found = store.read_state_changes(application, before=before, limit=cursors.bounded(limit) + 1)
     return cursors.page(found, limit=limit, key=lambda each: each.sequence)
 
 
 def task_turns(digest: str, *, cursor: str | None = None, limit: int = 50) -> Page[StoredEvent]:
     """Return what changed a task's state, or was commanded for it, newest first."""
     before = cursors.unpack(cursor, int)
-    found = store.read_task_turns(task_id(digest), before=before, limit=cursors.bounded(limit) + 1)
+    found = store.read_task_state_changes(
+        task_id(digest), before=before, limit=cursors.bounded(limit) + 1
+    )
     return cursors.page(found, limit=limit, key=lambda each: each.sequence)
 
 

@@ -46,7 +46,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     packed: codec.Packed | None = None
 
 
-def remember(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
+def record_batches(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
     """Note that `batches` follow the end of the log."""
     first, ids, firsts, counts = stream.sequence + 1, [], [], []
     for batch in batches:
@@ -70,15 +70,15 @@ def append(
 
     With events the stream's cursor moves to `cursor`, too.
     """
-    layout = lay_out(stream, batches, received_at=received_at)
+    layout = lay_out_rows(stream, batches, received_at=received_at)
     if not layout.stored:
         return stream, []
-    with copied(layout):
+    with copying(layout):
         pass
-    return lengthen(stream, layout, cursor=cursor), layout.stored
+    return advance_stream(stream, layout, cursor=cursor), layout.stored
 
 
-def lengthen(stream: Stream, layout: Layout, *, cursor: str | None = None) -> Stream:
+def advance_stream(stream: Stream, layout: Layout, *, cursor: str | None = None) -> Stream:
     """Note how long the log is with what was `copied`, and how far its stream is read."""
     stream = replace(
         stream,
@@ -121,7 +121,7 @@ class Layout:
     events: list[bytes]
 
 
-def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
+def lay_out_rows(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
     """Return what is `copied` into the tables."""
     received_at = stream.moment(received_at)
     name, day = stream.application, received_at.astimezone(UTC).date()
@@ -158,7 +158,7 @@ def lay_out(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) 
 
 
 @contextmanager
-def copied(layout: Layout) -> Iterator[None]:
+def copying(layout: Layout) -> Iterator[None]:
     """Have rows copied into their tables while the block runs, in which PostgreSQL can be asked
     nothing."""
     if not layout.stored:

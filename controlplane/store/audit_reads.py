@@ -28,8 +28,8 @@ _FROM = f"SELECT {PLACE} FROM event JOIN stream ON stream.id = event.stream"
 _NEWEST = "ORDER BY occurred_at DESC, application DESC, event.sequence DESC LIMIT %s"
 
 
-class Acts(msgspec.Struct, frozen=True, kw_only=True):
-    """Which acts of people to read; what is None does not matter."""
+class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which actions of people to read; None means any."""
 
     actor: str | None = None
     application: str | None = None
@@ -38,8 +38,8 @@ class Acts(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters to read; what is None does not matter."""
+class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters to read; None means any."""
 
     application: str | None = None
     pipeline: str | None = None
@@ -48,7 +48,7 @@ class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-def read_acts(wanted: Acts, *, before: Newest | None, limit: int) -> list[StoredEvent]:
+def read_actions(wanted: ActionQuery, *, before: Newest | None, limit: int) -> list[StoredEvent]:
     """Return what people did, newest first."""
     conditions, parameters = _range(wanted.since, wanted.until, before)
     _equal(conditions, parameters, actor=wanted.actor, application=wanted.application)
@@ -60,7 +60,7 @@ def read_acts(wanted: Acts, *, before: Newest | None, limit: int) -> list[Stored
 
 
 def read_dead_letters(
-    wanted: DeadLetters, *, before: Newest | None, limit: int
+    wanted: DeadLetterQuery, *, before: Newest | None, limit: int
 ) -> list[StoredEvent]:
     """Return which records became dead letters, newest first."""
 
@@ -77,7 +77,9 @@ def read_dead_letters(
     )
 
 
-def _dead_letters(wanted: DeadLetters, *, before: Newest | None, limit: int) -> list[StoredEvent]:
+def _dead_letters(
+    wanted: DeadLetterQuery, *, before: Newest | None, limit: int
+) -> list[StoredEvent]:
     conditions, parameters = _range(wanted.since, wanted.until, before)
     _equal(
         conditions,
@@ -98,7 +100,7 @@ def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
     )
 
 
-def read_acts_on_group(
+def read_group_actions(
     application: str, fingerprint: str, *, before: int | None, limit: int
 ) -> list[StoredEvent]:
     """Return what was done with an error group, newest first: all but its failures."""

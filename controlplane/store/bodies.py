@@ -15,7 +15,7 @@ from arrester.controlplane.domain.wire import codec
 log = logging.getLogger(__name__)
 
 
-class Kept(NamedTuple):
+class _BatchBodies(NamedTuple):
     """The bodies of the batch that an event came in, and the event's place among them."""
 
     stream: int
@@ -27,11 +27,11 @@ class Kept(NamedTuple):
 
 def body_of(stored: StoredEvent) -> Body | None:
     """Return the body of an event, if it has one that can be read."""
-    kept = _kept(stored)
-    if kept is None:
+    found = _batch_bodies(stored)
+    if found is None:
         return None
     try:
-        return codec.decode_body(kept.bodies, kept.place)
+        return codec.decode_body(found.bodies, found.place)
     except MalformedBatch:
         # The fold does not look at bodies: a sender whose zlib was broken is found out here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
@@ -43,17 +43,17 @@ def erase_body(stored: StoredEvent) -> str:
 
     Only the owner of the tables may. Raises NotFound when there is nothing to erase.
     """
-    kept = _kept(stored)
+    found = _batch_bodies(stored)
     try:
-        if kept is None:
+        if found is None:
             raise MalformedBatch("no event of its batch has a body")
-        replacement = codec.without_body(kept.bodies, kept.place)
+        replacement = codec.without_body(found.bodies, found.place)
     except MalformedBatch as exc:
         raise NotFound(f"{stored.application} @ {stored.sequence}: {exc}") from exc
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT arrester_erase_body(%s, %s, %s, %s)",
-            [kept.stream, kept.first, kept.day, replacement],
+            [found.stream, found.first, found.day, replacement],
         )
         return str(cursor.fetchone()[0])
 
@@ -64,7 +64,7 @@ def vacuum(partition: str) -> None:
         cursor.execute(f"VACUUM {partition}")
 
 
-def _kept(stored: StoredEvent) -> Kept | None:
+def _batch_bodies(stored: StoredEvent) -> _BatchBodies | None:
     day = stored.received_at.astimezone(UTC).date()
     with connection.cursor() as cursor:
         cursor.execute(
@@ -77,4 +77,4 @@ def _kept(stored: StoredEvent) -> Kept | None:
     if row is None or row[3] is None:
         return None
     stream, first, day, bodies = row
-    return Kept(stream, first, day, bytes(bodies), stored.sequence - first)
+    return _BatchBodies(stream, first, day, bytes(bodies), stored.sequence - first)

@@ -30,7 +30,7 @@ _SHARES, _LEAST, _GROWTH = 4, 8, 8
 _NAME = 'log.name COLLATE "C"'  # Python's order of texts
 
 
-class Failures(msgspec.Struct, frozen=True, kw_only=True):
+class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures to read; None means any."""
 
     #: Where to search unless groups or a task are given.
@@ -69,10 +69,10 @@ class FoundFailures(NamedTuple):
     end: Newest | None
 
 
-def read_failures(wanted: Failures, *, limit: int) -> FoundFailures:
+def read_failures(wanted: FailureQuery, *, limit: int) -> FoundFailures:
     """Return up to `limit` failures without bodies, by time of occurrence, newest first.
 
-    Failures of a task are in the order of the log, as its index is.
+    FailureQuery of a task are in the order of the log, as its index is.
     """
     scans = _scans(wanted)
     most = max(limit, CANDIDATES // scans.size)
@@ -95,7 +95,7 @@ class _Scans(NamedTuple):
     size: int
 
 
-def _scans(wanted: Failures) -> _Scans:
+def _scans(wanted: FailureQuery) -> _Scans:
     if wanted.task is not None:
         return _Scans("(SELECT %s::text AS name, %s::uuid AS key) AS log", [*wanted.task], 1)
     if wanted.groups is not None:
@@ -107,7 +107,7 @@ def _scans(wanted: Failures) -> _Scans:
 
 
 def _read(
-    wanted: Failures, scans: _Scans, *, limit: int, most: int
+    wanted: FailureQuery, scans: _Scans, *, limit: int, most: int
 ) -> tuple[list[Place], Newest | None]:
     """Read a page from `most` rows of each scan; return it and the key to which it is complete."""
     order = "sequence DESC" if wanted.task else "occurred_at DESC, sequence DESC"
@@ -135,7 +135,7 @@ def _read(
 _Conditions = dict[str, list[Parameter]]
 
 
-def _bounds(wanted: Failures) -> _Conditions:
+def _bounds(wanted: FailureQuery) -> _Conditions:
     """Return the part of the index that each scan reads."""
     if wanted.task is not None:
         before = MOST if wanted.before is None else wanted.before[2]
@@ -149,7 +149,7 @@ def _bounds(wanted: Failures) -> _Conditions:
     return found
 
 
-def _filters(wanted: Failures) -> _Conditions:
+def _filters(wanted: FailureQuery) -> _Conditions:
     """Return the conditions on the rows that the index gives."""
     found: _Conditions = {
         f"{column} = %s": [hash_keys.of_text(name)]
@@ -167,6 +167,6 @@ def _causes(groups: Sequence[tuple[str, str]]) -> list[int]:
     return [hash_keys.of_cause(*group) for group in groups]
 
 
-def _occurred(wanted: Failures) -> _Conditions:
+def _occurred(wanted: FailureQuery) -> _Conditions:
     limits = {"occurred_at >= %s": wanted.since, "occurred_at < %s": wanted.until}
     return {condition: [moment] for condition, moment in limits.items() if moment is not None}

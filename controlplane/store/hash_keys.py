@@ -2,7 +2,7 @@
 
 A number is enough to find a row, and a dictionary would have to be looked up, locked and kept in
 step. Of causes it has 64 bits, which do not meet. Two pipelines, stages or classes may share one:
-who reads looks at the event itself (`Failures.has`, `log.filled`).
+who reads looks at the event itself (`FailureQuery.has`, `log.filled`).
 """
 
 from __future__ import annotations

@@ -51,12 +51,12 @@ def read(
     With `tasks`, only events that are of no task, or of one of these.
     """
     wanted = None if tasks is None else {None, *(task.hex for task in tasks)}
-    for each in each_stored(read_told(application, after=after, until=until)):
+    for each in each_stored(read_stored(application, after=after, until=until)):
         if wanted is None or task_of(each) in wanted:
             yield each
 
 
-def read_told(application: str, *, after: int = 0, until: int = MOST) -> Iterator[Stored]:
+def read_stored(application: str, *, after: int = 0, until: int = MOST) -> Iterator[Stored]:
     """Return the log in order as it was told, without bodies, some batches at a time."""
     while after < until:
         # A bound, not a number of rows: PostgreSQL would sort all that follows to find the first.
@@ -76,7 +76,7 @@ def read_told(application: str, *, after: int = 0, until: int = MOST) -> Iterato
             after = begin - 1
 
 
-def follow(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:
+def read_following(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:
     """Return events of several logs that stand behind a position of each, without bodies.
 
     In the order of each log; every log that has more gets its share of about `limit` events.
@@ -157,7 +157,7 @@ def read_batch(application: str, id: UUID) -> list[StoredEvent]:
     return [] if row is None else row.events()
 
 
-def read_about(
+def read_task_history(
     application: str, *, task: UUID, commands: Sequence[UUID], before: int | None, limit: int
 ) -> list[StoredEvent]:
     """Return what happened to a task and to the commands for it, newest first."""
@@ -186,7 +186,7 @@ _COUNTS = ", ".join(str(type_of(cls)) for cls in (RetriesCounted, RecordsHeld, R
 _TURNS = f"count IS NULL AND type NOT IN ({_COUNTS})"
 
 
-def read_turns(application: str, *, before: int | None, limit: int) -> list[StoredEvent]:
+def read_state_changes(application: str, *, before: int | None, limit: int) -> list[StoredEvent]:
     """Return what changed a state in an application, newest first."""
     return select(
         f"WHERE stream = {_STREAM} AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
@@ -194,7 +194,7 @@ def read_turns(application: str, *, before: int | None, limit: int) -> list[Stor
     )
 
 
-def read_task_turns(task: UUID, *, before: int | None, limit: int) -> list[StoredEvent]:
+def read_task_state_changes(task: UUID, *, before: int | None, limit: int) -> list[StoredEvent]:
     """Return what changed a task's state, or was commanded for it, newest first."""
     return select(
         f"WHERE task = %s AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",

@@ -1,4 +1,4 @@
-"""What was not understood, kept with the reason and its raw bytes until somebody can."""
+"""Quarantine: invalid entries with the reason and the raw bytes, until they are put back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from django.db import connection
 
 from arrester.controlplane.store.column_limits import fit
 
-#: Of what is about to be kept.
+#: The time of an entry that is not stored yet.
 NOT_YET = datetime.min.replace(tzinfo=UTC)
 
 
-class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantinedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a stream, or one event of its batch; `raw` is packed as `index` says."""
 
     application: str
@@ -27,7 +27,7 @@ class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
     index: int | None
     reason: str
     raw: bytes
-    #: Nothing is wrong with it but its age: it may be in the log already.
+    #: Valid, but older than the replay horizon: it may be in the log already.
     too_old: bool = False
     id: int = 0
     received_at: datetime = NOT_YET
@@ -35,21 +35,21 @@ class KeptAside(msgspec.Struct, frozen=True, kw_only=True):
     dismissed_at: datetime | None = None
 
 
-class Which(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of what waits is meant: what was not understood, unless it says otherwise."""
+class EntrySelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the waiting entries to select: invalid ones by default."""
 
-    #: This one, by its number; then nothing else counts.
+    #: This entry; the other fields are ignored.
     id: int | None = None
-    #: These batches, whatever is the matter with them.
+    #: Entries of these batches, whatever the reason.
     batches: tuple[UUID, ...] = ()
-    #: Those that are kept aside only because they are too old.
+    #: Only entries that are too old.
     old: bool = False
 
 
-NOT_UNDERSTOOD = Which()
-_COLUMNS = KeptAside.__struct_fields__
+INVALID_ENTRIES = EntrySelection()
+_COLUMNS = QuarantinedEntry.__struct_fields__
 _WAITS = "requeued_at IS NULL AND dismissed_at IS NULL"
-#: What waits for somebody.
+#: Entries that need an operator.
 _COUNTS = f"{_WAITS} AND NOT too_old"
 _MEANT = (
     f"application = %s AND {_WAITS}"
@@ -58,8 +58,8 @@ _MEANT = (
 )
 
 
-def keep_aside(things: Sequence[KeptAside], *, received_at: datetime) -> None:
-    """Keep `things`; what is kept already (read again from Redis) is kept once."""
+def add_to_quarantine(things: Sequence[QuarantinedEntry], *, received_at: datetime) -> None:
+    """Store entries; an entry that Redis delivers again is stored once."""
     with connection.cursor() as cursor:
         for each in things:
             cursor.execute(
@@ -74,10 +74,10 @@ def keep_aside(things: Sequence[KeptAside], *, received_at: datetime) -> None:
             )
 
 
-def read_kept_aside(
+def read_quarantine(
     application: str | None, *, waiting: bool, before: int | None, limit: int
-) -> list[KeptAside]:
-    """Return a page of what was kept aside, newest first; with `waiting` only what counts."""
+) -> list[QuarantinedEntry]:
+    """Return a page of entries, newest first; with `waiting` only those that need an operator."""
     counts = f"AND {_COUNTS}" if waiting else ""
     return _select(
         "WHERE (%s::text IS NULL OR application = %s) AND (%s::bigint IS NULL OR id < %s)"
@@ -86,24 +86,24 @@ def read_kept_aside(
     )
 
 
-def one_kept_aside(id: int) -> KeptAside | None:
-    """Return one thing that was kept aside; None where there is none of this number."""
+def read_quarantined_entry(id: int) -> QuarantinedEntry | None:
+    """Return an entry by its id, or None."""
     found = _select("WHERE id = %s", [id])
     return found[0] if found else None
 
 
-def waiting_kept_aside(
-    application: str, which: Which, *, after: int, limit: int
-) -> list[KeptAside]:
-    """Return what waits to be put back, oldest first; ask under the stream's lock."""
+def read_waiting_entries(
+    application: str, which: EntrySelection, *, after: int, limit: int
+) -> list[QuarantinedEntry]:
+    """Return the entries to put back, oldest first; call it under the stream's lock."""
     return _select(
         f"WHERE {_MEANT} AND id > %s ORDER BY id LIMIT %s",
         [*_meant(application, which), after, limit],
     )
 
 
-def dismiss_kept_aside(application: str, which: Which, *, at: datetime) -> int:
-    """Note that nobody wants to put things back; return how many there were."""
+def dismiss_entries(application: str, which: EntrySelection, *, at: datetime) -> int:
+    """Mark entries as dismissed; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE quarantine SET dismissed_at = %s WHERE {_MEANT}",
@@ -113,30 +113,30 @@ def dismiss_kept_aside(application: str, which: Which, *, at: datetime) -> int:
 
 
 def mark_requeued(ids: Sequence[int], *, at: datetime) -> None:
-    """Note that things are in the log now."""
+    """Mark entries as put back into the log."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE quarantine SET requeued_at = %s WHERE id = ANY(%s::bigint[])", [at, list(ids)]
         )
 
 
-def forget_kept_aside(*, before: datetime) -> None:
-    """Forget what was put back or dismissed before a time."""
+def delete_handled_entries(*, before: datetime) -> None:
+    """Delete entries that were put back or dismissed before a time."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM quarantine WHERE coalesce(requeued_at, dismissed_at) < %s", [before]
         )
 
 
-class Waiting(NamedTuple):
-    """How many things wait that were not understood, and how many lately that are too old."""
+class WaitingEntries(NamedTuple):
+    """How many invalid entries wait, and how many recent ones are too old."""
 
     not_understood: int = 0
     too_old: int = 0
 
 
-def count_kept_aside(*, old_since: datetime) -> dict[str, Waiting]:
-    """Return how much waits, by application; of what is too old, what has come since a time."""
+def count_waiting_entries(*, old_since: datetime) -> dict[str, WaitingEntries]:
+    """Return the waiting entries by application; too old ones only since a time."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT application, sum(not_understood), sum(too_old) FROM ("
@@ -148,21 +148,21 @@ def count_kept_aside(*, old_since: datetime) -> dict[str, Waiting]:
             [old_since],
         )
         return {
-            application: Waiting(int(not_understood), int(too_old))
+            application: WaitingEntries(int(not_understood), int(too_old))
             for application, not_understood, too_old in cursor.fetchall()
         }
 
 
-def _meant(application: str, which: Which) -> list[Any]:
+def _meant(application: str, which: EntrySelection) -> list[Any]:
     batches = list(which.batches)
     return [application, which.id, which.id, batches, which.old, batches]
 
 
-def _select(where: str, parameters: list[Any]) -> list[KeptAside]:
+def _select(where: str, parameters: list[Any]) -> list[QuarantinedEntry]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(_COLUMNS)} FROM quarantine {where}", parameters)
         return [_kept_aside(dict(zip(_COLUMNS, row, strict=True))) for row in cursor.fetchall()]
 
 
-def _kept_aside(row: dict[str, Any]) -> KeptAside:
-    return KeptAside(**row | {"raw": bytes(row["raw"])})
+def _kept_aside(row: dict[str, Any]) -> QuarantinedEntry:
+    return QuarantinedEntry(**row | {"raw": bytes(row["raw"])})

@@ -1,7 +1,7 @@
-"""States kept as they were at positions of the log: snapshots, and the bases that logs begin at.
+"""States at positions of the log: snapshots, and the bases that logs begin at.
 
-A position of either holds the states that had changed since the one before it, so the newest of
-a key up to a position is what was true there. What a state says is not this module's matter.
+Each position stores the states that changed since the position before it, so the newest state of a
+key up to a position is the one as of that position. This module does not interpret states.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_limits import MOST
 from arrester.controlplane.store.streams import copy_in
 
-#: A position in the log is told by this kind of state: each event changes it.
+#: Each event changes the state of this kind, so it has a row at every stored position.
 EVERY_POSITION = "application"
 _KEPT = {
     "application": "text",
@@ -26,7 +26,7 @@ _KEPT = {
     "position": "int8",
     "state": "text",
 }
-#: What is not in a base is in a snapshot; both where a base was made at a snapshot's position.
+#: States are in a base or in a snapshot, or in both if a base has a snapshot's position.
 _BOTH = (
     "(SELECT * FROM base_state WHERE application = %(application)s AND position <= %(position)s"
     " {wanted} UNION ALL"
@@ -43,8 +43,8 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     received_at: datetime | None = None
 
 
-class Kept(NamedTuple):
-    """A state as it was kept: the name of its view, its key there, and the state's text."""
+class StoredState(NamedTuple):
+    """A state as stored: the name of its view, its key there, and the state as JSON."""
 
     kind: str
     key: str
@@ -64,7 +64,7 @@ def base(application: str) -> Base:
 
 
 def bases() -> dict[str, Base]:
-    """Return where the log of each application begins that does not begin at its first event."""
+    """Return the newest base of each application that has one."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT ON (application) application, position, received_at FROM base"
@@ -76,8 +76,8 @@ def bases() -> dict[str, Base]:
         }
 
 
-def nearest(application: str, position: int) -> int:
-    """Return the newest position up to `position` that states were kept at; 0 when none were."""
+def nearest_snapshot(application: str, position: int) -> int:
+    """Return the newest position with stored states up to `position`, or 0."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(max(position), 0) FROM"
@@ -88,8 +88,8 @@ def nearest(application: str, position: int) -> int:
     return int(found)
 
 
-def kept(application: str, position: int, *, kind: str | None = None) -> list[Kept]:
-    """Return all states (of one kind) as they were at a position that `nearest` gave."""
+def states_at(application: str, position: int, *, kind: str | None = None) -> list[StoredState]:
+    """Return all states (of one kind) as of a position that `nearest_snapshot` returned."""
     wanted = "" if kind is None else "AND kind = %(kind)s"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -97,11 +97,13 @@ def kept(application: str, position: int, *, kind: str | None = None) -> list[Ke
             f" {_BOTH.format(wanted=wanted)} ORDER BY kind, key, position DESC",
             {"application": application, "position": position, "kind": kind},
         )
-        return [Kept(*row) for row in cursor.fetchall()]
+        return [StoredState(*row) for row in cursor.fetchall()]
 
 
-def kept_of(application: str, position: int, keys: Iterable[tuple[str, str]]) -> list[Kept]:
-    """Return the states of some kinds and keys as they were at a position."""
+def states_of_keys(
+    application: str, position: int, keys: Iterable[tuple[str, str]]
+) -> list[StoredState]:
+    """Return the states of some kinds and keys as of a position."""
     found = []
     with connection.cursor() as cursor:
         for kind, key in keys:
@@ -111,25 +113,30 @@ def kept_of(application: str, position: int, keys: Iterable[tuple[str, str]]) ->
                 " ORDER BY position DESC LIMIT 1",
                 {"application": application, "position": position, "kind": kind, "key": key},
             )
-            found += [Kept(*row) for row in cursor.fetchall()]
+            found += [StoredState(*row) for row in cursor.fetchall()]
     return found
 
 
-def kept_in_base(application: str) -> list[Kept]:
-    """Return all that the newest base of an application says."""
+def base_states(application: str) -> list[StoredState]:
+    """Return the states of the newest base of an application."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT ON (kind, key) kind, key, state FROM base_state"
             " WHERE application = %s ORDER BY kind, key, position DESC",
             [application],
         )
-        return [Kept(*row) for row in cursor.fetchall()]
+        return [StoredState(*row) for row in cursor.fetchall()]
 
 
-def keep_base(
-    application: str, position: int, kept: Iterable[Kept], *, received_at: datetime, now: datetime
+def save_base(
+    application: str,
+    position: int,
+    kept: Iterable[StoredState],
+    *,
+    received_at: datetime,
+    now: datetime,
 ) -> None:
-    """Make a base: what has changed since the one before, and where the log may begin then."""
+    """Store a base: the states that changed since the base before, and its position."""
     copy_in("base_state", _KEPT, _placed(application, position, kept))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -139,21 +146,20 @@ def keep_base(
         )
 
 
-def forget_buckets(application: str, *, before: datetime) -> None:
-    """Let a base have the buckets of before a time no more, without a new one."""
+def delete_base_buckets(application: str, *, before: datetime) -> None:
+    """Delete the chart buckets before a time from a base."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT arrester_forget_buckets(%s, %s)", [application, before])
 
 
-def forget_old_states() -> None:
-    """Delete the states of bases that a newer one stands in for, and snapshots of before a base;
-    nobody who appends waits for it."""
+def delete_old_states() -> None:
+    """Delete states that a newer base replaces, and snapshots before a base."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT arrester_forget_old_states()")
 
 
-def next_kept(application: str, *, after: int) -> int | None:
-    """Return the first position behind another that anything is kept at in snapshots."""
+def next_snapshot(application: str, *, after: int) -> int | None:
+    """Return the first position after `after` that has a snapshot, or None."""
     with prepared_statements.cursor() as cursor:
         cursor.execute(
             "SELECT min(position) FROM snapshot WHERE application = %s AND position > %s",
@@ -163,18 +169,18 @@ def next_kept(application: str, *, after: int) -> int | None:
     return None if found is None else int(found)
 
 
-def kept_at(application: str, position: int) -> list[Kept]:
-    """Return what is kept in the snapshot of a position: what had changed since the one before."""
+def snapshot_states(application: str, position: int) -> list[StoredState]:
+    """Return the states in the snapshot of a position: those changed since the one before."""
     with prepared_statements.cursor() as cursor:
         cursor.execute(
             "SELECT kind, key, state FROM snapshot WHERE application = %s AND position = %s",
             [application, position],
         )
-        return [Kept(*row) for row in cursor.fetchall()]
+        return [StoredState(*row) for row in cursor.fetchall()]
 
 
-def forget_snapshots(application: str, *, but: Collection[int]) -> None:
-    """Delete the snapshots of an application but those of some positions."""
+def delete_snapshots(application: str, *, but: Collection[int]) -> None:
+    """Delete the snapshots of an application, except those of some positions."""
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH RECURSIVE there (position) AS ("
@@ -224,6 +230,6 @@ def snapshot_views(application: str, *, every: int, views: Mapping[str, tuple[st
 
 
 def _placed(
-    application: str, position: int, kept: Iterable[Kept]
+    application: str, position: int, kept: Iterable[StoredState]
 ) -> Iterator[tuple[str, str, str, int, str]]:
     return ((application, each.kind, each.key, position, each.state) for each in kept)

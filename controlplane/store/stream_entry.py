@@ -31,7 +31,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Told
-from arrester.controlplane.store import KeptAside
+from arrester.controlplane.store import QuarantinedEntry
 
 #: What only people and the server may say; from an agent it is not believed.
 SERVER_ONLY = frozenset(
@@ -79,11 +79,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Told, ...] = ()
     #: The bytes that the events came in, where all of them were understood.
     packed: codec.Packed | None = None
-    aside: tuple[KeptAside, ...] = ()
+    aside: tuple[QuarantinedEntry, ...] = ()
 
     def refused(self, reason: str, *, too_old: bool = False) -> Entry:
         """Return the entry with all of it kept aside."""
-        whole = KeptAside(
+        whole = QuarantinedEntry(
             application=self.application,
             entry=self.id,
             batch=self.batch,
@@ -119,7 +119,7 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
     return _sorted_out(entry, dict(enumerate(decoded)))
 
 
-def read_again(kept: KeptAside) -> Entry:
+def read_again(kept: QuarantinedEntry) -> Entry:
     """Return what was kept aside as an entry with whatever of it is understood now."""
     entry = Entry(application=kept.application, id=kept.entry, fields={}, batch=kept.batch)
     if kept.index is not None:
@@ -131,7 +131,7 @@ def read_again(kept: KeptAside) -> Entry:
 def _sorted_out(entry: Entry, decoded: Mapping[int, Event | codec.Unreadable]) -> Entry:
     believed = {index: _believed(each) for index, each in decoded.items()}
     aside = [
-        KeptAside(
+        QuarantinedEntry(
             application=entry.application,
             entry=entry.id,
             batch=entry.batch,

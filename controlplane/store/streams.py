@@ -52,22 +52,22 @@ def open_stream(application: str) -> None:
         )
 
 
-def look(application: str) -> Stream:
+def read_stream(application: str) -> Stream:
     """Return the stream as it is now, without a lock; raise NotFound."""
     return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")()
 
 
 def lock(application: str) -> Stream:
     """Return the stream, locked until the transaction ends; raise NotFound."""
-    return ask_lock(application)()
+    return send_lock(application)()
 
 
-def ask_lock(application: str) -> Callable[[], Stream]:
+def send_lock(application: str) -> Callable[[], Stream]:
     """Lock the stream; return what gives it, behind `prepared.together`, or raises NotFound."""
     return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s FOR UPDATE")
 
 
-def known() -> list[Stream]:
+def all_streams() -> list[Stream]:
     """Return all streams by name."""
     return list(
         map(
@@ -76,24 +76,24 @@ def known() -> list[Stream]:
     )
 
 
-def move(stream: Stream, *, cursor: str) -> Stream:
+def move_cursor(stream: Stream, *, cursor: str) -> Stream:
     """Move the cursor of a locked stream on: what is read up to there is in the log."""
     _set_cursor(stream.application, cursor, generation=stream.generation)
     return replace(stream, cursor=cursor)
 
 
-def begin_again(stream: Stream) -> Stream:
+def reset_cursor(stream: Stream) -> Stream:
     """Begin a new generation of a locked stream: Redis has lost what the cursor points at."""
     _set_cursor(stream.application, BEGINNING, generation=stream.generation + 1)
     return replace(stream, cursor=BEGINNING, generation=stream.generation + 1)
 
 
-def seen(application: str, batches: Collection[UUID]) -> set[UUID]:
+def seen_batches(application: str, batches: Collection[UUID]) -> set[UUID]:
     """Return which of `batches` are in the log already; ask under the stream's lock."""
-    return ask_seen(application, batches)()
+    return send_seen_batches(application, batches)()
 
 
-def ask_seen(application: str, batches: Collection[UUID]) -> Callable[[], set[UUID]]:
+def send_seen_batches(application: str, batches: Collection[UUID]) -> Callable[[], set[UUID]]:
     """Ask which of `batches` are in the log already; return what says it, behind
     `prepared.together`."""
     cursor = prepared_statements.cursor()
@@ -104,7 +104,7 @@ def ask_seen(application: str, batches: Collection[UUID]) -> Callable[[], set[UU
     return lambda: {batch for (batch,) in cursor.fetchall()}
 
 
-def ids_kept_since() -> date | None:
+def batch_ids_since() -> date | None:
     """Return the day before which ids of batches were dropped; None while none was.
 
     Ask after `seen`, in its transaction: whoever drops ids waits for who has looked at them.
@@ -129,7 +129,7 @@ def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[obje
 
 
 @contextmanager
-def maintaining(application: str) -> Iterator[None]:
+def maintenance_lock(application: str) -> Iterator[None]:
     """Wait until nobody rebuilds the application's views or makes a base of it, and keep others
     from both while the block runs. Folds and actions go on."""
     key = _key(application)
@@ -141,17 +141,17 @@ def maintaining(application: str) -> Iterator[None]:
         _unlock(_MAINTENANCE_CLASS, key)
 
 
-def maintaining_at_once(application: str) -> AbstractContextManager[bool]:
-    """Like `maintaining`, but yield False instead of waiting: a worker that waits folds nothing."""
+def try_maintenance_lock(application: str) -> AbstractContextManager[bool]:
+    """Like `maintenance_lock`, but yield False if it is held: a waiting worker folds nothing."""
     return _at_once(_MAINTENANCE_CLASS, _key(application))
 
 
-def keeping_house() -> AbstractContextManager[bool]:
+def try_housekeeping_lock() -> AbstractContextManager[bool]:
     """Keep other housekeepings out while the block runs; yield False when there is one."""
     return _at_once(_HOUSE_CLASS, 0)
 
 
-def as_keeper(application: str) -> bool:
+def try_snapshot_lock(application: str) -> bool:
     """Keep others from keeping the application's states until the transaction ends; return False
     when one does, or a rebuild is about to replace what was kept."""
     with connection.cursor() as cursor:
@@ -162,24 +162,24 @@ def as_keeper(application: str) -> bool:
     return bool(mine)
 
 
-def no_keeper(application: str) -> None:
+def wait_for_snapshot_lock(application: str) -> None:
     """Wait until nobody keeps the application's states, and keep others from it until the
     transaction ends; not under the stream's lock, since folds would wait, too."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_KEEPER_CLASS, _key(application)])
 
 
-def exclusively(application: str) -> AbstractContextManager[bool]:
+def try_fold_lock(application: str) -> AbstractContextManager[bool]:
     """Hold the advisory lock of a stream while the block runs; yield False when another does.
 
     It only saves work: what is true is decided by the stream's row. But whoever is refused folds
     nothing, so a holder that is gone without a word must be noticed soon: `settings.TCP` for a
-    host, `cut_off_stuck` for a process.
+    host, `terminate_stuck_fold` for a process.
     """
     return _at_once(_LOCK_CLASS, _key(application))
 
 
-def cut_off_stuck(application: str, *, seconds: float) -> bool:
+def terminate_stuck_fold(application: str, *, seconds: float) -> bool:
     """End the connection of who holds a stream, and with it the hold, where PostgreSQL has waited
     for its next word for so long: a process that was suspended. Return whether there was one."""
     with connection.cursor() as cursor:

@@ -122,7 +122,7 @@ class Buckets:
             for (hour, pipeline, checkpoint), (change, sequence) in self.held.items()
         ]
 
-    def kept(self, *, after: int) -> Iterator[store.Kept]:
+    def kept(self, *, after: int) -> Iterator[store.StoredState]:
         """Return the buckets that have changed after a position, as a base keeps them."""
         tables: dict[str, Mapping[Any, Counted]] = {
             MINUTES: self.minutes,
@@ -132,14 +132,14 @@ class Buckets:
         for kind, found in tables.items():
             for key, counted in found.items():
                 if counted[1] > after:
-                    yield store.Kept(kind, _text(key), _text(counted))
+                    yield store.StoredState(kind, _text(key), _text(counted))
 
-    def forgotten(self) -> Iterator[store.Kept]:
+    def forgotten(self) -> Iterator[store.StoredState]:
         """Return what a base keeps in the place of these buckets, so that it has them no more."""
         for each in self.kept(after=0):
             yield each._replace(state=FORGOTTEN)
 
-    def load(self, kept: Iterable[store.Kept]) -> None:
+    def load(self, kept: Iterable[store.StoredState]) -> None:
         """Take over what a base has kept; what is no bucket is passed over."""
         for each in kept:
             if each.state == FORGOTTEN:

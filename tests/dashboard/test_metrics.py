@@ -99,7 +99,7 @@ def test_what_waits_is_told_in_seconds(flights: Story, viewer: Client, redis: Re
         return age, behind, overloaded
 
     assert told(0) == (0, 0, 0)
-    cursor = int(store.look("flights").cursor.partition("-")[0])
+    cursor = int(store.read_stream("flights").cursor.partition("-")[0])
     # The log's newest entry came an hour ago; two wait, of 300 and of 100 seconds ago.
     with connection.cursor() as statement:
         statement.execute("UPDATE stream SET cursor = %s", [f"{cursor - 3_600_000}-0"])

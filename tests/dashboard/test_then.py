@@ -118,6 +118,6 @@ def test_a_feed_that_is_behind_the_log_is_gone(
     streams.append_late(5)
     retention.retain(days=30, replay_days=30)
     response = operator.get(
-        "/api/feed", {"cursor": feed_cursor.pack({store.look(APPLICATION).id: 1})}
+        "/api/feed", {"cursor": feed_cursor.pack({store.read_stream(APPLICATION).id: 1})}
     )
     assert (response.status_code, response.json()["position"]) == (410, 5)

@@ -103,7 +103,7 @@ def test_columns_that_an_older_server_refused_are_put_back_whole(redis: Redis) -
     }
     refused = Entry(application=APPLICATION, id="1-0", fields=fields, batch=batch).refused("old")
     store.open_stream(APPLICATION)
-    store.keep_aside(refused.aside, received_at=datetime.now(UTC))
+    store.add_to_quarantine(refused.aside, received_at=datetime.now(UTC))
 
     assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=1, waiting=0)
     assert streams.said()[: len(events)] == events

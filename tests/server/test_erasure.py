@@ -77,7 +77,7 @@ def test_only_the_owner_erases(
     with pytest.raises(CommandError, match="must connect as the owner"):
         run(1)
     assert streams.said()[0].body == three_failures[0]
-    assert store.look(APPLICATION).sequence == 3
+    assert store.read_stream(APPLICATION).sequence == 3
 
 
 @pytest.mark.parametrize("role", ["owner", "application"])

@@ -138,11 +138,11 @@ def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
     now = datetime.now(UTC)
     streams.append(some(5), received_at=now)
     begin = queries.feed(limit=1)
-    store.keep_base(APPLICATION, 3, [], received_at=now - timedelta(days=1), now=now)
+    store.save_base(APPLICATION, 3, [], received_at=now - timedelta(days=1), now=now)
     with pytest.raises(BeforeHistory):
         queries.feed(cursor=begin.cursor)
     assert [each.sequence for each in queries.feed().events] == [4, 5]
-    wrongs = [{store.look(APPLICATION).id: 9}, {1: 2**63}]
+    wrongs = [{store.read_stream(APPLICATION).id: 9}, {1: 2**63}]
     for wrong in (
         *map(feed_cursor.pack, wrongs),
         "what is that?",

@@ -37,7 +37,7 @@ def held_by_another() -> Iterator[None]:
     taken, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with store.exclusively(APPLICATION) as mine:
+        with store.try_fold_lock(APPLICATION) as mine:
             assert mine
             taken.set()
             done.wait(30)
@@ -114,7 +114,7 @@ def test_what_was_committed_but_not_confirmed_is_confirmed_by_the_next_drain(red
     assert len(streams.log()) == 1
     assert streams.confirmed(redis) == {batch}
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
-    assert store.look(APPLICATION).generation == 0
+    assert store.read_stream(APPLICATION).generation == 0
 
 
 def test_batches_keep_the_order_of_the_stream(redis: Redis) -> None:
@@ -134,7 +134,7 @@ def test_a_redis_that_lost_everything_begins_a_new_generation(redis: Redis) -> N
     redis.flushall()
 
     drain.drain(APPLICATION)
-    assert store.look(APPLICATION).generation == 1
+    assert store.read_stream(APPLICATION).generation == 1
     # The agent sends again what it has not seen confirmed, then goes on.
     streams.send(redis, [histories.failed(1)], batch=first)
     second = streams.send(redis, [histories.failed(2)])
@@ -154,14 +154,14 @@ def test_a_redis_whose_clock_went_back_is_read_all_the_same(redis: Redis) -> Non
 
     drain.drain(APPLICATION)
 
-    stream = store.look(APPLICATION)
+    stream = store.read_stream(APPLICATION)
     assert (stream.generation, stream.cursor, stream.sequence) == (1, "5-1", 2)
 
 
 def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
-    cursor = store.look(APPLICATION).cursor
+    cursor = store.read_stream(APPLICATION).cursor
     # A new stream that has grown past our cursor already, and has an older entry too.
     redis.delete(redis_keys.events(APPLICATION))
     for id in ("5-1", f"{int(cursor.partition('-')[0]) + 1000}-0"):
@@ -170,7 +170,7 @@ def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
 
     drain.drain(APPLICATION)
 
-    assert store.look(APPLICATION).sequence == 3
+    assert store.read_stream(APPLICATION).sequence == 3
 
 
 def test_what_an_emptied_redis_gives_the_id_of_a_folded_entry_is_folded_too(
@@ -223,20 +223,20 @@ def test_who_reads_before_the_stream_is_moved_on_folds_nothing(redis: Redis, by:
     streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
     streams.send(redis, [histories.failed(2)])
-    seen = store.look(APPLICATION)
+    seen = store.read_stream(APPLICATION)
     found = redis_client.entries(redis, redis_keys.events(APPLICATION))
     read = [read_entry(APPLICATION, id, fields) for id, fields in found]
     if by == "another fold":
         fold(seen, read)
     else:
         with streams.locked(APPLICATION) as stream:
-            store.begin_again(stream)
-    now, log = store.look(APPLICATION), streams.log()
+            store.reset_cursor(stream)
+    now, log = store.read_stream(APPLICATION), streams.log()
 
     with pytest.raises(Moved):
         fold(seen, read)
 
-    assert store.look(APPLICATION) == now
+    assert store.read_stream(APPLICATION) == now
     assert streams.log() == log
     # What it has read was not lost: the drain reads again.
     drain.drain(APPLICATION)

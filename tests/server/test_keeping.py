@@ -53,7 +53,7 @@ def assert_kept_as_it_was() -> int:
     whole = streams.log()
     positions = set(models.Snapshot.objects.values_list("position", flat=True))
     for position in positions:
-        kept = state_at_position.loaded(APPLICATION, store.kept(APPLICATION, position))
+        kept = state_at_position.loaded(APPLICATION, store.states_at(APPLICATION, position))
         assert kept == alone(empty(APPLICATION).fold(whole[:position]))
     return len(positions)
 
@@ -141,7 +141,7 @@ def test_one_keeps_states_at_a_time() -> None:
         with transaction.atomic():
             state_at_position.keep_if_due(APPLICATION)
             pool.submit(keep).result(60)
-        assert store.nearest(APPLICATION, 6) == 6
+        assert store.nearest_snapshot(APPLICATION, 6) == 6
     assert set(models.Snapshot.objects.values_list("position", flat=True)) == {6}
 
 
@@ -155,7 +155,7 @@ def test_who_is_asked_keeps_states_and_a_fold_itself_when_nobody_came() -> None:
     assert asked == [APPLICATION] * 5
     assert looks[4:9] == [10, 11, 12, 13, 14]
     # Twice as many as are to be folded at most.
-    assert (looks[9], store.nearest(APPLICATION, 100)) == (15, 10)
+    assert (looks[9], store.nearest_snapshot(APPLICATION, 100)) == (15, 10)
     assert looks[10:] == [15, 15]
 
 
@@ -163,11 +163,11 @@ def test_a_drain_has_states_kept_beside_it(redis: Redis) -> None:
     streams.send(redis, [histories.failed(number) for number in range(6)])
     tasks.drain.apply(args=(APPLICATION,)).get()
     streams.assert_exact()
-    assert store.nearest(APPLICATION, 6) == 0
+    assert store.nearest_snapshot(APPLICATION, 6) == 0
     # Where housekeeping waits, so that the drain may linger.
     assert redis.llen(HOUSEKEEPING) == 1
     tasks.keep.apply(args=(APPLICATION,)).get()
-    assert store.nearest(APPLICATION, 6) == 6
+    assert store.nearest_snapshot(APPLICATION, 6) == 6
 
 
 def test_nobody_is_asked_who_does_not_come(redis: Redis) -> None:
@@ -177,10 +177,10 @@ def test_nobody_is_asked_who_does_not_come(redis: Redis) -> None:
     assert redis.llen(HOUSEKEEPING) == tasks.MOST_ASKED
     streams.send(redis, [histories.failed(number) for number in range(6, 12)])
     tasks.drain.apply(args=(APPLICATION,)).get()
-    assert store.nearest(APPLICATION, 12) == 12
+    assert store.nearest_snapshot(APPLICATION, 12) == 12
 
 
 def test_a_drain_without_a_keeper_keeps_states_itself(redis: Redis) -> None:
     streams.send(redis, [histories.failed(number) for number in range(6)])
     drain.drain(APPLICATION)
-    assert store.nearest(APPLICATION, 6) == 6
+    assert store.nearest_snapshot(APPLICATION, 6) == 6

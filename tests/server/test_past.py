@@ -164,7 +164,7 @@ def test_the_last_command_of_a_past_is_the_one_of_then(
             actions.resume_task(JFK.digest, actor="ana")
         # States are kept behind the first one: it is in no event that is folded.
         state_at_position.keep_if_due(APPLICATION)
-    then = store.nearest(APPLICATION, issued + 15)
+    then = store.nearest_snapshot(APPLICATION, issued + 15)
     assert then > issued
     for position in (issued, then):
         seen = queries.as_of_state.task(JFK.digest, at(position))
@@ -196,7 +196,12 @@ def test_states_are_kept_so_that_few_events_are_folded(
         drain.drain(APPLICATION)
     kept = set(models.Snapshot.objects.values_list("position", flat=True))
     assert kept == {6, 12, 18, 24}
-    assert [store.nearest(APPLICATION, position) for position in (5, 6, 23, 24)] == [0, 6, 18, 24]
+    assert [store.nearest_snapshot(APPLICATION, position) for position in (5, 6, 23, 24)] == [
+        0,
+        6,
+        18,
+        24,
+    ]
     # The state of all of the log, with no event read that is the task's.
     where = [(row_mapping.TASKS, str(UUID(JFK.digest)))]
     (task,) = state_at_position.at(APPLICATION, 24, states=where, tasks=[]).tasks.values()

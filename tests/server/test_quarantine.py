@@ -348,8 +348,8 @@ def test_what_is_over_is_not_read_to_count_what_waits() -> None:
         )
         cursor.execute("ANALYZE quarantine")
     with CaptureQueriesContext(connection) as asked:
-        counted = store.count_kept_aside(old_since=now - timedelta(days=1))
-    assert counted == {"flights": store.Waiting(not_understood=5, too_old=0)}
+        counted = store.count_waiting_entries(old_since=now - timedelta(days=1))
+    assert counted == {"flights": store.WaitingEntries(not_understood=5, too_old=0)}
     (query,) = asked.captured_queries
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {query['sql']}")

@@ -93,7 +93,7 @@ def test_folds_go_on_while_views_are_rebuilt(
     assert streams.task(JFK.digest).failed == 3
     assert not models.ShadowRow.objects.exists()
     # States were kept on the way, and those that the fold kept meanwhile are looked at, too.
-    assert [store.nearest(APPLICATION, position) for position in (5, 8, 14)] == [0, 6, 14]
+    assert [store.nearest_snapshot(APPLICATION, position) for position in (5, 8, 14)] == [0, 6, 14]
     assert_kept_as_the_log_says()
 
 
@@ -101,7 +101,7 @@ def assert_kept_as_the_log_says() -> None:
     """The states of each position that some are kept at are those of the log, and no others."""
     for position in models.Snapshot.objects.values_list("position", flat=True).distinct():
         whole = rebuild.derive(APPLICATION, until=position).state
-        assert set(store.kept(APPLICATION, position)) == {
+        assert set(store.states_at(APPLICATION, position)) == {
             state_at_position.packed(each) for each in whole.states()
         }
 
@@ -218,7 +218,7 @@ def test_a_rebuild_that_dies_leaves_the_live_views(
     wrong = rebuild.live(APPLICATION)
     with monkeypatch.context() as patch:
         # Before the last step of the transaction.
-        patch.setattr(store, "forget_snapshots", die)
+        patch.setattr(store, "delete_snapshots", die)
         with pytest.raises(KeyboardInterrupt):
             rebuild.rebuild(APPLICATION)
     assert models.ShadowRow.objects.exists()

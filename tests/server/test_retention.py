@@ -119,7 +119,7 @@ def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuild.Deriv
     holding, go_on = threading.Event(), threading.Event()
 
     def rebuild() -> None:
-        with store.maintaining(APPLICATION):
+        with store.maintenance_lock(APPLICATION):
             holding.set()
             go_on.wait(60)
         connection.close()
@@ -156,7 +156,7 @@ def test_a_beat_that_forgets_and_begins_again_each_20_minutes_keeps_house_each_h
 
 def test_one_housekeeping_runs_at_a_time(forty_days: rebuild.Derived) -> None:
     with ThreadPoolExecutor(1) as elsewhere:
-        holding = store.keeping_house()
+        holding = store.try_housekeeping_lock()
         assert elsewhere.submit(holding.__enter__).result(60)
         tasks.housekeeping()
         assert store.base(APPLICATION).position == 0
@@ -274,7 +274,7 @@ def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
     assert retained == 25
     early = store.Batch(id=uuids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
     with streams.locked(APPLICATION) as stream:
-        store.remember(stream, [early], received_at=NOW)
+        store.record_batches(stream, [early], received_at=NOW)
     failed: list[Exception] = []
 
     def change() -> None:
@@ -340,7 +340,7 @@ def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
     assert not old_states()
     before = streams.log()[0].sequence
     with monkeypatch.context() as patch:
-        patch.setattr(store, "forget_old_states", die)
+        patch.setattr(store, "delete_old_states", die)
         with pytest.raises(KeyboardInterrupt):
             retain(days=20)
     assert streams.log()[0].sequence > before
@@ -354,7 +354,7 @@ def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
     assert rebuild.live(APPLICATION) == forty_days
 
 
-def as_shown(application: str, position: int, kept: list[store.Kept]) -> None:
+def as_shown(application: str, position: int, kept: list[store.StoredState]) -> None:
     """Keep a snapshot as if these states had been shown."""
     models.Snapshot.objects.filter(application=application).delete()
     for each in kept:
@@ -378,7 +378,7 @@ def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuild.Der
 def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuild.Derived) -> None:
     old = NOW - timedelta(days=35)
     streams.append([histories.failed(1)], received_at=old, application="airport")
-    as_shown("airport", 1, [store.Kept("application", "airport", '{"severity": 1}')])
+    as_shown("airport", 1, [store.StoredState("application", "airport", '{"severity": 1}')])
     with pytest.raises(BrokenState, match="a row of application cannot be read"):
         state_at_position.at("airport", 1)
 
@@ -552,13 +552,13 @@ def test_a_horizon_that_is_raised_remembers_no_more_ids_than_there_are(
     dropped, kept = uuids.uuid7(then), uuids.uuid7(NOW - timedelta(days=8))
     assert sent_again() == 2
     retention.retain(days=7, replay_days=7)
-    assert store.ids_kept_since() == (NOW - timedelta(days=9)).date()
+    assert store.batch_ids_since() == (NOW - timedelta(days=9)).date()
     assert settings.ENVIRONMENT.replay_days == 30
     assert sent_again() == 2
     assert [each.batch for each in queries.quarantine().rows] == [dropped]
     # Nor does it go back when others are dropped, or none.
     retention.retain(days=7, replay_days=11)
-    assert store.ids_kept_since() == (NOW - timedelta(days=9)).date()
+    assert store.batch_ids_since() == (NOW - timedelta(days=9)).date()
     streams.assert_exact()
 
 
@@ -605,7 +605,7 @@ def test_a_system_that_has_dropped_no_ids_takes_all_of_its_horizon(redis: Redis)
     streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(NOW - timedelta(days=29)))
     drain.drain(APPLICATION)
     retain()
-    assert store.ids_kept_since() is None
+    assert store.batch_ids_since() is None
     assert len(streams.log()) == 1
 
 
@@ -622,15 +622,15 @@ def test_ids_of_batches_are_unique_across_days_and_dropped_after_the_horizon() -
     made = [uuids.uuid7(NOW - timedelta(days=number)) for number in (0, 1, 20, 39)] + [uuid4()]
     with streams.locked(APPLICATION) as stream:
         batches = [store.Batch(id=id, events=[]) for id in made]
-        store.remember(stream, batches, received_at=NOW)
-    assert store.seen(APPLICATION, made) == set(made)
+        store.record_batches(stream, batches, received_at=NOW)
+    assert store.seen_batches(APPLICATION, made) == set(made)
     assert f"{first:%Y%m%d}" in partitions("batch_seen")
     with pytest.raises(Exception, match="duplicate key"), streams.locked(APPLICATION) as stream:
-        store.remember(stream, [store.Batch(id=made[2], events=[])], received_at=NOW)
+        store.record_batches(stream, [store.Batch(id=made[2], events=[])], received_at=NOW)
 
     retain()
 
-    assert store.seen(APPLICATION, made) == set(made) - {made[3]}
+    assert store.seen_batches(APPLICATION, made) == set(made) - {made[3]}
     oldest = min(name for name in partitions("batch_seen") if name.isdecimal())
     assert date.fromisoformat(oldest) == (NOW - timedelta(days=32)).date()
 

@@ -227,7 +227,7 @@ def long_log(urls: embedded.Urls) -> None:
             " %s + number * interval '1 second', 0, %s, %s, %s, 1, %s, %s, %s"
             " FROM generate_series(1, %s) AS number".replace("% 3", "%% 3"),
             [
-                store.look(APPLICATION).id,
+                store.read_stream(APPLICATION).id,
                 NOON,
                 hash_keys.of_text("RecordFailed"),
                 UUID(JFK.digest),

@@ -48,7 +48,7 @@ def in_a_copy() -> None:
         stop()
         yield from ()
 
-    with store.exclusively(APPLICATION), transaction.atomic():
+    with store.try_fold_lock(APPLICATION), transaction.atomic():
         store.lock(APPLICATION)
         copy_in("batch_seen", {"application": "text"}, rows())
 

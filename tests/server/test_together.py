@@ -53,14 +53,14 @@ def test_more_is_sent_than_a_socket_holds(patience: None, answer: str) -> None:
 
 def test_what_is_refused_undoes_all_and_is_named() -> None:
     store.open_stream(APPLICATION)
-    before = store.look(APPLICATION)
+    before = store.read_stream(APPLICATION)
     with pytest.raises(DataError, match="malformed array"), transaction.atomic():
-        store.move(store.lock(APPLICATION), cursor="1-0")
+        store.move_cursor(store.lock(APPLICATION), cursor="1-0")
         with prepared_statements.together(), prepared_statements.cursor() as cursor:
             cursor.execute("SELECT 1")
             cursor.execute("SELECT %s::int4[]", ["no array"])
             cursor.execute("SELECT 2")
-    assert store.look(APPLICATION) == before
+    assert store.read_stream(APPLICATION) == before
 
 
 def test_more_is_copied_than_a_socket_holds(patience: None) -> None:
@@ -75,13 +75,13 @@ def test_rows_that_are_refused_leave_nothing(rows: str) -> None:
     before = connection.connection
     batch = store.Batch(id=uuid4(), events=[histories.failed(2)])
     with pytest.raises(DataError, match="field count is 1"), streams.locked(APPLICATION) as stream:
-        layout = store.lay_out(stream, [batch], received_at=NOW)
+        layout = store.lay_out_rows(stream, [batch], received_at=NOW)
         odd = [BEGIN, b"\0\1"]
         if rows == "batches":
             layout = dataclasses.replace(layout, batches=odd)
         else:
             layout = dataclasses.replace(layout, events=odd)
-        with store.copied(layout):
+        with store.copying(layout):
             pass
     streams.append([histories.failed(2)], received_at=NOW)
     assert connection.connection is before
@@ -104,7 +104,7 @@ def test_a_fold_that_breaks_while_rows_are_copied_leaves_nothing() -> None:
     with (
         pytest.raises(ArithmeticError),
         streams.locked(APPLICATION) as stream,
-        store.copied(store.lay_out(stream, [batch], received_at=NOW)),
+        store.copying(store.lay_out_rows(stream, [batch], received_at=NOW)),
     ):
         raise ArithmeticError
     with connection.cursor() as cursor:
@@ -117,7 +117,7 @@ def test_a_fold_that_breaks_while_rows_are_copied_leaves_nothing() -> None:
 def test_nothing_is_copied_outside_of_a_transaction() -> None:
     store.open_stream(APPLICATION)
     batch = store.Batch(id=uuid4(), events=[histories.failed(1)])
-    layout = store.lay_out(store.look(APPLICATION), [batch], received_at=NOW)
-    with pytest.raises(InterfaceError, match="lock"), store.copied(layout):
+    layout = store.lay_out_rows(store.read_stream(APPLICATION), [batch], received_at=NOW)
+    with pytest.raises(InterfaceError, match="lock"), store.copying(layout):
         pass
     assert streams.log() == []

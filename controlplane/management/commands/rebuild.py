@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, applications: list[str], verify: bool, **_options: Any) -> None:
         streams = [
             stream
-            for stream in store.known()
+            for stream in store.all_streams()
             if not applications or stream.application in applications
         ]
         unknown = set(applications) - {stream.application for stream in streams}

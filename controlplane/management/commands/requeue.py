@@ -47,9 +47,9 @@ class Command(BaseCommand):
     ) -> None:
         if dismiss and not (applications or batch):
             raise CommandError("--dismiss needs applications or --batch")
-        selection = store.Which(batches=tuple(batch), old=old)
+        selection = store.EntrySelection(batches=tuple(batch), old=old)
         failed = found = 0
-        selected = applications or [stream.application for stream in store.known()]
+        selected = applications or [stream.application for stream in store.all_streams()]
         for application in selected:
             try:
                 if dismiss:
