@@ -6,19 +6,14 @@ a cursor that is not ours raises InvalidValue. Times are aware, in UTC.
 
 from __future__ import annotations
 
-from arrester.controlplane.queries import as_of_state
-from arrester.controlplane.queries.as_of import AsOf, as_of, position
-from arrester.controlplane.queries.audit import (
-    ACT_KINDS,
-    accounts,
-    audit,
-    dead_letters,
-    examples,
-    notes_on_command,
-    people,
+from arrester.controlplane.queries.current_state.held_records import (
+    held,
+    held_in_all,
+    held_over_time,
 )
-from arrester.controlplane.queries.causes import failed_by_group, top_causes
-from arrester.controlplane.queries.current import (
+from arrester.controlplane.queries.current_state.instances import running
+from arrester.controlplane.queries.current_state.policies import policies, runs, task_gauges
+from arrester.controlplane.queries.current_state.states import (
     check_known,
     command,
     commands,
@@ -28,7 +23,15 @@ from arrester.controlplane.queries.current import (
     task,
     threads,
 )
-from arrester.controlplane.queries.dashboard_lists import (
+from arrester.controlplane.queries.current_state.summaries import (
+    application,
+    application_page,
+    applications,
+    instance_counts,
+    overview,
+    pipelines,
+)
+from arrester.controlplane.queries.current_state.task_lists import (
     heard,
     neighbours,
     open_commands,
@@ -36,7 +39,9 @@ from arrester.controlplane.queries.dashboard_lists import (
     stopped_by_group,
     tasks,
 )
-from arrester.controlplane.queries.error_groups import (
+from arrester.controlplane.queries.event_feed.feed import Feed, feed
+from arrester.controlplane.queries.failure_history.causes import failed_by_group, top_causes
+from arrester.controlplane.queries.failure_history.error_groups import (
     NEWEST,
     SORTS,
     affected,
@@ -51,8 +56,19 @@ from arrester.controlplane.queries.error_groups import (
     resumed_by,
     stages,
 )
-from arrester.controlplane.queries.failure_search import check_class, check_group
-from arrester.controlplane.queries.feed import Feed, feed
+from arrester.controlplane.queries.failure_history.history import (
+    event,
+    failures,
+    group_occurrences,
+    minutes,
+    task_history,
+)
+from arrester.controlplane.queries.failure_history.search import check_class, check_group
+from arrester.controlplane.queries.failure_history.trends import (
+    failed_by_application,
+    task_turns,
+    turns,
+)
 from arrester.controlplane.queries.filters import (
     AuditFilter,
     DeadLetterFilter,
@@ -60,17 +76,16 @@ from arrester.controlplane.queries.filters import (
     GroupFilter,
     TaskFilter,
 )
-from arrester.controlplane.queries.held_records import held, held_in_all, held_over_time
-from arrester.controlplane.queries.history import (
-    event,
-    failures,
-    group_occurrences,
-    minutes,
-    task_history,
+from arrester.controlplane.queries.operation.audit import (
+    ACT_KINDS,
+    accounts,
+    audit,
+    dead_letters,
+    examples,
+    notes_on_command,
+    people,
 )
-from arrester.controlplane.queries.instance_list import running
-from arrester.controlplane.queries.metrics import Metrics, metrics
-from arrester.controlplane.queries.operations import (
+from arrester.controlplane.queries.operation.health import (
     health,
     lag,
     lags,
@@ -78,7 +93,9 @@ from arrester.controlplane.queries.operations import (
     quarantined,
     storage,
 )
-from arrester.controlplane.queries.policies import policies, runs, task_gauges
+from arrester.controlplane.queries.operation.metrics import Metrics, metrics
+from arrester.controlplane.queries.past import as_of_state
+from arrester.controlplane.queries.past.position import AsOf, as_of, position
 from arrester.controlplane.queries.results import (
     Account,
     Act,
@@ -103,19 +120,6 @@ from arrester.controlplane.queries.results import (
     Summary,
     Tally,
     TaskDetail,
-)
-from arrester.controlplane.queries.summaries import (
-    application,
-    application_page,
-    applications,
-    instance_counts,
-    overview,
-    pipelines,
-)
-from arrester.controlplane.queries.trends import (
-    failed_by_application,
-    task_turns,
-    turns,
 )
 
 __all__ = [

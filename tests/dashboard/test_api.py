@@ -20,7 +20,7 @@ from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.queries import failure_search
+from arrester.controlplane.queries.failure_history import search
 from arrester.controlplane.store import failures
 from arrester.dashboard.rest.errors import STATUS_CODES, status_code
 from arrester.dashboard.rest.serializers import A_TIME
@@ -116,7 +116,7 @@ def test_a_page_of_failures_says_up_to_where_it_has_looked(
     flights.pauses("JFK", ago=timedelta(hours=2))
     for _ in range(3):
         flights.skips("EWR", 2)
-    monkeypatch.setattr(failure_search, "FEW", 0)
+    monkeypatch.setattr(search, "FEW", 0)
     monkeypatch.setattr(failures, "CANDIDATES", 3)
     asked: dict[str, Any] = {"exception_class": TYPO.exception_class, "limit": 2}
     first = read(viewer, "failures", **asked)

@@ -14,7 +14,8 @@ from arrester.controlplane import actions, embedded, queries, store
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
 from arrester.controlplane.history import retention
-from arrester.controlplane.queries import GroupFilter, feed_cursor
+from arrester.controlplane.queries import GroupFilter
+from arrester.controlplane.queries.event_feed import feed_cursor
 from tests import histories
 from tests.dashboard.story import Story
 from tests.histories import APPLICATION, JFK

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane import models, queries
 from arrester.controlplane.domain.events import Event, FailuresCounted, Response
-from arrester.controlplane.queries import causes
+from arrester.controlplane.queries.failure_history import causes
 from tests import histories
 from tests.server import streams
 

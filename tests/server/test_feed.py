@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from arrester.controlplane import queries, store
 from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
 from arrester.controlplane.domain.events import Event, StoredEvent
-from arrester.controlplane.queries import feed_cursor
+from arrester.controlplane.queries.event_feed import feed_cursor
 from arrester.controlplane.store.column_limits import MOST
 from tests import histories
 from tests.histories import APPLICATION

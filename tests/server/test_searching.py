@@ -25,7 +25,8 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state import counters
 from arrester.controlplane.domain.state.states import GroupState, task_id
-from arrester.controlplane.queries import FailureFilter, failure_search
+from arrester.controlplane.queries import FailureFilter
+from arrester.controlplane.queries.failure_history import search
 from arrester.controlplane.store import batches, failures, hash_keys
 from arrester.controlplane.views import row_mapping
 from tests import histories
@@ -185,7 +186,7 @@ def test_any_filter_finds_what_a_look_at_all_of_them_would(
     assert (None in {each.other_classes for each in groups()}) == (classes == 0)
     assert any(each.other_classes for each in groups()) == (classes > 0)
     with (
-        patch.object(failure_search, "FEW", few),
+        patch.object(search, "FEW", few),
         patch.object(failures, "CANDIDATES", candidates),
         patch.object(failures, "_LEAST", least),
         patch.object(failures, "_SHARES", 1),
@@ -347,7 +348,7 @@ def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
                 assert rows_read("error_group") - before == causes
     # Of a group of before the classes are not known: it may have come in any.
     models.ErrorGroup.objects.filter(fingerprint=f"1-{1:016x}").update(other_classes=["*"])
-    assert failure_search._groups([APPLICATION], FailureFilter(exception_class="never")) == [
+    assert search._groups([APPLICATION], FailureFilter(exception_class="never")) == [
         (APPLICATION, f"1-{1:016x}")
     ]
 

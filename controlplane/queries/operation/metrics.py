@@ -14,7 +14,8 @@ from arrester.controlplane.domain.state.states import (
     InstanceStatus,
     TaskStatus,
 )
-from arrester.controlplane.queries import operations, summaries
+from arrester.controlplane.queries.current_state import summaries
+from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.results import Answer, Health, Lag
 from arrester.controlplane.views import row_mapping
 
@@ -47,14 +48,14 @@ def metrics() -> Metrics:
     names = [each.name for each in known]
     tasks, instances = summaries.task_counts(names), summaries.instance_counts(names)
     return Metrics(
-        lags=operations.lags(),
-        health=operations.health(),
+        lags=health.lags(),
+        health=health.health(),
         latched={each.name: each.status is ApplicationStatus.LATCHED for each in known},
         failed={each.name: each.failed for each in known},
         tasks={(name, word.value): tasks[name][word] for name in names for word in TaskStatus},
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
-        refused=frozenset(each.application for each in operations.refusals()),
+        refused=frozenset(each.application for each in health.refusals()),
         alive={name: instances[name]["alive"] for name in names},
         lost={name: instances[name]["lost"] for name in names},
     )

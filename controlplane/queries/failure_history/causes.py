@@ -12,9 +12,9 @@ from django.db import connection
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.controlplane.models.counts import STEPS
 from arrester.controlplane.queries import cursors
-from arrester.controlplane.queries.error_groups import groups_by_key
+from arrester.controlplane.queries.failure_history.error_groups import groups_by_key
+from arrester.controlplane.queries.failure_history.trends import HOUR, tallies
 from arrester.controlplane.queries.results import Cause, Tally
-from arrester.controlplane.queries.trends import HOUR, tallies
 
 Key = tuple[str, str]
 #: So many causes are added up one by one, and no more.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.queries import cursors, feed_cursor
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.event_feed import feed_cursor
 from arrester.controlplane.queries.results import Answer
 
 

@@ -18,7 +18,8 @@ from arrester.controlplane.domain.state.states import (
     InstanceState,
     TaskState,
 )
-from arrester.controlplane.queries import cursors, live_runs
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.current_state import live_runs
 from arrester.controlplane.queries.filters import TaskFilter
 from arrester.controlplane.queries.results import Neighbours, Page
 from arrester.controlplane.views import row_mapping

@@ -14,7 +14,8 @@ from uuid import UUID
 from django.db import connection
 
 from arrester.controlplane.domain.state.states import TaskState
-from arrester.controlplane.queries import cursors, live_runs
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.current_state import live_runs
 from arrester.controlplane.queries.results import Page, Tally
 from arrester.controlplane.views import row_mapping
 

@@ -22,7 +22,9 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     ThreadStatus,
 )
-from arrester.controlplane.queries import current, cursors, live_runs, operations
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.current_state import live_runs, states
+from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.results import (
     Brief,
     Lag,
@@ -92,7 +94,7 @@ def overview() -> Overview:
     stops, more = _stops(known)
     # First the applications: each of them has a lag by then.
     names = [*_names()]
-    lags = operations.lags()
+    lags = health.lags()
     tasks, instances = _shown_counts(names, known), instance_counts(names)
     return Overview(
         applications=tuple(
@@ -113,7 +115,7 @@ def overview() -> Overview:
         muted_stops=_muted_stops(known),
         open_commands=tuple(row_mapping.COMMANDS.readable("open ORDER BY issued_at DESC", [])),
         failed_last_hour=int(last_hour["all"] or 0),
-        health=operations.health(),
+        health=health.health(),
     )
 
 
@@ -150,7 +152,7 @@ def _muted_stops(known: Sequence[ThreadState]) -> int:
 def applications() -> tuple[Summary, ...]:
     """Return all applications by name."""
     states = row_mapping.APPLICATIONS.readable("true ORDER BY name", [])
-    return _summaries(states, operations.lags())
+    return _summaries(states, health.lags())
 
 
 def application_page(
@@ -172,7 +174,7 @@ def application(name: str, lags: Sequence[Lag] = ()) -> Summary:
     found = row_mapping.APPLICATIONS.load("name = %s", [name])
     if not found:
         raise NotFound(f"there is no application {name!r}")
-    own = [lag for lag in lags if lag.application == name] or [operations.lag(name)]
+    own = [lag for lag in lags if lag.application == name] or [health.lag(name)]
     return _summaries(found, own)[0]
 
 
@@ -214,8 +216,8 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT application, count(*), count(*) FILTER (WHERE lost) FROM instance"
-            f" WHERE application = ANY(%s) AND {current.LIVES} GROUP BY 1",
-            [list(names), current.OVER],
+            f" WHERE application = ANY(%s) AND {states.LIVES} GROUP BY 1",
+            [list(names), states.OVER],
         )
         for application, alive, lost in cursor.fetchall():
             found[application].update({"alive": alive, "lost": lost})
@@ -251,7 +253,7 @@ def pipelines(
     in any case, so that a dead pipeline does not vanish from its page. `only` names one pipeline;
     of each the tasks whose key begins with `key`, from `offset` on, are there.
     """
-    known = current.threads(application)
+    known = states.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
     shown = list(known) if history else live_runs.shown(known)
     shown = [each for each in shown if only in (None, each.pipeline)]

@@ -14,7 +14,8 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadState,
 )
-from arrester.controlplane.queries import cursors, history
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.filters import task_id
 from arrester.controlplane.queries.results import GroupDetail, Page, TaskDetail
 from arrester.controlplane.views import row_mapping

@@ -28,9 +28,11 @@ from arrester.controlplane.domain.state.states import (
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import state_at_position
-from arrester.controlplane.queries import cursors, history, live_runs
-from arrester.controlplane.queries.as_of import AsOf, position
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.current_state import live_runs
+from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.filters import TaskFilter
+from arrester.controlplane.queries.past.position import AsOf, position
 from arrester.controlplane.queries.results import (
     ApplicationThen,
     GroupDetail,

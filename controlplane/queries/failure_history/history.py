@@ -9,7 +9,8 @@ from django.db.models import Sum
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import BeforeHistory, NotFound
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.queries import cursors, failure_search
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.failure_history import search
 from arrester.controlplane.queries.filters import FailureFilter, task_id
 from arrester.controlplane.queries.results import MinuteCount, Page
 from arrester.controlplane.store.column_limits import MOST
@@ -78,7 +79,7 @@ def failures(
     """
     before = cursors.unpack(cursor, tuple[datetime, str, int])
     most = cursors.bounded(limit)
-    wanted = failure_search.search(filter, before=before)
+    wanted = search.search(filter, before=before)
     if wanted is None:
         return Page(rows=())
     found = store.read_failures(wanted, limit=most + 1)

@@ -21,7 +21,8 @@ from arrester.controlplane.domain.events import CommandKind, StoredEvent
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
-from arrester.controlplane.queries import cursors, live_runs
+from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries.current_state import live_runs
 from arrester.controlplane.queries.filters import GroupFilter
 from arrester.controlplane.queries.results import Affected, Page, Paused
 from arrester.controlplane.store.column_limits import fit

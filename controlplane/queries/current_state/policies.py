@@ -18,13 +18,13 @@ from arrester.controlplane.domain.state.states import (
     ThreadStatus,
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.queries import current, live_runs
+from arrester.controlplane.queries.current_state import live_runs, states
 from arrester.controlplane.queries.results import Gauge, PipelinePolicy
 
 
 def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
     """Return the policy of each pipeline at each checkpoint that the task grid shows, by name."""
-    known = current.threads(application)
+    known = states.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
     return tuple(
         PipelinePolicy(thread=each, gauges=tuple(_gauges(each, now)), twin=alive[each.pipeline] > 1)
@@ -40,7 +40,7 @@ def runs(
     """Return the runs of a pipeline that hear commands: those that a policy is set in."""
     state = StreamState(application=ApplicationState(name=application))
     state.instances.update({each.id: each for each in instances})
-    known = current.threads(application)
+    known = states.threads(application)
     state.threads.update({(each.pipeline, each.checkpoint): each for each in known})
     return tuple(decide.runs(state, pipeline))
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from arrester.controlplane.domain.state.states import InstanceState
 from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.queries import cursors
-from arrester.controlplane.queries.current import LIVES, OVER
+from arrester.controlplane.queries.current_state.states import LIVES, OVER
 from arrester.controlplane.queries.results import Page, Running
 from arrester.controlplane.views import row_mapping
 

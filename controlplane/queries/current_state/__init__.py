@@ -1,0 +1,1 @@
+"""The current state of applications, runs, tasks and instances."""

@@ -1,0 +1,1 @@
+"""Failures as they occurred: pages of the log, error groups, causes, trends."""

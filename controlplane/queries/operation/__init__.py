@@ -1,0 +1,1 @@
+"""The operation of the service: health, metrics, quarantine, audit."""

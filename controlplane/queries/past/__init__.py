@@ -1,0 +1,1 @@
+"""States as of a position or a time in the past."""
