@@ -6,7 +6,7 @@ STAMP := .venv/.stamp
 ARGS ?=
 k ?=
 # The suite waits more than it computes: four processes, each with servers and a Spark of its own.
-SIDE_BY_SIDE := --numprocesses 4 --dist loadfile
+SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.

@@ -56,7 +56,7 @@ class Worker:
     def begin(self) -> None:
         """Start it."""
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.drain_forever", self.application],
+            [sys.executable, "-m", "tests.controlplane.drain_process", self.application],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -84,7 +84,7 @@ class Sender:
     def say(self) -> None:
         """Send a batch of each application, now and then twice."""
         from tests import histories
-        from tests.server import streams
+        from tests.controlplane import streams
 
         for application in APPLICATIONS:
             sent = self.sent[application]
@@ -104,7 +104,7 @@ class Sender:
 
     def is_heard(self) -> bool:
         """Whether all batches are confirmed and gone from Redis."""
-        from tests.server import streams
+        from tests.controlplane import streams
 
         return self.waiting() == 0 and all(
             streams.confirmed(self.redis, each) == self.batches[each] for each in APPLICATIONS
@@ -193,7 +193,7 @@ def check(sender: Sender) -> None:
     """Raise AssertionError unless the log has all that was sent, once, in order."""
     from django.db import connection
 
-    from tests.server import streams
+    from tests.controlplane import streams
 
     connection.close()
     for application in APPLICATIONS:

@@ -110,3 +110,12 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files that start processes of their own first, so that no long one is left at the end."""
+    long_files = {
+        item.path for item in items for mark in ("e2e", "chaos") if item.get_closest_marker(mark)
+    }
+    items.sort(key=lambda item: item.path not in long_files)

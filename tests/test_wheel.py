@@ -18,9 +18,9 @@ import pytest
 
 import arrester
 from arrester.controlplane.embedded.redis import binary
+from tests.controlplane.management.test_up import OVERRIDES, home, read_until
 from tests.ports import free_port
 from tests.services import REPOSITORY
-from tests.test_up import OVERRIDES, home, read_until
 
 __all__ = ["home"]
 pytestmark = pytest.mark.wheel

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.agents.pipeline_bench import Bench
 from tests.agents.redis_server import FoldingSide, Server, running
 
-if TYPE_CHECKING:
-    pass
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
+    """Return a bench in a folder of its own."""
+    made = Bench(spark, tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

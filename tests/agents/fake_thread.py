@@ -26,7 +26,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
-from tests.agents.facts import INSTANCE, NOW
+from tests.agents.sample_events import INSTANCE, NOW
 
 STOPPED = "stopped"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.agents.engine.bench import Bench
+from tests.agents.pipeline_bench import Bench
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 
-from tests.agents.engine.bench import Bench
+from tests.agents.pipeline_bench import Bench
 from tests.conformance.cases import Case, Form
 
 Check = Callable[[Case, Bench], None]

@@ -14,14 +14,14 @@ from arrester.agents.spark.ship_executor import ship
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
-from tests.agents.engine.bench import Bench, sink_to
-from tests.agents.engine.kafka_bench import (
+from tests.agents.kafka_cluster import RecordedAdmin, headers_of
+from tests.agents.kafka_records import (
     KafkaRecord,
     add_records,
     kafka_source,
     source_with_options,
 )
-from tests.agents.kafka_cluster import RecordedAdmin, headers_of
+from tests.agents.pipeline_bench import Bench, sink_to
 from tests.conformance.cases import Case
 from tests.conformance.kafka_effects import (
     RetriableException,

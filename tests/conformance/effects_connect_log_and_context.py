@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from tests.agents.engine.bench import Bench
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records
+from tests.agents.kafka_records import KafkaRecord, add_records
+from tests.agents.pipeline_bench import Bench
 from tests.conformance.cases import Case, Known
 from tests.conformance.kafka_effects import pipeline, raising
 from tests.conformance.kafka_rows import Seen, kafka_pipeline

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
-from tests.agents.engine.bench import Bench, server_state
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records
 from tests.agents.kafka_cluster import TOO_LARGE
+from tests.agents.kafka_records import KafkaRecord, add_records
+from tests.agents.pipeline_bench import Bench, server_state
 from tests.conformance.cases import Case, Known
 from tests.conformance.kafka_effects import keys, letters, pipeline, raising
 

@@ -10,7 +10,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndContinue, LogAndFail
 from arrester.controlplane.domain.events import RecordFailed, Response, TaskDied
 from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
-from tests.agents.engine.bench import Bench, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
 from tests.conformance.cases import Case
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from uuid import uuid4
 from arrester import ResumeHow
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.run.thread import PipelineThread
-from tests.agents.engine.bench import Bench, wait_until
+from tests.agents.pipeline_bench import Bench, wait_until
 from tests.conformance.cases import Case
 
 Row = dict[str, Any]

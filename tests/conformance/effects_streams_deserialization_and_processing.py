@@ -12,8 +12,8 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail
 from arrester.controlplane.domain.events import RecordFailed, TaskDied
 from arrester.controlplane.domain.state.states import ThreadStatus
-from tests.agents.engine.bench import Bench, read_sink, server_state, sink_to, wait_until
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
+from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
+from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to, wait_until
 from tests.conformance.cases import Case
 from tests.conformance.kafka_rows import Seen, kafka_pipeline
 

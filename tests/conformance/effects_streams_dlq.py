@@ -9,9 +9,9 @@ from arrester.agents.handlers import ErrorContext, LogAndFail, Record, RecordErr
 from arrester.agents.spark.ship_executor import ship
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
-from tests.agents.engine.bench import Bench, wait_until
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
 from tests.agents.kafka_cluster import TOO_LARGE, RecordedAdmin, headers_of
+from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
+from tests.agents.pipeline_bench import Bench, wait_until
 from tests.conformance.cases import Case
 from tests.conformance.kafka_effects import (
     TOPIC,

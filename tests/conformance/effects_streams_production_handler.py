@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.agents.engine.bench import Bench
+from tests.agents.pipeline_bench import Bench
 from tests.conformance.cases import Case
 from tests.conformance.kafka_rows import Seen, sending_pipeline
 

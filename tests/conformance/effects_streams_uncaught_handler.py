@@ -23,7 +23,7 @@ from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire import codec
-from tests.agents.engine.bench import Bench, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, sink_to, wait_until
 from tests.agents.redis_server import FoldingSide, running
 from tests.conformance.cases import Case
 from tests.conformance.simulation import UNCAUGHT_ANSWERS

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndContinue
-from tests.agents.engine.bench import Bench, sink_to
-from tests.agents.engine.kafka_bench import KafkaRecord, add_records, kafka_source
 from tests.agents.kafka_cluster import KafkaCluster, kafka
+from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
+from tests.agents.pipeline_bench import Bench, sink_to
 
 Row = dict[str, Any]
 TOPIC = "letters"

@@ -10,7 +10,7 @@ from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import ErrorContext, Handler, Record, RecordError
 from arrester.controlplane.domain.error_policy.policy import Answer
-from tests.agents.engine.bench import Bench, sink_to
+from tests.agents.pipeline_bench import Bench, sink_to
 
 Row = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.engine.bench import Bench
+from tests.agents.pipeline_bench import Bench
 from tests.conformance import effects
 from tests.conformance.cases import (
     FOLDER,

@@ -11,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -19,7 +18,8 @@ from axe_playwright_python.sync_playwright import Axe
 from django.db import connections
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.services import REPOSITORY
+
 PASSWORD = "a password for tests"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 #: Headless in a container, and no talk with anybody but us.

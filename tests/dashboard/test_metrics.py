@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -19,10 +18,11 @@ from arrester.controlplane import actions, queries, store
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.outbound import backpressure
+from tests.controlplane import streams
 from tests.dashboard.story import Story
-from tests.server import streams
+from tests.services import REPOSITORY
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+DOCUMENT = REPOSITORY / "docs" / "metrics.md"
 
 
 def scrape(client: Client) -> dict[str, dict[tuple[str, ...], float]]:

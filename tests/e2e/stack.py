@@ -22,8 +22,8 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 
 from arrester.examples import flights_data
+from tests.services import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 #: Up to here two records are implausible: JFK at 7,072 and EWR at 8,239.
 ROWS = 9_000
 ROWS_PER_FILE = 1_000

@@ -1,0 +1,236 @@
+"""Dead letters as any Spark sink writes them: once, or known again; none is ever lost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.agents.dead_letters.pending_files import FOLDER
+from arrester.agents.handlers import LogAndContinue
+from arrester.agents.journal.entries import DeadLetters, Entry, Kind
+from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.storage import LocalStorage, checkpoint_id
+from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
+from tests.agents.pipeline_bench import Bench, levels_of, server_state, wait_until
+from tests.histories import POLICY
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+PATH = "errors.dlq.path"
+
+
+def check(row: Row) -> Row:
+    if row["value"] == "bad":
+        raise ValueError(f"bad at {row['position']}")
+    return row
+
+
+def waiting(bench: Bench) -> list[Path]:
+    return list((Path(bench.checkpoint) / FOLDER).glob("*"))
+
+
+@pytest.mark.parametrize("kind", ["json", "orc", "csv", "xml"])
+def test_any_format_of_files_has_each_dead_letter_once_in_the_folder_of_its_day(
+    bench: Bench, kind: str
+) -> None:
+    options: dict[str, dict[str, Any]] = {
+        "csv": {"errors_dlq_options_header": "true"},
+        "xml": {"errors_dlq_options_rowTag": "letter"},
+    }
+    bench.add(("a", 0, "bad"), ("a", 1, "x"), ("b", 0, "bad"))
+    bench.start(
+        bench.checking(check, LogAndContinue()),
+        errors_dlq_format=kind,
+        errors_dlq_include_configs=True,
+        **options.get(kind, {}),
+    )
+    bench.wait_for_input()
+    bench.stop()
+
+    reader = bench.spark.read.format(kind).options(header=True, rowTag="letter")
+    frame = reader.options(multiLine=kind in ("csv", "xml")).load(str(bench.folder / "dlq"))
+    letters = frame.withColumn("position", frame.position.cast("long")).collect()
+    assert sorted((row["task"], row["position"]) for row in letters) == [("a", 0), ("b", 0)]
+    assert all('"value":"bad"' in row["row"] for row in letters)
+    assert all(f"{check.__module__}.check" in row["configs"] for row in letters)
+    assert waiting(bench) == []
+    told = bench.outbox.of(RecordsDeadLettered)
+    assert {(each.task, each.count, each.format) for each in told} == {
+        ("a", 1, kind),
+        ("b", 1, kind),
+    }
+    assert {(each.task, each.ids) for each in told} == {
+        (row["task"], (row["id"],)) for row in letters
+    }
+    [place] = {each.place for each in told}
+    assert list(Path(place).glob(f"*.{kind}"))
+
+
+def test_a_sink_with_a_path_that_is_no_format_of_files_is_appended_to_by_day(bench: Bench) -> None:
+    """As Delta is: what it has at its path is its own, so no folder is moved there."""
+    kind = "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat"
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(bench.checking(check, LogAndContinue()), errors_dlq_format=kind)
+    bench.wait_for_input()
+    bench.add(("b", 0, "bad"))
+    bench.wait_for_input()
+    bench.stop()
+
+    letters = bench.spark.read.orc(str(bench.folder / "dlq")).collect()
+    assert sorted((row["task"], row["position"]) for row in letters) == [("a", 0), ("b", 0)]
+    assert {path.name for path in (bench.folder / "dlq").glob("day=*")} == {
+        f"day={row['day']}" for row in letters
+    }
+    assert {each.format for each in bench.outbox.of(RecordsDeadLettered)} == {kind}
+
+
+def in_a_table(bench: Bench) -> tuple[str, dict[str, Any]]:
+    """Return the URL of a database, and the settings that have dead letters written there."""
+    url = f"jdbc:derby:{bench.folder / 'letters'};create=true"
+    return url, {
+        "errors_dlq_format": "jdbc",
+        "errors_dlq_path": "",
+        "errors_dlq_options_url": url,
+        "errors_dlq_options_dbtable": "letters",
+        "errors_dlq_options_createTableColumnTypes": "task VARCHAR(512), id VARCHAR(32)",
+    }
+
+
+def test_a_table_gets_dead_letters_by_jdbc(bench: Bench) -> None:
+    url, keys = in_a_table(bench)
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(bench.checking(check, LogAndContinue()), **keys)
+    bench.wait_for_input()
+    bench.stop()
+
+    reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
+    [letter] = reader.load().collect()
+    assert (letter["task"], letter["position"]) == ("a", 0)
+    [told] = bench.outbox.of(RecordsDeadLettered)
+    assert (told.place, told.format) == ("letters", "jdbc")
+
+
+def test_what_may_pass_by_itself_is_written_again_to_a_table(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, keys = in_a_table(bench)
+    keys |= {"errors_retries_limit": 100, "errors_retries_delay_max_ms": 1}
+    bench.add(("a", 0, "bad"))
+    bench.start(bench.checking(check, LogAndContinue()), **keys)
+    bench.wait_for_input()
+    java: Any = bench.spark._jvm
+    other = java.java.sql.DriverManager.getConnection(url)
+    other.setAutoCommit(False)
+    asked = other.createStatement()
+    wait = "CALL SYSCS_UTIL.SYSCS_SET_DATABASE_PROPERTY('derby.locks.waitTimeout', '1')"
+    asked.execute(wait)
+    other.commit()
+    asked.execute("LOCK TABLE letters IN SHARE MODE")
+
+    bench.add(("a", 1, "bad"))
+    said = "dead letters for letters"
+    wait_until(lambda: bool(bench.deaths) or any(said in each.message for each in caplog.records))
+    other.commit()
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.deaths == []
+    reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
+    assert sorted(row["position"] for row in reader.load().collect()) == [0, 1]
+    assert set(levels_of("writes of dead letters to", caplog)) == {"ERROR"}
+    [failed] = bench.outbox.of(DeadLettersFailed)
+    assert (failed.task, failed.waiting) == ("a", 0)
+    assert failed.failures >= 1
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert task.counters.dlq_produce_failures == failed.failures
+    assert waiting(bench) == []
+
+
+def test_a_dead_letter_that_cannot_be_written_ends_the_run_and_the_next_one_writes_it(
+    bench: Bench,
+) -> None:
+    (bench.folder / "dlq").write_text("a file, where a folder is to be")
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(bench.checking(check, LogAndContinue()))
+    wait_until(lambda: bool(bench.deaths))
+
+    [death] = bench.deaths
+    assert death.failure is not None and death.failure.stage == "produce"
+    assert "dead letters cannot be written" in death.reason
+    assert bench.written() == []  # its micro-batch was decided, and not yet written
+    assert len(waiting(bench)) == 1
+
+    bench.deaths.clear()
+    (bench.folder / "dlq").unlink()
+    bench.start(bench.checking(check, LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+    [letter] = bench.dead_letters()
+    assert (letter["task"], letter["position"]) == ("a", 0)
+    assert bench.written() == [("a", 1)]
+    assert waiting(bench) == []
+    [failed] = bench.outbox.of(DeadLettersFailed)
+    assert (failed.task, failed.failures, failed.waiting) == ("a", 1, 1)
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert (task.counters.dlq_records_produced, task.counters.dlq_produce_failures) == (1, 1)
+    assert bench.outbox.of(ThreadDied)
+
+
+def test_after_continue_a_dead_letter_waits_for_the_next_one(bench: Bench) -> None:
+    (bench.folder / "dlq").write_text("a file, where a folder is to be")
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    handler = "arrester.agents.handlers.LogAndContinue"
+    bench.start(
+        bench.checking(check, LogAndContinue()), default_production_exception_handler=handler
+    )
+    wait_until(lambda: bench.written() == [("a", 1)])
+    assert len(waiting(bench)) == 1
+
+    (bench.folder / "dlq").unlink()
+    bench.add(("a", 2, "bad"))
+    wait_until(lambda: len(bench.dead_letters()) == 2)
+    # Dead letters are visible before their micro-batch is committed.
+    bench.wait_for_input()
+    bench.stop()
+    assert sorted(each["position"] for each in bench.dead_letters()) == [0, 2]
+    assert waiting(bench) == []
+    assert bench.deaths == []
+    assert [each.waiting for each in bench.outbox.of(DeadLettersFailed)] == [1]
+
+
+def test_dead_letters_that_an_earlier_version_left_behind_reach_their_day(bench: Bench) -> None:
+    folder = bench.folder / "dlq"
+    letters = DeadLetters(name="one", day="2026-11-19", path=str(folder))
+    row = {"task": "a", "position": 7, "row": "{}"}
+    bench.spark.createDataFrame([row]).write.parquet(str(folder / "_pending" / "one"))
+    files = LocalStorage(bench.checkpoint)
+    at = datetime.now(UTC)
+    journal, run = claim(
+        files,
+        application="tests",
+        pipeline="lines",
+        checkpoint=checkpoint_id(files),
+        instance=uuid4(),
+        policy=POLICY,
+        now=at,
+    )
+    journal.append(Entry(kind=Kind.BATCH, at=at, epoch=run.epoch, batch=0, dead_letters=letters))
+
+    bench.add(("a", 8, "x"))
+    bench.start(bench.checking(check))
+    bench.wait_for_input()
+    bench.stop()
+    [letter] = bench.dead_letters()
+    assert (letter["position"], letter["day"].isoformat()) == (7, "2026-11-19")
+    assert not (folder / "_pending" / "one").exists()
+
+
+def test_a_format_that_spark_does_not_know_is_said_at_the_start(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    with pytest.raises(DeadLettersUnusable, match=r"errors\.dlq\.format='nosuchformat'"):
+        bench.start(bench.checking(check), errors_dlq_format="nosuchformat")

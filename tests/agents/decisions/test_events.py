@@ -1,0 +1,102 @@
+"""What is told of failures and of ends: bounded, and without what may quote a record."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from pyspark.sql import Row
+
+from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.judge import Decision
+from arrester.agents.failures.aggregate_in_spark import Halted
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.run.termination import death_of
+from arrester.agents.spark.errors import Problem, StepFailed
+from arrester.controlplane.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
+from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
+from arrester.controlplane.domain.wire import codec
+from tests.agents.decisions.test_rules import pipeline_of
+from tests.agents.sample_events import NOW
+
+PROBLEM = Problem(exception_class="ValueError", message="no card 4111-1111 for ann@x.org")
+
+
+def failed_record(position: int, *, task: str = "JFK", key: str | None = None) -> FailedRecord:
+    return FailedRecord(
+        task=task,
+        position=position,
+        entry=0,
+        number=1,
+        stage="process:check",
+        problem=PROBLEM,
+        row=Row(value="x"),
+        key=key,
+        value=None,
+    )
+
+
+def teller() -> Teller:
+    run = Run(pipeline="flights", checkpoint="c1", epoch=1)
+    return Teller(pipeline=pipeline_of(), instance=uuid4(), run=run, redaction=Redaction())
+
+
+def decided(decision: Decision) -> list[Event]:
+    return teller().decided(decision, NOW, lambda key: None)
+
+
+def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
+    many = [failed_record(n, key=f"{n}" + "k" * 2**20) for n in range(70)]
+    told = decided(Decision(examples=many))
+    assert len(codec.decode_batch(codec.encode_batch(told))) == 70
+    keys = [event.data.key for event in told if isinstance(event.data, RecordFailed)]
+    assert all(key is not None and len(key.encode()) <= KEY_MAX_BYTES for key in keys)
+    assert len(set(keys)) == 70
+
+
+def test_of_many_tasks_that_halt_alike_some_are_described_and_all_are_told() -> None:
+    described = [failed_record(0, task=f"t{n}") for n in range(3)]
+    halted = [
+        Halted(
+            task=f"t{n}",
+            position=n,
+            number=1,
+            exception_class="ValueError",
+            frame=None,
+            attempts=1,
+            dies=n == 9,
+        )
+        for n in range(3, 10)
+    ]
+    told = decided(Decision(paused=described, halted=halted))
+
+    failed = [event for event in told if isinstance(event.data, RecordFailed)]
+    assert [event.body is not None for event in failed] == [True] * 3 + [False] * 7
+    fingerprints = {event.data.failure.fingerprint for event in failed}  # type: ignore[union-attr]
+    assert len(fingerprints) == 1
+    paused = [event.data for event in told if isinstance(event.data, TaskPaused)]
+    assert [(each.task, each.position) for each in paused[3:]] == [
+        (f"t{n}", n) for n in range(3, 9)
+    ]
+    [died] = [event.data for event in told if isinstance(event.data, TaskDied)]
+    assert (died.task, died.alone) == ("t9", True)
+
+
+def test_a_step_that_failed_as_a_whole_quotes_no_record() -> None:
+    raised = ValueError(PROBLEM.message)
+    failed = StepFailed("process:features", PROBLEM, raised, why="no single record does it")
+    death = death_of("flights", failed, stopped=False)
+
+    assert death.exception is raised
+    assert death.failure is not None
+    assert (death.failure.exception_class, death.failure.message) == (
+        "ValueError",
+        "no single record does it",
+    )
+    assert death.reason == "process:features: ValueError (no single record does it)"
+
+    model = Problem(exception_class="OSError", message="no model\nat all")
+    failed = StepFailed("process:features", model, raised, why="without records", recordless=True)
+    death = death_of("flights", failed, stopped=False)
+    assert death.failure is not None and death.failure.message == "no model\nat all"
+    assert death.reason == "process:features: OSError: no model (without records)"

@@ -1,0 +1,173 @@
+"""A guilty record is found by few jobs, whatever the code that fails of it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.execution.bisection import Search, evaluating
+from arrester.agents.executor.columns import FATE, POSITION
+from arrester.agents.spark.arrow_batch_size import small_batches
+from arrester.agents.spark.job_attempts import AttemptFailed, Failed, attempted
+from arrester.agents.spark.local_checkpoint import ID, numbered
+from arrester.agents.spark.row_counters import metered
+from arrester.agents.spark.session_conf import conf
+from tests.agents.batch.test_slow_path import begun, lines, nothing
+
+pytestmark = pytest.mark.spark
+
+Function = Callable[[DataFrame], DataFrame]
+_ROWS = 10_000
+_GUILTY = 7_123
+_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+def native(df: DataFrame) -> DataFrame:
+    return df.withColumn("n", F.col("value").cast("int"))
+
+
+def by_udf(df: DataFrame) -> DataFrame:
+    return df.withColumn("n", F.udf(lambda text: int(text), "int")("value"))
+
+
+def by_pickled_udf(df: DataFrame) -> DataFrame:
+    return df.withColumn("n", F.udf(lambda text: int(text), "int", useArrow=False)("value"))
+
+
+def by_pandas(df: DataFrame) -> DataFrame:
+    def numbers(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            yield frame.assign(id=frame["value"].astype(int))
+
+    return df.mapInPandas(numbers, df.schema)
+
+
+def by_arrow(df: DataFrame) -> DataFrame:
+    def numbers(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            [int(value) for value in batch["value"].to_pylist()]
+            yield batch
+
+    return df.mapInArrow(numbers, df.schema)
+
+
+def filtering(df: DataFrame) -> DataFrame:
+    def odd(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            yield frame[frame["value"].astype(int) % 2 == 1]
+
+    return df.mapInPandas(odd, df.schema)
+
+
+def exploding(df: DataFrame) -> DataFrame:
+    def twice(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            yield frame.assign(id=frame["value"].astype(int)).loc[frame.index.repeat(2)]
+
+    return df.mapInPandas(twice, df.schema)
+
+
+def crashing(df: DataFrame) -> DataFrame:
+    def crash(frames: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        for frame in frames:
+            if (frame["value"] == "x").any():
+                os._exit(1)
+            yield frame
+
+    return df.mapInPandas(crash, df.schema)
+
+
+#: By how many jobs the guilty row is found at most.
+JOBS_OF: dict[str, tuple[Function, int]] = {
+    "native": (native, 2),
+    "udf": (by_udf, 2),
+    "pickled": (by_pickled_udf, 2),
+    "pandas": (by_pandas, 2),
+    "arrow": (by_arrow, 2),
+    # These say nothing exact by what comes out of them; the partition is spread out.
+    "filtering": (filtering, 6),
+    "exploding": (exploding, 6),
+    "crashing": (crashing, 6),
+}
+
+
+def searched(base: DataFrame, operation: Function) -> tuple[DataFrame, Failed]:
+    rows = numbered(base)
+
+    def run() -> None:
+        metered(operation(rows.drop(ID))).write.format("noop").mode("overwrite").save()
+
+    with pytest.raises(AttemptFailed) as raised:
+        attempted(base.sparkSession, run)
+    return rows, raised.value.failed
+
+
+@pytest.mark.parametrize("kind", JOBS_OF)
+def test_a_guilty_record_is_found_by_few_jobs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each failed job of Python ends its workers, and a new one costs more than it does."""
+    value = F.when(F.col("id") == _GUILTY, "x").otherwise(F.col("id").cast("string"))
+    base = spark.range(0, _ROWS, 1, 2).withColumn("value", value).localCheckpoint(eager=True)
+    function, jobs = JOBS_OF[kind]
+    monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", jobs)
+
+    def operation(frame: DataFrame) -> DataFrame:
+        return function(frame.drop(ID))
+
+    with conf(spark, {_BATCH: "1000"}):
+        rows, failed = searched(base, function)
+        guilty = Search(evaluating(operation)).one(rows, failed)
+        assert spark.conf.get(_BATCH) == "1000"
+
+    assert [row["id"] for row in rows.where(F.col(ID) == guilty.id).collect()] == [_GUILTY]
+
+
+@pytest.mark.parametrize(("kind", "guilty"), [("shuffle", 0), ("coalesce", 2)])
+def test_a_task_that_reads_other_partitions_points_at_nobody(
+    spark: SparkSession, kind: str, guilty: int
+) -> None:
+    """Its number is that of a partition with one innocent row."""
+    value = F.when(F.col("id") == guilty, "x").otherwise("1")
+    base = spark.range(0, 4, 1, 4).withColumn("value", value).localCheckpoint(eager=True)
+
+    def operation(frame: DataFrame) -> DataFrame:
+        theirs = frame.drop(ID)
+        return native(theirs.repartition(4, F.lit(1)) if kind == "shuffle" else theirs.coalesce(2))
+
+    rows, failed = searched(base, operation)
+    assert failed.partition != guilty
+    found = Search(evaluating(operation), trying=kind == "coalesce").one(rows, failed)
+    assert [row["id"] for row in rows.where(F.col(ID) == found.id).collect()] == [guilty]
+
+
+def test_guilty_records_are_found_one_after_the_other(spark: SparkSession) -> None:
+    """Those that were found are left out: what comes out is counted without them."""
+    values = ["x" if n in (3, 70) else str(n) for n in range(90)]
+    source = lines(spark, *values).coalesce(1)
+    pipeline = begun(source).transform("numbers", renamed(by_arrow)).write(nothing)
+
+    evaluated = evaluate(source, pipeline)
+
+    failed = evaluated.frame.where(F.col(FATE) == 1).orderBy(POSITION).collect()
+    assert [row[POSITION] for row in failed] == [3, 70]
+
+
+def renamed(function: Function) -> Function:
+    """Return it for lines, whose `position` it takes for `id`."""
+    return lambda df: function(df.select(F.col("position").alias("id"), "value"))
+
+
+def test_the_sessions_batches_are_as_before_whatever_happens(spark: SparkSession) -> None:
+    before = spark.conf.get(_BATCH)
+    with pytest.raises(ZeroDivisionError), small_batches(spark):
+        assert spark.conf.get(_BATCH) != before
+        raise ZeroDivisionError
+    assert spark.conf.get(_BATCH) == before

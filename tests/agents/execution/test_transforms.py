@@ -1,0 +1,419 @@
+"""`.transform`: any row-wise function of a DataFrame; its guilty records are found, no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import PipelineInvalid
+from arrester.agents.executor.columns import ERROR, FATE, POSITION
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.spark.errors import StepFailed
+from arrester.agents.spark.local_checkpoint import release
+from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
+from tests.agents.batch.test_slow_path import begun, failures, lines, nothing
+from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+Function = Callable[[DataFrame], DataFrame]
+
+
+def selecting(df: DataFrame) -> DataFrame:
+    return df.select(F.col("value").cast("int").alias("n"), "position").filter("n <> 5")
+
+
+def exploding(df: DataFrame) -> DataFrame:
+    copies = F.array_repeat(F.col("value").cast("int"), F.when(F.col("value") == "5", 0))
+    numbers = F.coalesce(copies, F.array(F.col("value").cast("int")))
+    return df.select("position", F.explode(numbers).alias("n"))
+
+
+def by_udf() -> Function:
+    number = F.udf(lambda text: int(text), "int")
+    return lambda df: df.withColumn("n", number("value")).where("n <> 5").drop("value")
+
+
+def by_pandas() -> Function:
+    def numbers(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            numbered = frame.assign(n=frame["value"].astype(int))
+            yield numbered[numbered["n"] != 5][["n", "position"]]
+
+    return lambda df: df.mapInPandas(numbers, "n INT, position LONG")
+
+
+def by_arrow() -> Function:
+    def numbers(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for batch in batches:
+            numbered = batch.append_column("n", pa.array([int(x) for x in batch["value"].tolist()]))
+            yield numbered.filter(pc.not_equal(numbered["n"], 5))
+
+    return lambda df: df.mapInArrow(numbers, "task STRING, position LONG, value STRING, n LONG")
+
+
+def joining(df: DataFrame) -> DataFrame:
+    names = df.sparkSession.range(5).selectExpr("cast(id as int) as n", "concat('#', id) as name")
+    return df.withColumn("n", F.col("value").cast("int")).join(F.broadcast(names), "n")
+
+
+KINDS: dict[str, Callable[[], Function]] = {
+    "selecting": lambda: selecting,
+    "exploding": lambda: exploding,
+    "udf": by_udf,
+    "pandas": by_pandas,
+    "arrow": by_arrow,
+    "joining": lambda: joining,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_guilty_records_are_found_and_no_others(spark: SparkSession, kind: str) -> None:
+    source = lines(spark, "1", "x", "5", "3", "4", "y")
+    pipeline = begun(source).transform("numbers", KINDS[kind]()).write(nothing)
+
+    evaluated = evaluate(source, pipeline)
+
+    made = evaluated.passed(pipeline)
+    assert sorted(row["n"] for row in made.collect()) == [1, 3, 4]
+    failed = evaluated.frame.where(F.col(FATE) == 1).orderBy(POSITION).collect()
+    assert [row[POSITION] for row in failed] == [1, 5]
+    python = kind in ("udf", "pandas", "arrow")
+    message = "invalid literal" if python else "cannot be cast"
+    assert all(message in row[ERROR]["message"] for row in failed)
+    wanted = "ValueError" if python else "SparkNumberFormatException"
+    assert {row[ERROR]["exception_class"].rpartition(".")[2] for row in failed} == {wanted}
+
+
+def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSession) -> None:
+    def check(row: Row) -> Row:
+        if row["half"] == 5:
+            raise ValueError("five")
+        return row
+
+    source = lines(spark, "1 2", "4 x", "10 12", "0 6", "8", "")
+    builder = (
+        begun(source)
+        .transform(
+            "words",
+            lambda df: df.select(F.explode(F.split("value", " ")).alias("word"), "position").where(
+                "word <> ''"
+            ),
+        )
+        .columns("numbers", half=F.col("word").cast("int") / 2, share=1 / F.col("word").cast("int"))
+        .process("check", check)
+    )
+
+    found = failures(source, builder.write(nothing))
+
+    assert {position: each.stage for position, each in found.items()} == {
+        1: "process:numbers",
+        2: "process:check",
+        3: "process:numbers",
+    }
+    assert found[3].problem.condition == "DIVIDE_BY_ZERO"
+    pipeline = builder.write(nothing)
+    evaluated = evaluate(source, pipeline)
+    made = evaluated.passed(pipeline).orderBy("half").collect()
+    assert [(row.word, row.position) for row in made] == [("1", 0), ("2", 0), ("8", 4)]
+    assert evaluated.failed == 3
+
+
+def test_all_blocks_are_given_back_where_the_last_transform_of_several_fails(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are rows of an earlier one's: those with its failures are kept anew."""
+    source = lines(spark, "1 2", "4 x", "8").localCheckpoint()
+    words = F.explode(F.split("value", " ")).alias("word")
+    builder = begun(source).transform("words", lambda df: df.select(words, "position"))
+    pipeline = builder.transform(
+        "numbers", lambda df: df.select(F.col("word").cast("int").alias("n"), "position")
+    ).write(nothing)
+    before = blocks(spark)
+
+    evaluated = evaluate(source, pipeline)
+    assert evaluated.failed == 1
+    assert sorted(row.n for row in evaluated.passed(pipeline).collect()) == [1, 2, 8]
+    evaluated.release()
+    assert blocks(spark) <= before
+
+    def ends(frame: DataFrame) -> DataFrame:
+        raise RuntimeError("the driver has no room")
+
+    monkeypatch.setattr("arrester.agents.batch.slow_path.made_whole", ends)
+    with pytest.raises(RuntimeError, match="no room"):
+        evaluate(source, pipeline)
+    assert blocks(spark) <= before
+
+
+REFUSED: dict[str, tuple[Function, str]] = {
+    "aggregate": (lambda df: df.groupBy("task").count(), "Aggregate"),
+    "window": (
+        lambda df: df.withColumn("r", F.row_number().over(Window.orderBy("position"))),
+        "Window",
+    ),
+    "sort": (lambda df: df.orderBy("position"), "Sort"),
+    "limit": (lambda df: df.limit(3), "GlobalLimit"),
+    "distinct": (lambda df: df.dropDuplicates(["task"]), "Deduplicate"),
+    "itself": (lambda df: df.join(df.selectExpr("task as t"), F.col("task") == F.col("t")), "Join"),
+    "outer": (
+        lambda df: df.join(df.sparkSession.range(2), F.expr("position < id"), "right"),
+        "Join",
+    ),
+    "union": (lambda df: df.union(df.sparkSession.sql("SELECT 'a', 1L, 'b'")), "Union"),
+    "other": (lambda df: df.sparkSession.range(3).toDF("n"), "not made of the DataFrame"),
+    "grouped": (
+        lambda df: df.groupBy("task").applyInPandas(lambda frame: frame, df.schema),
+        "FlatMapGroupsInPandas",
+    ),
+}
+
+
+def test_what_is_not_row_by_row_is_refused_with_its_node(spark: SparkSession) -> None:
+    for fn, node in REFUSED.values():
+        with pytest.raises(PipelineInvalid, match=node) as caught:
+            begun(lines(spark)).transform("step", fn)
+        assert "stateful=True" in str(caught.value)
+    with pytest.raises(PipelineInvalid, match="it raised ZeroDivisionError"):
+        begun(lines(spark)).transform("step", lambda df: df.limit(1 // df.count()))
+    with pytest.raises(PipelineInvalid, match="it returned a int"):
+        begun(lines(spark)).transform("step", lambda df: df.count())  # type: ignore[return-value,arg-type]
+    stream = spark.readStream.format("rate").load().toDF("at", "n")
+    with pytest.raises(PipelineInvalid, match="has a streaming DataFrame in it"):
+        begun(lines(spark)).transform("step", lambda df: df.join(stream, F.expr("position = n")))
+    opaque = begun(lines(spark)).transform("opaque", by_pandas())
+    with pytest.raises(PipelineInvalid, match="'late' cannot follow transform 'opaque', which hid"):
+        opaque.columns("late", n=F.col("n") + 1)
+
+
+def test_a_failed_column_of_a_transform_is_its_own_failure_not_that_of_a_later_step(
+    spark: SparkSession,
+) -> None:
+    source = lines(spark, "1", "x", "0", "4")
+    pipeline = (
+        begun(source)
+        .transform("number", lambda df: df.select(F.col("value").cast("int").alias("n")))
+        .columns("share", share=1 / F.col("n"))
+        .write(nothing)
+    )
+
+    found = failures(source, pipeline)
+
+    stages = {position: each.stage for position, each in found.items()}
+    assert stages == {1: "process:number", 2: "process:share"}
+
+
+def test_a_stateful_transform_comes_last_in_a_pipeline_of_one_task(spark: SparkSession) -> None:
+    source = lines(spark, "1", "x", "3")
+    function = lambda df: df.groupBy("task").agg(F.sum(F.col("value").cast("int")))  # noqa: E731
+    with pytest.raises(PipelineInvalid, match="a pipeline without task="):
+        begun(source).transform("count", function, stateful=True)
+    single = define("lines", source, position="position", value="value")
+    counting = single.transform("count", function, stateful=True)
+    with pytest.raises(PipelineInvalid, match="is stateful"):
+        counting.process("late", lambda row: row)
+
+    with pytest.raises(StepFailed, match="it is stateful: no record is to blame"):
+        evaluate(source, counting.write(nothing))
+    good = source.where("value <> 'x'")
+    evaluated = evaluate(good, counting.write(nothing))
+    assert [row[1] for row in evaluated.passed(counting.write(nothing)).collect()] == [4]
+
+
+def test_a_failure_that_needs_no_record_blames_none(spark: SparkSession) -> None:
+    def unready(frames: Iterator[Any]) -> Iterator[Any]:
+        raise RuntimeError("no model")
+
+    source = lines(spark, "1")
+    pipeline = begun(source).transform("model", lambda df: df.mapInPandas(unready, df.schema))
+
+    with pytest.raises(StepFailed, match=r"no model \(it fails without any record") as caught:
+        evaluate(source, pipeline.write(nothing))
+    assert caught.value.told.exception_class == "RuntimeError"
+
+
+def test_records_fail_whatever_a_transform_leaves_out(bench: Bench) -> None:
+    """An atomic sink is written to in one pass, but not behind what may ask for a part only."""
+    bench.add((None, 0, "x"), (None, 1, "bad"), (None, 2, "x"))
+    source = bench.source()
+    pipeline = (
+        define("lines", source, position="position", value="value")
+        .columns("number", n=F.assert_true(F.col("value") != "bad"), on_error=LogAndContinue())
+        .transform("none", lambda df: df.limit(0), stateful=True)
+        .write(sink_to(bench.folder / "out"), atomic=True)
+    )
+    bench.start(pipeline)
+    bench.wait_for_input()
+    bench.stop()
+
+    assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
+    assert bench.written() == []
+
+
+def test_a_failure_that_needs_several_records_blames_none(spark: SparkSession) -> None:
+    def crowded(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            if len(frame) > 1:
+                raise RuntimeError("too many of us")
+            yield frame
+
+    source = lines(spark, *"1234").coalesce(1)
+    pipeline = begun(source).transform("crowd", lambda df: df.mapInPandas(crowded, df.schema))
+
+    with pytest.raises(StepFailed, match="process:crowd: RuntimeError: too many of us") as caught:
+        evaluate(source, pipeline.write(nothing))
+    assert "no single record makes it fail alone" in str(caught.value)
+
+
+def test_a_batch_behind_a_transform_that_the_sink_does_not_take_is_left_out(bench: Bench) -> None:
+    """The rows that went to the sink are others than those that stand for their records."""
+
+    def refuse(df: DataFrame, number: int) -> None:
+        raise ValueError(f"refused {df.count()} rows")
+
+    words = F.explode(F.split("value", " ")).alias("word")
+    builder = bench.define().transform(
+        "words", lambda df: df.select("task", "position", words).where("word <> ''")
+    )
+    with pytest.raises(PipelineInvalid, match="produce: it cannot follow transform 'words'"):
+        builder.produce(lambda row: None)
+    bench.add(("a", 0, "1 2"), ("b", 0, ""), ("a", 1, "3"))
+    bench.start(
+        builder.columns("more", n=F.length("word")).write(refuse, on_error=LogAndContinue())
+    )
+    bench.wait_for_input()
+    bench.stop()
+
+    failed = bench.outbox.of(RecordFailed)
+    assert {(each.task, each.position, each.failure.stage) for each in failed} == {
+        ("a", 0, "produce"),
+        ("a", 1, "produce"),
+    }
+    assert {each.failure.message for each in failed} == {"refused 3 rows"}
+    assert sorted(each["position"] for each in bench.dead_letters()) == [0, 1]
+
+
+def test_a_paused_task_is_held_before_what_the_transform_made_of_it_is_written(
+    bench: Bench,
+) -> None:
+    """Its other records wait whole; after the repair, everything is written once, in order."""
+    flag = str(bench.folder / "repaired")
+
+    def numbers(frames: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        for frame in frames:
+            bad = frame["value"] == "bad"
+            if bad.any() and not os.path.exists(flag):
+                raise ValueError("bad")
+            yield frame.assign(value=frame["value"] + "!")
+
+    bench.add(*[("a", n, "bad" if n == 2 else "x") for n in range(5)], ("b", 0, "x"), ("b", 1, "x"))
+    bench.add(("a", 5, "x"), ("b", 2, "bad"), ("b", 3, "x"), ("c", 0, "x"))
+    pipeline = (
+        bench.define()
+        .transform("t", lambda df: df.mapInPandas(numbers, df.schema), on_error=LogAndPause())
+        .write(sink_to(bench.folder / "out"))
+    )
+    thread = bench.start(pipeline)
+    bench.wait_for_input()
+
+    assert sorted(bench.written()) == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0)]
+    held = {each.id.key: (each.position, each.held) for each in thread.paused_tasks()}
+    assert held == {"a": (2, 4), "b": (2, 2)}
+    # Events go out between micro-batches.
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
+    failed = bench.outbox.of(RecordFailed)
+    assert {(each.task, each.position, each.failure.exception_class) for each in failed} == {
+        ("a", 2, "ValueError"),
+        ("b", 2, "ValueError"),
+    }
+    assert str(failed[0].failure.frame).endswith("in numbers")
+
+    (bench.folder / "repaired").touch()
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.resume("b", how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.written()) == 11)
+    bench.stop()
+    assert [bench.positions(task) for task in "abc"] == [[*range(6)], [*range(4)], [0]]
+
+
+def test_a_transform_that_fails_as_a_whole_ends_the_run_and_blames_no_task(bench: Bench) -> None:
+    bench.add(("a", 0, "x"), ("a", 1, "y"))
+    calls: list[int] = []
+
+    def broken(df: DataFrame) -> DataFrame:
+        calls.append(1)
+        if len(calls) > 1:
+            raise PermissionError("no table of models")
+        return df
+
+    pipeline = bench.define().transform("models", broken, on_error=LogAndContinue())
+    bench.start(pipeline.write(sink_to(bench.folder / "out")))
+    wait_until(lambda: bool(bench.deaths))
+
+    [death] = bench.deaths
+    assert isinstance(death.exception, PermissionError)
+    assert death.failure is not None
+    assert (death.failure.stage, death.failure.exception_class) == (
+        "process:models",
+        "PermissionError",
+    )
+    assert bench.outbox.of(TaskDied) == []
+    assert bench.outbox.of(RecordFailed) == []
+    assert len(bench.outbox.of(ThreadDied)) == 1
+    assert bench.written() == []
+
+
+def test_more_guilty_records_than_the_jobs_of_a_search_find_end_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.add(*[("a", n, "bad" if n % 2 else "1") for n in range(8)])
+    builder = bench.define().transform("numbers", selecting, on_error=LogAndContinue())
+    pipeline = builder.write(sink_to(bench.folder / "out"))
+    with monkeypatch.context() as few:
+        few.setattr("arrester.agents.execution.bisection.JOBS", 3)
+        bench.start(pipeline)
+        wait_until(lambda: bool(bench.deaths))
+    [death] = bench.deaths
+    assert "more of its records fail than 3 jobs could find" in death.reason
+    assert (bench.outbox.of(RecordFailed), bench.outbox.of(TaskDied)) == ([], [])
+    assert (read_sink(bench.folder / "out"), bench.dead_letters()) == ([], [])
+
+    # Nothing was decided: the next run does the same micro-batch, and may find them all.
+    bench.start(pipeline)
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+    written = sorted(row["position"] for _, row in read_sink(bench.folder / "out"))
+    assert written == [0, 2, 4, 6]
+    assert sorted(each["position"] for each in bench.dead_letters()) == [1, 3, 5, 7]
+
+
+def test_what_a_transform_makes_is_kept_as_bytes_where_memory_is_short(spark: SparkSession) -> None:
+    def kept_as_objects() -> bool:
+        evaluated = evaluate(source, pipeline)
+        assert evaluated.made is not None
+        assert [row["n"] for row in evaluated.made.collect()] == [1, 3]
+        plan: Any = evaluated.made._jdf.queryExecution().analyzed()
+        objects = bool(plan.rdd().getStorageLevel().deserialized())
+        evaluated.release()
+        return objects
+
+    source = lines(spark, "1", "5", "3")
+    pipeline = begun(source).transform("numbers", selecting).write(nothing)
+    assert kept_as_objects()
+    # A sign that what was kept did not fit.
+    full = spark.range(3).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    assert not kept_as_objects()
+    release([full])

@@ -1,0 +1,270 @@
+"""Deny by default, and values of redacted fields in what is said of a record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+from arrester.agents.config_display import without_secrets
+from arrester.agents.executor.redactor import PATH_CHARACTERS, PATHS
+from arrester.agents.failures.payload import Redaction
+from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.controlplane.domain.events import RecordFailed, ThreadDied
+from tests.agents.pipeline_bench import Bench, levels_of, sink_to, wait_until
+
+SECRET = "4711-0815"
+
+names = st.sampled_from(["flight", "card", "token", "who", "Name"])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+rows = st.dictionaries(names, values | values.map(json.dumps), max_size=4)
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return all leaves of a value with their paths, also those inside texts that are JSON."""
+    if isinstance(value, dict):
+        return [leaf for name, item in value.items() for leaf in leaves(item, f"{path}.{name}")]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in leaves(item, path)]
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return leaves(json.loads(value), path)
+        except ValueError:
+            pass
+    return [(path.lower(), value)]
+
+
+@given(rows)
+def test_what_is_not_named_stays_where_everything_is_denied(row: dict[str, Any]) -> None:
+    told = Redaction(drop=("token",), only=("flight", "$.who.name")).body(row, stack=None)
+    for path, _ in leaves(told.record):
+        parts = path.strip(".").split(".")
+        assert "token" not in parts
+        assert "flight" in parts or parts[:2] == ["who", "name"]
+
+
+@given(rows)
+def test_without_a_list_only_what_is_named_is_dropped(row: dict[str, Any]) -> None:
+    told = Redaction(drop=("token",)).body(row, stack=None)
+    kept = [leaf for leaf in leaves(row) if "token" not in leaf[0].split(".")]
+    assert leaves(told.record) == kept
+
+
+def test_denied_by_default_names_and_paths_leave_and_the_rest_is_named() -> None:
+    row = {
+        "flight": "LH 400",
+        "value": json.dumps({"delay": 7, "passenger": {"name": "ana", "seat": "1A"}}),
+        "plain": "text",
+        "many": [{"flight": 1, "other": 2}],
+    }
+    redaction = Redaction(drop=("seat",), only=("flight", "$.value.passenger"))
+    told = redaction.body(row, stack=None)
+
+    assert told.record == {
+        "flight": "LH 400",
+        "value": json.dumps({"passenger": {"name": "ana"}}),
+        "many": [{"flight": 1}],
+    }
+    assert told.redacted == ("value", "plain", "many")
+
+
+@given(st.dictionaries(st.text(min_size=9), st.integers(), min_size=1))
+def test_denied_by_default_no_name_that_is_data_leaves(data: dict[str, int]) -> None:
+    row = {"flight": "LH 400", "map": data, "text": json.dumps(data), "many": [data]}
+    told = Redaction(drop=("secret",), only=("flight",)).body(row, stack=None)
+    assert (told.record, told.redacted) == ({"flight": "LH 400"}, ("map", "text", "many"))
+
+
+def test_denied_by_default_no_key_of_a_map_stands_above_an_allowed_field() -> None:
+    row = {
+        "by_person": {"ana 1977": {"flight": "LH 400"}, "ben 1980": {"flight": "LH 401"}},
+        "seats": {"nested": {"flight": "LH 402"}},
+        "text": json.dumps({"ana 1977": {"flight": "LH 403"}, "trip": {"at": 7, "who": "ana"}}),
+    }
+    redaction = Redaction(only=("flight", "$.text.trip.at"), fields=("nested", "flight"))
+    assert redaction.body(row, stack=None).record == {
+        "by_person": {"…[name 1]": {"flight": "LH 400"}, "…[name 2]": {"flight": "LH 401"}},
+        "seats": {"nested": {"flight": "LH 402"}},
+        "text": json.dumps(
+            {"…[name 1]": {"flight": "LH 403"}, "trip": {"at": 7}}, ensure_ascii=False
+        ),
+    }
+    # What the author has named is shown with all that is inside, whatever it is called.
+    whole = Redaction(only=("by_person",)).body(row, stack=None).record
+    assert whole == {"by_person": row["by_person"]}
+
+
+@given(st.dictionaries(st.text(min_size=9), st.fixed_dictionaries({"flight": st.integers()})))
+def test_denied_by_default_names_that_are_data_never_leave(data: dict[str, Any]) -> None:
+    row = {"map": data, "text": json.dumps(data), "many": [data]}
+    told = repr(Redaction(only=("flight",)).body(row, stack=None).record)
+    assert not any(repr(name)[1:-1] in told for name in data if "name" not in name)
+
+
+@pytest.mark.parametrize("only", [None, ("flight",)])
+def test_what_is_told_of_dropped_fields_is_bounded_and_says_so(
+    only: tuple[str, ...] | None,
+) -> None:
+    many = {f"secret{number}": 1 for number in range(20_000)}
+    row = {"x" * 1_000 + "_secret": 1, **many, "value": json.dumps(many)}
+    told = Redaction(drop=("secret",), only=only).body(row, stack=None)
+    dropped = 20_001 + (20_000 if only is None else 1)
+    assert len(told.redacted) == PATHS + 1
+    assert told.redacted[0] == "x" * PATH_CHARACTERS + "…[cut]"
+    assert told.redacted[-1] == f"…[{dropped - PATHS} more]"
+
+
+def test_values_of_dropped_fields_are_not_in_texts_either() -> None:
+    row = {"card": SECRET, "pin": 12, "note": "x", "value": json.dumps({"card": "9999 1111"})}
+    redaction = Redaction(drop=("card", "pin"))
+    [message, stack] = redaction.texts(row, f"no card {SECRET}, nor 9999 1111; pin 12", None)
+
+    # Two digits are everywhere: they stay, and so does whatever was made of a value.
+    assert (message, stack) == ("no card …[redacted], nor …[redacted]; pin 12", None)
+    body = redaction.body(row, stack=f"ValueError: {SECRET}")
+    assert body.stack == "ValueError: …[redacted]"
+
+
+def test_a_key_column_that_somebody_gave_to_redact_does_not_leave() -> None:
+    row = {"email": "ann@x.org", "n": 1}
+    for redaction in (
+        Redaction(drop=("email",), usual=("key",), key="email"),
+        Redaction(drop=("$.payload.email",), key_names=("payload", "email")),
+        Redaction(drop=("email",), key_names=("email",)),
+    ):
+        assert not redaction.shows_key
+    given = Redaction(drop=("email",), key="email")
+    told = given.body(row, stack="boom ann@x.org")
+    assert (told.record, told.redacted) == ({"n": 1}, ("email",))
+    assert given.texts(row, "boom ann@x.org") == ["boom …[redacted]"]
+    # Words that nobody gave do not drop what the author named as the key.
+    usual = Redaction(usual=("key",), key="key", key_names=("key",))
+    assert usual.shows_key
+    assert usual.body({"key": "LH 400", "api_key": "x"}, stack=None).record == {"key": "LH 400"}
+
+
+def test_what_was_written_as_json_twice_is_looked_into() -> None:
+    inner = json.dumps({"name": "ana", "password": "abc12345"})
+    told = Redaction(drop=("password",))
+    for text in (json.dumps(inner), json.dumps(json.dumps(inner)), " " + json.dumps(inner)):
+        assert "abc12345" not in json.dumps(told.body({"v": text}, stack=None).record)
+        assert "ana" in json.dumps(told.body({"v": text}, stack=None).record)
+        assert told.texts({"v": text}, "x abc12345") == ["x …[redacted]"]
+    cut = json.dumps(inner)[:-4]
+    assert "abc12345" not in json.dumps(told.body({"v": cut}, stack=None).record)
+    # A line of CSV begins with a quote, too, and is not JSON for anybody.
+    lines = {"v": '"password","1"', "w": '"plain"'}
+    assert told.body(lines, stack=None).record == lines
+
+
+def test_the_key_leaves_where_it_is_allowed_to() -> None:
+    assert Redaction(key="id").shows_key
+    assert not Redaction(only=("flight",), key="id").shows_key
+    assert Redaction(only=("ID",), key="id").shows_key
+    assert not Redaction(only=("id",), key=None).shows_key
+
+
+def test_settings_that_look_secret_are_not_shown() -> None:
+    given = {
+        "errors.dlq.path": "s3://me:pass@bucket/dlq",
+        "errors.dlq.producer.sasl.jaas.config": "x",
+        "errors.dlq.producer.ssl.key.password": "x",
+        "errors.dlq.options.accessToken": "x",
+        "fs.s3a.access.key": "x",
+        "errors.retries.limit": 3,
+    }
+    shown = {"errors.dlq.path": "s3://…@bucket/dlq", "errors.retries.limit": "3"}
+    assert without_secrets(given) == shown
+
+
+class Reading:
+    """Remembers the messages it was given, and lets the first record go."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        self.messages.append(exception.message)
+        return Answer.CONTINUE if record.row["position"] == 0 else Answer.FAIL
+
+
+@pytest.mark.spark
+def test_nothing_that_leaves_the_driver_has_a_redacted_value(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError(f"cannot charge {row['value']}")
+
+    handler = Reading()
+    bench.add(("a", 0, SECRET), ("a", 1, SECRET))
+    builder = bench.define(redact=["value"], key="task", show=["position"])
+    made_of = bench.define(key=F.concat(F.from_json("value", "email STRING")["email"], F.lit("-x")))
+    assert {"value", "email", "-x"} <= set(made_of.key_names)
+    pipeline = builder.process("charge", check, on_error=handler)
+    bench.start(
+        pipeline.write(sink_to(bench.folder / "out")),
+        errors_log_enable=True,
+        errors_log_include_messages=True,
+        errors_log_include_configs=True,
+    )
+    wait_until(lambda: bool(bench.outbox.of(ThreadDied)))
+
+    # The author's handler has the record as it is.
+    assert handler.messages == [f"cannot charge {SECRET}"] * 2
+    assert SECRET not in repr(bench.outbox.batches)
+    assert SECRET not in caplog.text
+    assert levels_of("ValueError: cannot charge …[redacted]: FAIL", caplog) == ["ERROR"]
+    assert any("\nTraceback (most recent call last):\n" in each for each in caplog.messages)
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.key, failed.failure.message) == (None, "cannot charge …[redacted]")
+    [body] = [event.body for event in bench.outbox.events if event.body is not None]
+    assert body.record == {"position": 1}
+    assert "test_redaction" in caplog.text and "schema" in caplog.text
+
+
+def test_what_may_leave_is_checked_when_it_is_given(tmp_path: Any) -> None:
+    from arrester.agents.config import AgentConfig
+    from arrester.agents.definition.checks import names_and_paths
+
+    environment = {"ARRESTER_SPOOL": str(tmp_path)}
+    with pytest.raises(InvalidConfiguration, match=r"errors.redact.show"):
+        AgentConfig.read("a", {"errors.redact.show": "flight"}, environment=environment)
+    deny = {"errors.redact.default": "deny", "errors.redact.show": "flight, $.who.name"}
+    read = AgentConfig.read("a", deny, environment=environment)
+    assert read.errors.show == ("flight", "$.who.name")
+    for rules in (3, ["$.items[0].pin"]):
+        with pytest.raises(InvalidValue, match="show"):
+            names_and_paths("show", rules)  # type: ignore[arg-type]  # the point
+    assert names_and_paths("redact", ["$.items[0].pin", "pin"]) == ("$.items.pin", "pin")
+
+
+@pytest.mark.spark
+def test_dead_letters_are_redacted_where_that_is_asked_for(bench: Bench) -> None:
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError(f"cannot charge {row['value']}")
+
+    bench.add(("a", 0, SECRET))
+    pipeline = (
+        bench.define(redact=["value"])
+        .deserialize("twice", F.concat("value", "value"))
+        .process("charge", check, on_error=LogAndContinue())
+        .write(sink_to(bench.folder / "out"))
+    )
+    bench.start(pipeline, errors_dlq_redact=True)
+    bench.wait_for_input()
+    wait_until(lambda: bool(bench.dead_letters()))
+    [letter] = bench.dead_letters()
+    assert json.loads(letter["row"]) == {"task": "a", "position": 0}
+    assert letter["message"] == "cannot charge …[redacted]"
+    assert SECRET not in repr(letter)
+    assert (letter["task"], letter["position"], letter["stage"]) == ("a", 0, "process:charge")

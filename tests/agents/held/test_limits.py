@@ -1,0 +1,58 @@
+"""Bounds of what is held: held.records.limit, held.bytes.limit, held.limit.response."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arrester.agents.held.limits import HeldTooMuch
+from arrester.agents.journal.journal import ASIDE_FOLDER
+from arrester.controlplane.domain.events import TaskPaused, ThreadDied
+from tests.agents.pipeline_bench import Bench, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+def failing(row: Row) -> Row:
+    if row["value"] == "bad":
+        raise ValueError("bad")
+    return row
+
+
+def test_a_run_ends_before_it_holds_more_than_is_allowed(bench: Bench) -> None:
+    bench.add(("a", 0, "bad"), ("a", 1, "x"), ("b", 0, "x"))
+    bench.start(bench.checking(failing), held_records_limit=2)
+    bench.wait_for_input()
+    bench.add(("a", 2, "x"), ("b", 1, "x"))
+    wait_until(lambda: bool(bench.deaths))
+
+    [death] = bench.deaths
+    assert isinstance(death.exception, HeldTooMuch)
+    assert death.reason == "3 held would be more than held.records.limit allows, which is 2"
+    assert bench.positions("b") == [0]
+    # What was put aside for the decision is gone: only the first micro-batch's folder is there.
+    assert len(list((Path(bench.checkpoint) / ASIDE_FOLDER).iterdir())) == 1
+    # The micro-batch was not decided: with a higher limit it is held, and the rest written.
+    bench.deaths.clear()
+    thread = bench.start(bench.checking(failing), held_records_limit=3)
+    bench.wait_for_input()
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2)
+    wait_until(lambda: [each.held for each in thread.paused_tasks()] == [3])
+    assert bench.positions("b") == [0, 1]
+
+
+def test_bytes_are_bounded_too_and_a_run_may_just_stop(bench: Bench) -> None:
+    bench.add(("a", 0, "bad"), ("b", 0, "x"))
+    keys: dict[str, Any] = {"held_bytes_limit": 10, "held_limit_response": "stop"}
+    bench.start(bench.checking(failing), **keys)
+    wait_until(lambda: bool(bench.deaths))
+
+    [death] = bench.deaths
+    assert (death.exception, death.finished) == (None, True)
+    assert "held.bytes.limit" in death.reason
+    assert [each.reason for each in bench.outbox.of(ThreadDied)] == [death.reason]
+    assert bench.outbox.of(TaskPaused) == []

@@ -1,0 +1,548 @@
+"""The journal: an atomic create fences, a replayed log is a snapshot, batch ids are for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, Held, Kind
+from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.journal import (
+    FOLDER,
+    SNAPSHOT_EVERY,
+    EntryFound,
+    Journal,
+    JournalDamaged,
+    Superseded,
+)
+from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.storage import FileTaken, LocalStorage, Storage, checkpoint_id
+from arrester.agents.run.publisher import Release
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    Event,
+    EventData,
+    Failure,
+    RecordFailed,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    Run,
+    TaskPaused,
+    TaskResumed,
+)
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.wire.codec import BATCH_MAX_EVENTS
+from tests.agents.pipeline_bench import MemoryOutbox
+from tests.histories import POLICY
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+CHECKPOINT = "0190-checkpoint"
+FAILURE = Failure(
+    stage="process:check", exception_class="ValueError", message="no", fingerprint="1"
+)
+
+
+def opened(files: Storage) -> Journal:
+    journal = Journal(files, application="flights", pipeline="delays", checkpoint=CHECKPOINT)
+    journal.load()
+    return journal
+
+
+def claimed(files: Storage, instance: UUID | None = None) -> Journal:
+    journal, _ = claim(
+        files,
+        application="flights",
+        pipeline="delays",
+        checkpoint=CHECKPOINT,
+        instance=instance or uuid4(),
+        policy=POLICY,
+        now=NOW,
+    )
+    return journal
+
+
+def entry(kind: Kind, *data: EventData, seconds: int = 0, epoch: int = 1, **more: object) -> Entry:
+    at = NOW + timedelta(seconds=seconds)
+    run = Run(pipeline="delays", checkpoint=CHECKPOINT, epoch=epoch)
+    events = tuple(Event(occurred_at=at, data=each, run=run) for each in data)
+    return msgspec.structs.replace(
+        Entry(kind=kind, at=at, epoch=epoch, events=events), **dict(more)
+    )
+
+
+def paused(key: str, position: int) -> list[EventData]:
+    return [
+        RecordFailed(task=key, position=position, failure=FAILURE, response=Response.PAUSE),
+        TaskPaused(task=key, position=position, failure=FAILURE),
+    ]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path))
+
+
+def test_the_second_to_take_a_number_is_superseded(files: LocalStorage) -> None:
+    older = claimed(files)
+    older.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+    newer = claimed(files)
+
+    assert newer.ledger.epoch == 2
+    with pytest.raises(Superseded):
+        older.check_owned()
+    with pytest.raises(Superseded):
+        older.append(entry(Kind.STOPPED))
+    newer.check_owned()
+
+
+class Slow(LocalStorage):
+    """Raises once after the file was made, as a name node that answers too late."""
+
+    raises = False
+    #: Whether it does not say either, at first, what is there.
+    blind = False
+
+    def create(self, path: str, content: bytes) -> None:
+        super().create(path, content)
+        if self.raises:
+            self.raises = False
+            raise TimeoutError("no answer")
+
+    def read(self, path: str) -> bytes | None:
+        if self.blind:
+            self.blind = False
+            raise TimeoutError("no answer")
+        return super().read(path)
+
+
+def test_an_entry_that_was_made_although_it_raised_supersedes_nobody(tmp_path: Path) -> None:
+    files = Slow(str(tmp_path))
+    journal = claimed(files)
+    files.raises = True
+    assert journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0)).number == 2
+    assert journal.ledger.task("JFK").blocked
+
+    # Nor where it is only known later on.
+    files.raises = files.blind = True
+    with pytest.raises(TimeoutError):
+        journal.append(entry(Kind.BATCH, *paused("EWR", 7), batch=1))
+    assert not journal.ledger.task("EWR").blocked
+    journal.check_owned()
+    assert journal.ledger.task("EWR").blocked
+    assert [each.number for each in journal.kept] == [1, 2, 3]
+
+    # What was decided without it is not made behind it.
+    files.raises = files.blind = True
+    with pytest.raises(TimeoutError):
+        journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2))
+    with pytest.raises(EntryFound):
+        journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2, seconds=1))
+    journal.append(entry(Kind.STOPPED))
+
+    files.raises = True
+    with pytest.raises(TimeoutError):
+        journal.compact(is_settled=lambda each: False, is_needed=lambda aside: True)
+    journal.compact(is_settled=lambda each: True, is_needed=lambda aside: True)
+    assert opened(files).ledger.tasks == journal.ledger.tasks
+    claimed(files)
+    with pytest.raises(Superseded):
+        journal.check_owned()
+
+
+def test_a_claim_that_loses_the_race_reads_on_and_claims_the_next(files: LocalStorage) -> None:
+    class Racing(LocalStorage):
+        rivals = 1
+
+        def create(self, path: str, content: bytes) -> None:
+            if self.rivals:
+                self.rivals -= 1
+                claimed(files)
+            super().create(path, content)
+
+    journal = claimed(Racing(files.root))
+
+    assert journal.ledger.epoch == 2
+    assert [each.epoch for each in opened(files).kept] == [1, 2]
+
+
+def test_a_new_instance_takes_paused_tasks_up_and_the_same_one_does_not(
+    files: LocalStorage,
+) -> None:
+    first = uuid4()
+    claimed(files, first).append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+
+    same = claimed(files, first).ledger.task("JFK").state
+    other = claimed(files).ledger.task("JFK").state
+
+    assert (same.status, same.position) == (TaskStatus.PAUSED, 7)
+    assert other.status is TaskStatus.RUNNING
+
+
+def test_a_task_paused_by_hand_stays_so(files: LocalStorage) -> None:
+    claimed(files).append(entry(Kind.RESUME, TaskPaused(task="JFK", position=None)))
+
+    assert claimed(files).ledger.task("JFK").state.status is TaskStatus.PAUSED
+
+
+def test_a_pause_by_hand_holds_only_what_comes_after_it(files: LocalStorage) -> None:
+    journal = claimed(files)
+    journal.append(entry(Kind.PAUSE, TaskPaused(task="JFK", position=None), after=4))
+
+    for ledger in (journal.ledger, claimed(files).ledger):
+        assert [ledger.blocked(batch) for batch in (3, 4, 5)] == [[], [], ["JFK"]]
+
+
+def history(journal: Journal) -> None:
+    """Pause a task, hold rows of two micro-batches, resume it, run one chunk of two."""
+    held = (Held(task="JFK", count=3),)
+    command = uuid4()
+    journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=4, aside="one", held=held, seconds=1))
+    journal.append(entry(Kind.BATCH, batch=5, aside="two", held=held, seconds=2))
+    resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY)
+    applied = CommandApplied(command=command, detail="resumed")
+    journal.append(entry(Kind.RESUME, resumed, applied, seconds=3))
+    chunk = Chunk(
+        task="JFK",
+        start=Cursor(entry=2),
+        end=Cursor(entry=2, position=9),
+        taken=2,
+        after=5,
+    )
+    journal.append(entry(Kind.DRAIN, chunk=chunk, seconds=4))
+    journal.append(entry(Kind.DRAINED, RecordsHeld(task="JFK", held=4), seconds=5))
+
+
+def test_the_fold_of_the_entries_is_what_the_writer_saw(files: LocalStorage) -> None:
+    journal = claimed(files)
+    history(journal)
+
+    assert opened(files).ledger == journal.ledger
+    task = journal.ledger.task("JFK")
+    assert (task.held, task.cursor) == (4, Cursor(entry=2, position=9))
+    assert task.blame is None
+    assert [answer.applied for answer in journal.ledger.answers.values()] == [True]
+
+
+def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
+    files: LocalStorage,
+) -> None:
+    older = claimed(files)
+    journal = claimed(files)
+    history(journal)
+    before = journal.ledger
+    journal.compact(is_settled=lambda entry: entry.number <= 5, is_needed=lambda aside: True)
+
+    names = files.names(FOLDER)
+    assert names == [
+        *(f"{number:020d}.json" for number in (1, 2, 6, 7)),
+        f"snapshot-{7:020d}.json",
+    ]
+    again = opened(files)
+    assert again.ledger == before
+    assert [each.number for each in again.kept] == [6, 7]
+    with pytest.raises(Superseded):
+        older.append(entry(Kind.STOPPED))
+
+
+def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    history(journal)
+    outbox = Confirming()
+    release = Release(journal, outbox, progress=files)
+    for batch in (4, 5):
+        files.create(f"commits/{batch}", b"")
+    assert not release.put_ready()
+    later = NOW + timedelta(days=1, seconds=10)
+    # Nothing is confirmed yet; then all is, but it is not a day old.
+    release.compact(now=later)
+    outbox.confirmed |= set(outbox.batches)
+    release.compact(now=NOW + timedelta(hours=23))
+    assert len(opened(files).kept) == 6
+
+    release.compact(now=later)
+
+    assert opened(files).kept == []
+    assert opened(files).ledger == journal.ledger
+    # There is nothing new to make a snapshot of, and its number is taken.
+    release.compact(now=later + timedelta(days=40))
+    # A run after weeks tells only of itself.
+    again = Confirming()
+    assert not Release(claimed(files), again, progress=files).put_ready()
+    assert len(again.batches) == 1
+
+
+class Confirming:
+    """An outbox of which some batches are confirmed."""
+
+    def __init__(self) -> None:
+        self.batches: list[UUID] = []
+        self.confirmed: set[UUID] = set()
+
+    def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        self.batches.append(batch_id)
+
+    def is_confirmed(self, batch_id: UUID) -> bool:
+        return batch_id in self.confirmed
+
+    def keeps(self, batch_id: UUID) -> bool:
+        return False
+
+
+class Frozen(LocalStorage):
+    """Lets `meanwhile` happen, once, just before a file whose name has `at` in it is made."""
+
+    def __init__(self, root: str, at: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(root)
+        self.at = at
+        self.meanwhile: Callable[[], object] | None = meanwhile
+
+    def create(self, path: str, content: bytes) -> None:
+        if self.at in path and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        super().create(path, content)
+
+
+def compact(journal: Journal, *, settled: int = 1_000) -> None:
+    journal.compact(is_settled=lambda entry: entry.number <= settled, is_needed=lambda aside: True)
+
+
+def test_a_run_that_is_not_the_newest_does_not_compact(files: LocalStorage) -> None:
+    older = claimed(files)
+    history(older)
+    claimed(files)
+    before = files.names(FOLDER)
+
+    with pytest.raises(Superseded):
+        compact(older)
+
+    assert files.names(FOLDER) == before
+
+
+def test_a_run_that_wakes_while_it_compacts_deletes_no_newer_snapshot(tmp_path: Path) -> None:
+    frozen = Frozen(str(tmp_path), "snapshot", lambda: None)
+    older = claimed(frozen)
+    history(older)
+    newer: list[Journal] = []
+
+    def goes_on() -> None:
+        newer.append(claimed(LocalStorage(str(tmp_path))))
+        history(newer[0])
+        compact(newer[0])
+
+    frozen.meanwhile = goes_on
+    compact(older)
+
+    assert opened(frozen).ledger == newer[0].ledger
+    assert opened(frozen).ledger.task("JFK").held == 8
+    with pytest.raises(Superseded):
+        older.append(entry(Kind.STOPPED))
+
+
+def test_an_entry_that_an_older_run_forgot_meanwhile_has_nothing_to_tell(
+    tmp_path: Path,
+) -> None:
+    frozen = Frozen(str(tmp_path), "snapshot", lambda: None)
+    older = claimed(frozen)
+    history(older)
+    newer: list[Journal] = []
+    frozen.meanwhile = lambda: newer.append(claimed(LocalStorage(str(tmp_path))))
+    compact(older)
+
+    assert [newer[0].told(number) for number in (2, 3)] == [[], []]
+    with pytest.raises(JournalDamaged):
+        newer[0].told(99)
+
+
+def test_dead_letters_that_wait_hold_up_no_entry_and_are_remembered(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    letters = DeadLetters(name="one", day="2026-11-20")
+    journal.append(entry(Kind.BATCH, batch=0, dead_letters=letters))
+    journal.append(entry(Kind.BATCH, batch=1))
+    refused = msgspec.structs.replace(letters, refused=True)
+    journal.append(entry(Kind.LETTERS, dead_letters=refused))
+    release = Release(journal, MemoryOutbox(confirming=True), progress=files)
+    for name in ("offsets/1", "commits/1"):
+        files.create(name, b"")
+    assert not release.put_ready()
+    for _ in range(SNAPSHOT_EVERY):
+        journal.append(entry(Kind.STOPPED))
+    assert not release.put_ready()
+    release.compact(now=NOW)
+
+    assert [each.number for each in journal.kept] == []
+    assert opened(files).ledger.letters == {"one": refused}
+
+
+def test_dead_letters_of_an_earlier_version_are_remembered_where_they_are(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    journal.append(entry(Kind.BATCH, batch=0))
+    compact(journal, settled=1)
+    place = f"{FOLDER}/{2:020d}.json"
+    old = msgspec.json.decode(files.read(place) or b"")
+    old["dead_letters"] = {"path": "/dlq", "name": "one", "day": "2026-11-20"}
+    files.delete(place)
+    files.create(place, msgspec.json.encode(old))
+
+    letters = DeadLetters(name="one", day="2026-11-20", path="/dlq")
+    assert opened(files).ledger.letters == {"one": letters}
+
+
+def test_an_entry_that_is_missing_is_named(files: LocalStorage) -> None:
+    journal = claimed(files)
+    history(journal)
+    compact(journal, settled=2)
+    for _ in range(3):
+        journal.append(entry(Kind.STOPPED))
+    files.delete(f"{FOLDER}/{8:020d}.json")
+
+    with pytest.raises(JournalDamaged, match=r"entry 8 is missing"):
+        opened(files)
+
+
+def test_a_load_reads_again_what_a_compaction_took_away(tmp_path: Path) -> None:
+    class Compacting(LocalStorage):
+        journals: list[Journal]
+
+        def read(self, path: str) -> bytes | None:
+            if self.journals:
+                compact(self.journals.pop())
+            return super().read(path)
+
+    files = LocalStorage(str(tmp_path))
+    journal = claimed(files)
+    history(journal)
+    compact(journal, settled=2)
+    journal.append(entry(Kind.STOPPED))
+    racing = Compacting(str(tmp_path))
+    racing.journals = [journal]
+
+    assert opened(racing).ledger == journal.ledger
+    assert racing.journals == []
+
+
+def test_folders_of_rows_go_when_nobody_needs_them(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    history(journal)
+    for name in ("one", "two"):
+        files.create(f"arrester/held/{name}/part", b"")
+
+    journal.compact(is_settled=lambda entry: False, is_needed=lambda aside: aside.name == "two")
+
+    assert files.names("arrester/held") == ["two"]
+    assert [aside.name for aside in opened(files).ledger.asides] == ["two"]
+
+
+def test_the_next_run_deletes_what_no_entry_names_and_nothing_else(files: LocalStorage) -> None:
+    folder = Path(files.root) / "arrester" / "held"
+    for name in ("named", "left behind"):
+        (folder / name).mkdir(parents=True)
+    first = claimed(files)
+    held = (Held(task="a", count=1),)
+    first.append(entry(Kind.BATCH, *paused("a", 7), aside="named", held=held))
+    second = claimed(files)
+    # The older run wakes: what it sees is not its to delete.
+    with pytest.raises(Superseded):
+        first.drop_orphans()
+    assert second.drop_orphans() == ["left behind"]
+    assert [each.name for each in folder.iterdir()] == ["named"]
+    assert second.drop_orphans() == []
+
+
+def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalStorage) -> None:
+    journal = claimed(files)
+    many = [RecordsHeld(task="JFK", held=n) for n in range(BATCH_MAX_EVENTS + 1)]
+    journal.append(entry(Kind.BATCH, *many, batch=0))
+
+    told = [batch for each in journal.kept for batch in journal.told(each.number)]
+    other = opened(files)
+    again = [batch for each in other.kept for batch in other.told(each.number)]
+
+    assert told == again
+    assert [len(events) for _, events in told] == [2, BATCH_MAX_EVENTS, 1]
+    assert len({batch_id for batch_id, _ in told}) == 3
+
+
+def test_a_record_that_is_skipped_when_it_fails_again_is_blamed_no_more() -> None:
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
+    ledger.apply(entry(Kind.BATCH, *paused("JFK", 7), number=1))
+    skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=Response.CONTINUE)
+    ledger.apply(entry(Kind.DRAIN, skipped, number=2))
+    blame = ledger.task("JFK").blame
+    assert blame is not None
+    assert blame.position == 7
+
+    again = msgspec.structs.replace(skipped, position=7, recurrence=True)
+    ledger.apply(entry(Kind.DRAIN, again, number=3))
+
+    assert ledger.task("JFK").blame is None
+
+
+def test_numbers_of_the_sink_rise_strictly_and_stay_on_a_replay() -> None:
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
+    numbers, number = [], 0
+
+    def drain(after: int) -> None:
+        nonlocal number
+        number += 1
+        chunk = Chunk(task="a", start=Cursor(entry=0), end=Cursor(entry=0), taken=0, after=after)
+        ledger.apply(entry(Kind.DRAIN, chunk=chunk, number=number))
+        numbers.append(ledger.chunk_number(after))
+        ledger.apply(entry(Kind.DRAINED, number=number))
+
+    drain(-1)
+    for batch in range(3):
+        first = ledger.batch_number(batch)
+        numbers.append(first)
+        drain(batch)
+        drain(batch)
+        assert ledger.batch_number(batch) == first
+    assert numbers == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_entry_that_cannot_be_read_is_named(files: LocalStorage) -> None:
+    claimed(files)
+    files.create(f"{FOLDER}/{2:020d}.json", b"{half")
+
+    with pytest.raises(JournalDamaged, match=r"00002\.json cannot be read"):
+        opened(files)
+
+
+def test_files_are_made_whole_or_not_at_all(files: LocalStorage) -> None:
+    check_storage(files)
+
+
+def check_storage(files: Storage) -> None:
+    """Check what every storage promises."""
+    files.create("a/b/one", b"first")
+    with pytest.raises(FileTaken):
+        files.create("a/b/one", b"second")
+    assert files.read("a/b/one") == b"first"
+    assert files.names("a/b") == ["one"]
+    files.move("a/b", "c/d")
+    files.create("a/b/two", b"")
+    with pytest.raises(FileTaken):
+        files.move("a/b", "c/d")
+    assert (files.exists("a/b/one"), files.exists("c/d/one")) == (False, True)
+    assert (files.read("a/none"), files.names("none")) == (None, [])
+    files.delete("c")
+    files.delete("c")
+    assert not files.exists("c/d/one")
+
+
+def test_a_new_checkpoint_gets_an_id_that_stays(files: LocalStorage) -> None:
+    assert checkpoint_id(files) == checkpoint_id(files)

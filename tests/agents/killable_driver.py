@@ -1,0 +1,179 @@
+"""A driver process of its own, to be killed.
+
+    python -m tests.agents.killable_driver FOLDER [POINT] [produce | transform]
+
+It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
+`before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, or `after-abort`:
+then the sink is all or nothing, as it always is behind a transform.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from arrester.agents.config import AgentConfig
+from arrester.agents.definition.builder import define
+from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndPause, Record, RecordError
+from arrester.agents.journal.entries import Entry
+from arrester.agents.journal.journal import Journal
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.controlplane.domain.wire import codec
+from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
+
+Row = dict[str, Any]
+
+
+class FolderOutbox:
+    """Keeps each batch in a file of its own, numbered in the order of coming."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+
+    def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        if list(self._folder.glob(f"*-{batch_id}.json")):
+            return
+        number = len(list(self._folder.iterdir()))
+        draft = self._folder / f"{number:06d}-{batch_id}.json"
+        draft.write_bytes(b"\n".join(codec.to_json(event) for event in events))
+
+    def is_confirmed(self, batch_id: UUID) -> bool:
+        return False
+
+    def keeps(self, batch_id: UUID) -> bool:
+        return False
+
+
+def read_outbox(folder: Path) -> list[Event]:
+    lines = [
+        line for each in sorted(folder.iterdir()) for line in each.read_bytes().splitlines() if line
+    ]
+    return [codec.from_json(line) for line in lines]
+
+
+def die_at(point: str) -> None:
+    """Arrange for this process to be killed when it reaches `point`."""
+    when, _, kind = point.partition(":")
+    if not when.endswith("-entry"):
+        return
+    append = Journal.append
+
+    def dying_append(self: Journal, entry: Entry) -> Entry:
+        if entry.kind == kind and when == "before-entry":
+            os.kill(os.getpid(), signal.SIGKILL)
+        made = append(self, entry)
+        if entry.kind == kind:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return made
+
+    Journal.append = dying_append  # type: ignore[method-assign]  # a kill has no better place
+
+
+def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
+    write = sink_to(folder)
+
+    def sink(df: DataFrame, number: int) -> None:
+        try:
+            write(df, number)
+        except Exception:
+            if point == "after-abort":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise
+        if point == f"after-sink:{number}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return sink
+
+
+class ByValue:
+    """Has to be asked: some records are left out, others pause their task."""
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        return Answer.CONTINUE if record.row["value"] == "skip" else Answer.PAUSE
+
+
+def main(folder: Path, point: str, end: str) -> None:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    repaired = str(folder / "repaired")
+
+    def parse(row: Row) -> Row:
+        if row["value"] == "skip":
+            raise ValueError("to be skipped")
+        return row
+
+    def check(row: Row) -> Row:
+        if row["value"] == "bad" and not os.path.exists(repaired):
+            raise ValueError("bad")
+        return row
+
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    lines = define("lines", source.json(str(folder / "in")), task="task", position="position")
+    if end == "produce":
+        file = str(folder / "sent")
+
+        def send(row: Row) -> None:
+            check(parse(row))
+            with open(file, "a") as sent:
+                sent.write(f"{row['task']} {row['position']}\n")
+
+        pipeline = lines.produce(send, on_error=ByValue())
+    elif end == "transform":
+
+        def numbers(frames: Iterator[Any]) -> Iterator[Any]:
+            for frame in frames:
+                if (frame["value"] == "worse").any():
+                    raise ValueError("one of these rows is worse")
+                yield frame
+
+        transformed = lines.transform(
+            "numbers", lambda df: df.mapInPandas(numbers, df.schema), on_error=LogAndContinue()
+        )
+        pipeline = transformed.write(dying_sink(folder / "out", point), atomic=True)
+    else:
+        pipeline = (
+            lines.process("parse", parse, on_error=LogAndContinue())
+            .process("check", check, on_error=LogAndPause())
+            .write(dying_sink(folder / "out", point), atomic=point in ("after-abort", "atomic"))
+        )
+    die_at(point)
+    thread = PipelineThread(
+        pipeline,
+        application=APPLICATION,
+        instance=uuid4(),
+        outbox=FolderOutbox(folder / "outbox"),
+        config=AgentConfig.read(
+            APPLICATION,
+            {"errors.dlq.enable": True, "errors.dlq.path": str(folder / "dlq")},
+            environment={"ARRESTER_SPOOL": str(folder / "spool")},
+        ),
+        on_death=lambda death: print(death, flush=True),
+    )
+    thread.start(str(folder / "checkpoint"))
+    while not (folder / "stop").exists() and thread.state is ThreadStatus.RUNNING:
+        time.sleep(0.05)
+    thread.stop(timeout_seconds=30)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    given = [*sys.argv[2:], "", ""]
+    main(Path(sys.argv[1]), given[0], given[1])

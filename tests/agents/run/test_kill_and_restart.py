@@ -1,0 +1,218 @@
+"""kill -9 of the driver at any moment: no record lost, none doubled, decisions obeyed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
+from arrester.controlplane.domain.state.states import TaskStatus
+from tests.agents.killable_driver import read_outbox
+from tests.agents.pipeline_bench import (
+    PATIENCE_SECONDS,
+    read_sink,
+    server_state,
+    wait_until,
+    write_batch,
+)
+from tests.services import REPOSITORY
+
+# One driver after the other: each takes its time to start where the machine is busy.
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+
+class Driver:
+    """One driver process after the other, at one checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: What the pipeline ends in: `produce`, a `transform` and a sink, or a sink.
+        self.end = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, point: str = "") -> None:
+        module = "tests.agents.killable_driver"
+        command = [sys.executable, "-m", module, str(self.folder), point, self.end]
+        log = (self.folder / "driver.log").open("ab")
+        self.process = subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log)
+        log.close()
+
+    def dies(self) -> None:
+        assert self.process is not None
+        assert self.process.wait(timeout=PATIENCE_SECONDS) == -signal.SIGKILL, self.log()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.dies()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        (self.folder / "stop").touch()
+        assert self.process.wait(timeout=PATIENCE_SECONDS) == 0, self.log()
+        (self.folder / "stop").unlink()
+
+    def log(self) -> str:
+        return (self.folder / "driver.log").read_text()[-5_000:]
+
+    def positions(self, task: str) -> list[int]:
+        rows = [row for _, row in read_sink(self.folder / "out")]
+        return [row["position"] for row in rows if row["task"] == task]
+
+    def sent(self, task: str) -> list[int]:
+        """Return what was sent of a task, in order and as often as it was."""
+        file = self.folder / "sent"
+        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return [int(position) for name, position in lines if name == task]
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    rows = [
+        [("a", 0, "x"), ("a", 1, "x"), ("b", 0, "x")],
+        [("a", 2, "bad"), ("a", 3, "x"), ("b", 1, "x"), ("b", 2, "skip")],
+        [("a", 4, "x"), ("b", 3, "x")],
+    ]
+    for number, batch in enumerate(rows):
+        named = [dict(zip(("task", "position", "value"), row, strict=True)) for row in batch]
+        write_batch(tmp_path / "in", number, named)
+    made = Driver(tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+
+
+def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSession) -> None:
+    driver.start()
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    driver.kill()
+    (driver.folder / "repaired").touch()
+
+    driver.start()
+
+    # The new instance starts the task again at the record that failed.
+    wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
+    driver.stop()
+    assert driver.positions("b") == [0, 1, 3]
+    check_all(driver, spark, failed=2)
+
+
+def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> None:
+    points = [
+        "before-entry:batch",  # rows are put aside, the decision is not durable
+        "after-entry:batch",  # it is; nothing is published, the sink was not called
+        "after-sink:1",  # the sink has written, Spark has not committed
+    ]
+    for point in points:
+        driver.start(point)
+        driver.dies()
+    (driver.folder / "repaired").touch()
+    driver.start("before-entry:drained")  # a chunk of held rows is written, and not known to be
+    driver.dies()
+
+    driver.start()
+
+    wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    driver.stop()
+    check_all(driver, spark, failed=2)
+
+
+def test_a_driver_killed_between_an_abort_and_the_redo(driver: Driver, spark: SparkSession) -> None:
+    driver.start("after-abort")
+    driver.dies()
+    assert driver.positions("a") == [0, 1]
+    assert not (driver.folder / "checkpoint" / "arrester" / "held").exists()
+    (driver.folder / "repaired").touch()
+
+    driver.start("atomic")
+
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
+    driver.stop()
+    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
+    events = [event.data for event in read_outbox(driver.folder / "outbox")]
+    assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
+
+
+def test_a_driver_killed_where_the_sink_is_the_first_to_run_what_a_transform_leaves(
+    driver: Driver, spark: SparkSession
+) -> None:
+    """Of two records one is found and decided about; the sink then meets the other."""
+    rows: list[dict[str, object]] = [
+        {"task": "ab"[n >= 30], "position": 10 + n, "value": "worse" if n in (7, 41) else "x"}
+        for n in range(60)
+    ]
+    write_batch(driver.folder / "in", 3, rows)
+    driver.end = "transform"
+    points = [
+        "after-abort",  # what is decided about one is durable; the sink has raised over the other
+        "after-entry:batch",  # the other is found, too, and decided about
+        "after-sink:3",  # the sink has written, Spark has not committed
+    ]
+    for point in points:
+        assert max(driver.positions("a"), default=0) < 10
+        driver.start(point)
+        driver.dies()
+
+    driver.start()
+
+    wait_until((driver.folder / "checkpoint/commits/3").exists, what=driver.log())
+    driver.stop()
+    # Within one call of the sink Spark writes them in any order.
+    assert sorted(driver.positions("a")) == [*range(5), *range(10, 17), *range(18, 40)]
+    assert sorted(driver.positions("b")) == [*range(4), *range(40, 51), *range(52, 70)]
+    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    found = [("a", 17), ("b", 51)]
+    assert sorted((row["task"], row["position"]) for row in letters) == found
+    events = read_outbox(driver.folder / "outbox")
+    data = [event.data for event in events]
+    failed = [each for each in data if isinstance(each, RecordFailed)]
+    assert sorted((str(each.task), each.position or 0) for each in failed) == found
+    assert sum(each.count for each in data if isinstance(each, RecordsDeadLettered)) == 2
+    states = server_state(events).tasks.values()
+    assert [state.counters.records_skipped for state in states] == [1, 1]
+
+
+def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> None:
+    driver.end = "produce"
+    driver.start("before-entry:batch")  # all is sent but what failed; nothing is decided
+    driver.dies()
+    assert (driver.sent("a"), driver.sent("b")) == ([0, 1], [0, 1])
+    driver.start("after-entry:batch")  # it is decided again, durably now
+    driver.dies()
+    (driver.folder / "repaired").touch()
+    driver.start("before-entry:drained")  # held records are sent, and not known to be
+    driver.dies()
+
+    driver.start()
+
+    wait_until(lambda: 4 in driver.sent("a") and 3 in driver.sent("b"), what=driver.log())
+    driver.stop()
+    for task, positions in {"a": [0, 1, 2, 3, 4], "b": [0, 1, 3]}.items():
+        sent = driver.sent(task)
+        # At least once; nothing of a task was ever ahead of what stands before it.
+        assert list(dict.fromkeys(sent)) == positions
+        assert list(dict.fromkeys(reversed(sent))) == positions[::-1]
+    check_all(driver, spark, failed=2)
+
+
+def check_all(driver: Driver, spark: SparkSession, *, failed: int) -> None:
+    """Check what holds after any history: sink, dead letters and counts add up to the input."""
+    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
+    events = read_outbox(driver.folder / "outbox")
+    data = [event.data for event in events]
+    assert sum(each.count for each in data if isinstance(each, RecordFailed)) == failed
+    assert sum(each.count for each in data if isinstance(each, RecordsDeadLettered)) == 1
+    assert any(isinstance(each, TaskPaused) for each in data)
+    tasks = server_state(events).tasks.values()
+    assert all((task.status, task.held) == (TaskStatus.RUNNING, 0) for task in tasks)

@@ -1,0 +1,278 @@
+"""PAUSE holds just its task, in order, over micro-batches and restarts (KIP-990)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import functions as F
+
+from arrester.agents.definition.builder import define
+from arrester.agents.handlers import LogAndPause
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandRefused,
+    RecordFailed,
+    RecordsDeadLettered,
+    ResumeHow,
+    TaskPaused,
+    TaskResumed,
+)
+from arrester.controlplane.domain.state.states import TaskStatus
+from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+#: Task keys as hex; the first two are not UTF-8.
+KEYS = ("ff", "fe", "61")
+
+
+def refusing_bad(repaired: Path) -> Callable[[Row], Row]:
+    """Return a step that fails on `bad` until the file `repaired` exists."""
+    flag = str(repaired)
+
+    def check(row: Row) -> Row:
+        import os
+
+        if row["value"] == "bad" and not os.path.exists(flag):
+            raise ValueError(f"bad value at {row['position']}")
+        return row
+
+    return check
+
+
+@pytest.fixture
+def repaired(bench: Bench) -> Path:
+    return bench.folder / "repaired"
+
+
+def held_at_two(bench: Bench, repaired: Path, **keys: Any) -> Any:
+    """Return a running thread whose task `a` is PAUSED at 2 and holds 2 to 5."""
+    bench.add(("a", 0, "x"), ("a", 1, "x"), ("a", 2, "bad"), ("a", 3, "x"), ("b", 0, "x"))
+    thread = bench.start(bench.checking(refusing_bad(repaired)), **keys)
+    bench.wait_for_input()
+    bench.add(("b", 1, "x"), ("a", 4, "x"), ("a", 5, "x"))
+    bench.wait_for_input()
+    return thread
+
+
+def test_a_pause_holds_its_task_and_no_other(bench: Bench, repaired: Path) -> None:
+    thread = held_at_two(bench, repaired)
+
+    assert bench.positions("a") == [0, 1]  # seed: pause-commits-last-good
+    assert bench.positions("b") == [0, 1]
+    [paused] = thread.paused_tasks()  # seed: paused-listing
+    assert (paused.id.key, paused.position, paused.held) == ("a", 2, 4)
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 1)
+    [failed] = bench.outbox.of(RecordFailed)
+    assert failed.failure.exception_class == "ValueError"
+    assert failed.failure.stage == "process:check"
+    [body] = [event.body for event in bench.outbox.events if event.body is not None]
+    assert body.record == {"task": "a", "position": 2, "value": "bad"}
+    assert "ValueError: bad value at 2" in str(body.stack)
+
+
+def test_resume_past_the_record_runs_what_was_held_without_new_input(
+    bench: Bench, repaired: Path
+) -> None:
+    thread = held_at_two(bench, repaired)
+    command = uuid4()
+
+    outcome = thread.resume(
+        "a", how=ResumeHow.SKIP, position=2, command=command, actor="ana", reason="known"
+    )
+
+    assert outcome.applied
+    wait_until(lambda: bench.positions("a") == [0, 1, 3, 4, 5], what="held rows")
+    wait_until(lambda: thread.tasks()[0].held == 0)
+    bench.add(("a", 6, "x"))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 1, 3, 4, 5, 6]  # seed: skip-then-resume
+    bench.stop()
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert (task.status, task.held, task.failed) == (TaskStatus.RUNNING, 0, 1)
+    [letter] = bench.dead_letters()
+    assert (letter["task"], letter["position"], letter["actor"]) == ("a", 2, "ana")
+    assert letter["reason"] == "known"
+    assert "ValueError" in letter["stack"]
+    [told] = bench.outbox.of(RecordsDeadLettered)
+    assert (told.count, told.actor) == (1, "ana")
+    assert [each.command for each in bench.outbox.of(CommandApplied)] == [command]
+
+
+def test_resume_after_the_repair_starts_with_the_failed_record(
+    bench: Bench, repaired: Path
+) -> None:
+    thread = held_at_two(bench, repaired)
+    repaired.touch()
+
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+
+    wait_until(lambda: bench.positions("a") == [0, 1, 2, 3, 4, 5], what="held rows")
+    assert bench.positions("b") == [0, 1]
+    assert bench.dead_letters() == []
+
+
+def test_resume_without_a_repair_pauses_again_at_the_same_record_and_counts_it_once(
+    bench: Bench, repaired: Path
+) -> None:
+    thread = held_at_two(bench, repaired)
+
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2, what="second pause")
+    [paused] = thread.paused_tasks()  # seed: resume-without-skip
+    assert (paused.position, paused.held, paused.failed) == (2, 4, 1)
+    assert [each.recurrence for each in bench.outbox.of(RecordFailed)] == [False, True]
+    assert bench.positions("a") == [0, 1]
+
+
+def test_a_new_instance_starts_again_at_the_failed_record(bench: Bench, repaired: Path) -> None:
+    held_at_two(bench, repaired)
+    bench.stop()
+    repaired.touch()
+    bench.add(("a", 6, "x"))
+
+    thread = bench.start(bench.checking(refusing_bad(repaired)))
+
+    bench.wait_for_input()
+    wait_until(lambda: bench.positions("a") == [0, 1, 2, 3, 4, 5, 6])  # seed: fix-and-restart
+    assert thread.epoch == 2
+    wait_until(lambda: bool(bench.outbox.of(TaskResumed)))
+    assert [each.how for each in bench.outbox.of(TaskResumed)] == [ResumeHow.RESTART]
+    assert [row for row in bench.written() if row[0] == "b"] == [("b", 0), ("b", 1)]
+
+
+def test_the_same_instance_leaves_the_task_paused(bench: Bench, repaired: Path) -> None:
+    instance = uuid4()
+    bench.add(("a", 0, "bad"))
+    bench.start(bench.checking(refusing_bad(repaired)), instance=instance)
+    bench.wait_for_input()
+    bench.stop()
+
+    thread = bench.start(bench.checking(refusing_bad(repaired)), instance=instance)
+
+    assert [each.position for each in thread.paused_tasks()] == [0]
+
+
+def test_only_a_paused_task_resumes_and_the_answer_stays(bench: Bench, repaired: Path) -> None:
+    thread = held_at_two(bench, repaired)
+    wrong, again = uuid4(), uuid4()
+
+    refused = thread.resume("b", how=ResumeHow.RETRY, command=wrong)  # seed: resume-fails
+    late = thread.resume("a", how=ResumeHow.RETRY, position=1, command=again)
+
+    assert (refused.applied, refused.reason) == (
+        False,
+        "only a PAUSED task can resume; lines_b is RUNNING",
+    )
+    assert "held at position 2, not 1" in late.reason
+    assert thread.is_applied(wrong) == refused
+    assert thread.resume("a", how=ResumeHow.RETRY, command=again) == late
+    wait_until(lambda: len(bench.outbox.of(CommandRefused)) == 2)
+
+
+def test_held_rows_run_in_chunks_in_order_and_a_second_bad_one_pauses_again(
+    bench: Bench, repaired: Path
+) -> None:
+    bench.add(*[("a", n, "bad" if n in (1, 6) else "x") for n in range(8)])
+    thread = bench.start(bench.checking(refusing_bad(repaired)), held_chunk_records=2)
+    bench.wait_for_input()
+    bench.add(*[("a", n, "x") for n in range(8, 12)])
+    bench.wait_for_input()
+
+    assert thread.resume("a", how=ResumeHow.SKIP, reason="one").applied
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2, what="second pause")
+    assert bench.positions("a") == [0, 2, 3, 4, 5]
+    assert thread.resume("a", how=ResumeHow.SKIP, reason="two").applied
+
+    wait_until(lambda: bench.positions("a") == [0, 2, 3, 4, 5, *range(7, 12)], what="all")
+    assert sorted(each["position"] for each in bench.dead_letters()) == [1, 6]
+    bench.stop()
+    [task] = server_state(bench.outbox.events).tasks.values()
+    assert (task.held, task.failed, task.counters.records_skipped) == (0, 2, 2)
+
+
+def test_tasks_whose_keys_are_not_utf8_are_held_each_by_itself(
+    bench: Bench, repaired: Path
+) -> None:
+    """Both keys are one and the same replacement character on the driver."""
+    rows = [(key, n, "bad" if (key, n) == ("ff", 1) else "x") for n in range(3) for key in KEYS]
+    bench.add(*rows)
+    pipeline = bench.checking(refusing_bad(repaired), task=F.unhex("task").cast("string"))
+
+    thread = bench.start(pipeline)
+    bench.wait_for_input()
+    bench.add(("ff", 3, "x"), ("fe", 3, "x"), ("61", 3, "x"))
+    bench.wait_for_input()
+
+    [paused] = thread.paused_tasks()
+    assert (paused.id.key, paused.position, paused.held) == ("0xFF", 1, 3)
+    assert bench.positions("ff") == [0]
+    assert bench.positions("fe") == bench.positions("61") == [0, 1, 2, 3]
+    assert {task.id.key for task in thread.tasks()} == {"0xFF"}
+    repaired.touch()
+    assert thread.resume("0xFF", how=ResumeHow.RETRY).applied
+    wait_until(lambda: bench.positions("ff") == [0, 1, 2, 3], what="held rows")
+
+
+def test_records_that_python_cannot_read_are_held_and_dead_lettered_as_they_are(
+    bench: Bench,
+) -> None:
+    bench.add(("a", 0, "61"), ("a", 1, "C4"), ("a", 2, "62"), ("b", 0, "C4"), ("b", 1, "63"))
+    source = bench.source().selectExpr(
+        "task",
+        "position",
+        "cast(unhex(value) as string) as value",
+        "if(value = 'C4', date'9999-12-31' + 1, date'2026-01-02') as day",
+    )
+    builder = define("lines", source, task="task", position="position", value="value")
+    pipeline = builder.process("step", lambda row: row, on_error=LogAndPause())
+
+    thread = bench.start(pipeline.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+
+    assert bench.written() == [("a", 0)]
+    assert {(task.id.key, task.position, task.held) for task in thread.paused_tasks()} == {
+        ("a", 1, 2),
+        ("b", 0, 2),
+    }
+    # Decided is not yet told: the events wait for Spark's commit.
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
+    bodies = [event.body.record for event in bench.outbox.events if event.body is not None]
+    assert [each and (each["value"], each["day"]) for each in bodies] == [
+        ("\ufffd", "+10000-01-01"),
+        ("\ufffd", "+10000-01-01"),
+    ]
+    for task, position in (("a", 1), ("b", 0)):
+        assert thread.resume(task, how=ResumeHow.SKIP, position=position, reason="known").applied
+    wait_until(lambda: len(bench.written()) == 3, what="held rows")
+    bench.stop()
+    assert [each["exception_class"] for each in bench.dead_letters()] == ["Unreadable"] * 2
+    assert bench.deaths == []
+
+
+def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_described(
+    bench: Bench, repaired: Path
+) -> None:
+    """A service is down, and each customer is a task of its own."""
+    tasks = [f"t{n}" for n in range(7)]
+    bench.add(*[(task, n, "bad") for n, task in enumerate(tasks)], ("good", 0, "x"))
+    thread = bench.start(bench.checking(refusing_bad(repaired)), errors_examples_limit=2)
+    # Decided is not yet told: the events wait for Spark's commit.
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 7)
+
+    assert [each.task for each in bench.outbox.of(RecordFailed)] == tasks
+    assert sum(each.body is not None for each in bench.outbox.events) == 2
+    assert [each.position for each in bench.outbox.of(TaskPaused)] == list(range(7))
+    assert thread.resume("t5", how=ResumeHow.SKIP, reason="one of them").applied
+    assert thread.resume("t6", how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 8)
+    assert bench.outbox.of(RecordFailed)[-1].recurrence
+    [letter] = bench.dead_letters()
+    assert (letter["task"], letter["exception_class"]) == ("t5", "ValueError")
+    assert bench.written() == [("good", 0)]

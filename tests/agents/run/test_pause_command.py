@@ -1,0 +1,206 @@
+"""A task is paused by hand, and goes on at a position, on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame
+
+from arrester.agents.definition.builder import define
+from arrester.agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
+from arrester.agents.run.engine import Engine
+from arrester.agents.run.resume_command import Outcome, Wish
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
+from arrester.controlplane.domain.state import drift
+from arrester.controlplane.domain.state.states import TaskStatus
+from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+def failing_on(word: str) -> Any:
+    def check(row: Row) -> Row:
+        if row["value"] == word:
+            raise ValueError(word)
+        return row
+
+    return check
+
+
+def skipped(bench: Bench) -> int:
+    [state] = server_state(bench.outbox.events).tasks.values()
+    return state.counters.records_skipped
+
+
+def paused(bench: Bench) -> PipelineThread:
+    """Return a run whose task `a` holds the records 2 to 6, of which 2 is bad."""
+    bench.add(("a", 0, "x"), ("a", 2, "bad"), ("a", 3, "x"), ("b", 0, "x"))
+    bench.add(("a", 5, "x"), ("a", 6, "x"))
+    thread = bench.start(bench.checking(failing_on("bad"), LogAndPause()))
+    bench.wait_for_input()
+    wait_until(lambda: bool(thread.paused_tasks()))
+    return thread
+
+
+def test_what_lies_before_the_position_is_a_dead_letter_with_the_reason(bench: Bench) -> None:
+    thread = paused(bench)
+    answer = thread.resume(
+        "a", how=ResumeHow.AT, target=4, command=uuid4(), actor="ana", reason="a bad hour"
+    )
+    assert answer.applied
+    assert answer.reason == "resumed at position 4, 2 records left out"
+    wait_until(lambda: bench.positions("a") == [0, 5, 6])
+    letters = {row["position"]: row for row in bench.dead_letters()}
+    assert sorted(letters) == [2, 3]
+    assert {(row["reason"], row["actor"]) for row in letters.values()} == {("a bad hour", "ana")}
+    assert [letters[position]["exception_class"] for position in (2, 3)] == ["ValueError", None]
+    [resumed] = bench.outbox.of(TaskResumed)
+    assert (resumed.how, resumed.position, resumed.skipped) == (ResumeHow.AT, 4, 2)
+    assert skipped(bench) == 2
+
+
+def test_it_goes_no_further_than_one_after_the_last_held_record(bench: Bench) -> None:
+    thread = paused(bench)
+
+    def at(target: int) -> str:
+        outcome = thread.resume("a", how=ResumeHow.AT, target=target, reason="x")
+        assert not outcome.applied
+        return outcome.reason
+
+    assert "the last record that task 'a' holds is at position 6" in at(8)
+    assert "is held at position 2; 1 is before it" in at(1)
+    before = thread.paused_tasks()
+    assert thread.resume("a", how=ResumeHow.AT, target=7, reason="x").applied
+    assert [task.status for task in before] == [TaskStatus.PAUSED]
+    bench.add(("a", 7, "x"))
+    wait_until(lambda: bench.positions("a") == [0, 7])
+    assert sorted(row["position"] for row in bench.dead_letters()) == [2, 3, 5, 6]
+
+
+def test_a_pause_by_hand_holds_what_comes_and_outlives_the_instance(bench: Bench) -> None:
+    bench.add(("a", 0, "x"), ("b", 0, "x"))
+    thread = bench.start(bench.checking(failing_on("bad")))
+    bench.wait_for_input()
+    assert thread.resume("a", how=None, actor="ana", reason="an audit").applied
+    bench.add(("a", 1, "x"), ("b", 1, "x"))
+    bench.wait_for_input()
+    assert (bench.positions("a"), bench.positions("b")) == ([0], [0, 1])
+    assert not thread.resume("a", how=None).applied
+    assert not thread.resume("a", how=ResumeHow.SKIP, reason="x").applied
+    wait_until(lambda: thread.standing() == drift.weight(thread.tasks()) != 0)
+    thread.report()
+    wait_until(lambda: bool(bench.outbox.of(StateReported)))
+    [reported] = bench.outbox.of(StateReported)
+    assert [(each.task, each.status, each.held) for each in reported.tasks] == [("a", "PAUSED", 1)]
+    bench.stop()
+
+    again = bench.start(bench.checking(failing_on("bad")), instance=uuid4())
+    bench.add(("a", 2, "x"))
+    bench.wait_for_input()
+    assert [task.id.key for task in again.paused_tasks()] == ["a"]
+    assert bench.positions("a") == [0]
+    assert again.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: bench.positions("a") == [0, 1, 2])
+    [told] = bench.outbox.of(TaskPaused)
+    assert (told.failure, told.actor, told.reason) == (None, "ana", "an audit")
+
+
+def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    whole = define("whole", bench.source(), position="position")
+    thread = bench.start(whole.write(sink_to(bench.folder / "out")))
+    bench.wait_for_input()
+    refused = thread.resume(None, how=None)
+    assert not refused.applied
+    assert "only a task with a key" in refused.reason
+    bench.stop()
+
+    bench.checkpoint = str(bench.folder / "other")
+    bench.add(("b", 0, "bad"), ("b", 1, "x"))
+    alone = bench.checking(failing_on("bad"), LogAndFail())
+    scope: dict[str, Any] = {"errors_failure_scope": "task"}
+    thread = bench.start(alone, **scope)
+    wait_until(lambda: any(task.status is TaskStatus.DEAD for task in thread.tasks()))
+    refused = thread.resume("b", how=None)
+    assert refused.reason == "only a RUNNING task can be paused; lines_b is DEAD"
+    assert [task.status for task in thread.tasks()] == [TaskStatus.DEAD]
+
+
+def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay writes under its number again; only what comes after it is held."""
+    write, calls = sink_to(bench.folder / "out"), []
+
+    def sink(df: DataFrame, number: int) -> None:
+        write(df, number)
+        calls.append(number)
+        if len(calls) == 1:
+            raise SystemExit("after the write, before Spark's commit")
+
+    process = Engine.process
+    wishes: list[Outcome] = []
+
+    def wishing(self: Engine, frame: DataFrame, batch: int) -> None:
+        if calls and not wishes:
+            wishes.append(self.resume(Wish(key="a", how=None)))
+        process(self, frame, batch)
+
+    monkeypatch.setattr(Engine, "process", wishing)
+    bench.add(("a", 0, "x"), ("b", 0, "x"))
+    pipeline = bench.define().process("check", failing_on("bad"), on_error=LogAndPause())
+    bench.start(pipeline.write(sink))
+    wait_until(lambda: bool(bench.deaths), what="a death")
+    bench.deaths.clear()
+    bench.add(("a", 1, "x"), ("b", 1, "x"))
+    thread = bench.start(pipeline.write(sink))
+    bench.wait_for_input()
+
+    assert [each.applied for each in wishes] == [True]
+    assert sorted(bench.written()) == [("a", 0), ("b", 0), ("b", 1)]
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.positions("a")) > 1)
+    assert bench.positions("a") == [0, 1]
+
+
+def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobody(
+    bench: Bench,
+) -> None:
+    refused: list[str] = []
+    runs: list[PipelineThread] = []
+
+    def ask() -> None:
+        try:
+            runs[0].resume("b", how=None)
+        except InvalidValue as exc:
+            refused.append(str(exc))
+
+    class Asking:
+        def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+            ask()
+            return Answer.CONTINUE
+
+    write = sink_to(bench.folder / "out")
+
+    def sink(df: DataFrame, number: int) -> None:
+        ask()
+        write(df, number)
+
+    bench.add(("a", 0, "bad"), ("b", 0, "x"))
+    builder = bench.define().process("check", failing_on("bad"), on_error=Asking())
+    runs.append(bench.thread(builder.write(sink)))
+    runs[0].start(bench.checkpoint)
+    bench.wait_for_input()
+
+    assert (bench.written(), bench.deaths) == ([("b", 0)], [])
+    assert len(refused) == 2
+    assert "from another Python thread" in refused[0]
+    # From here it is heard.
+    assert runs[0].resume("b", how=None).applied

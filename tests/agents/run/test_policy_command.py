@@ -1,0 +1,214 @@
+"""What people set as answers to failures: at a safe point, before the code's, kept, on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from arrester import CONTINUE, FAIL, PAUSE, Agent
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandRefused,
+    PipelineDescribed,
+    PolicyChanged,
+    RecordFailed,
+    Response,
+    TaskDied,
+    TaskPaused,
+)
+from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
+from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+CHECK = "process:check"
+
+
+def check(row: Row) -> Row:
+    if row["value"] == "bad":
+        raise ValueError("bad")
+    if row["value"] == "fatal":
+        raise ImportError("hits every record")
+    return row
+
+
+def stepping(bench: Bench, **more: Any) -> Pipeline:
+    """Return a pipeline whose code pauses, and whose `on=` says FAIL."""
+    builder = bench.define(**more).process(
+        "check", check, on={ValueError: FAIL}, on_error=LogAndPause()
+    )
+    return builder.write(sink_to(bench.folder / "out"))
+
+
+def shown(bench: Bench) -> list[tuple[str, str, str | None]]:
+    """Return what the server shows of the last run's policy."""
+    [thread] = server_state(bench.outbox.events).threads.values()
+    assert thread.policy is not None
+    return [(each.name, each.answer, each.actor) for each in thread.policy.commanded]
+
+
+def test_it_goes_before_the_code_and_is_kept_until_it_is_taken_back(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    thread = bench.start(stepping(bench))
+    bench.wait_for_input()
+    command = uuid4()
+    said = thread.set_policy(CHECK, "CONTINUE", command=command, actor="ana", reason="a test")
+    assert (said.applied, said.reason) == (
+        True,
+        "process:check is answered CONTINUE from the next micro-batch on",
+    )
+    # Delivered twice, it is applied once.
+    assert thread.set_policy(CHECK, "CONTINUE", command=command) == said
+    bench.add(("a", 1, "bad"), ("a", 2, "x"))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 2]
+    wait_until(lambda: len(bench.outbox.of(CommandApplied)) == 1)
+    assert shown(bench) == [(CHECK, "CONTINUE", "ana")]
+    bench.stop()
+
+    later = bench.start(stepping(bench))
+    assert later.set_policy(CHECK, "CONTINUE", command=command) == said
+    bench.add(("a", 3, "bad"), ("a", 4, "x"))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 2, 4]
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
+    first, second = bench.outbox.of(PipelineDescribed)
+    assert (first.commanded, len(second.commanded)) == ((), 1)
+    assert second.stages == first.stages
+    assert shown(bench) == [(CHECK, "CONTINUE", "ana")]
+
+    assert later.set_policy(CHECK, None, actor="ben").applied
+    wait_until(lambda: len(bench.outbox.of(PolicyChanged)) == 2)
+    assert shown(bench) == []
+    bench.add(("a", 5, "bad"))
+    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: len(bench.outbox.of(TaskDied)) == 1)
+    answers = [each.response for each in bench.outbox.of(RecordFailed)]
+    assert answers == [Response.CONTINUE, Response.CONTINUE, Response.FAIL]
+
+
+def test_a_fatal_class_is_not_asked_about_and_a_wrong_wish_is_refused(bench: Bench) -> None:
+    thread = bench.start(stepping(bench), errors_retries_limit=2)
+    unknown = thread.set_policy("process:nope", "FAIL", command=uuid4())
+    assert not unknown.applied
+    assert unknown.reason == (
+        "lines has no stage process:nope; it has source, process:check, produce"
+    )
+    assert "has spent its retries" in thread.set_policy(CHECK, "RETRY").reason
+    wait_until(lambda: len(bench.outbox.of(CommandRefused)) == 1)
+    assert bench.outbox.of(PolicyChanged) == []
+    assert thread.set_policy(CHECK, "CONTINUE").applied
+    bench.add(("a", 0, "bad"), ("a", 1, "fatal"), ("a", 2, "x"))
+    wait_until(lambda: bool(bench.deaths))
+    assert bench.written() == []
+    assert not thread.set_policy(CHECK, "PAUSE").applied
+
+
+def test_a_replay_obeys_what_was_decided_before_a_policy(bench: Bench) -> None:
+    """The first run leaves a record out, and its sink fails; then FAIL is set."""
+    write, broken = sink_to(bench.folder / "out"), [True]
+
+    def sink(df: DataFrame, number: int) -> None:
+        if broken:
+            raise KeyError("no such table")
+        write(df, number)
+
+    def pipeline() -> Pipeline:
+        builder = bench.define().process("check", check, on_error=LogAndContinue())
+        return builder.write(sink)
+
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
+    bench.start(pipeline())
+    wait_until(lambda: bool(bench.deaths))
+    later = bench.thread(pipeline())
+    # Set between the claim and the replay: nothing has reached the sink yet.
+    start_query = later._start_query
+
+    def set_first() -> None:
+        broken.clear()
+        assert later.set_policy(CHECK, "FAIL", reason="no more").applied
+        start_query()
+
+    later._start_query = set_first  # type: ignore[method-assign]  # the moment that is meant
+    later.start(bench.checkpoint)
+    wait_until(lambda: bench.positions("a") == [1])
+    bench.add(("a", 2, "bad"))
+    wait_until(lambda: len(bench.deaths) == 2)
+    assert later.state is ThreadStatus.DEAD
+    assert bench.positions("a") == [1]
+
+
+def test_pause_retry_and_a_stage_that_goes(bench: Bench) -> None:
+    builder = bench.define().deserialize("number", F.col("value").cast("int"))
+    parsing = builder.write(sink_to(bench.folder / "out"))
+    thread = bench.start(parsing, errors_retries_limit=1, errors_retries_delay_max_ms=1)
+    # What it comes to, the rules say: a cast is not retriable.
+    assert thread.set_policy("deserialize", "RETRY").applied
+    assert thread.set_policy("deserialize", "PAUSE", actor="ana").applied
+    bench.add(("a", 0, "bad"), ("b", 0, "7"))
+    wait_until(lambda: bool(thread.paused_tasks()))
+    bench.wait_for_input()
+    assert bench.written() == [("b", 0)]
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 1)
+    bench.stop()
+
+    other = bench.start(bench.checking(lambda row: row))
+    wait_until(lambda: len(bench.outbox.of(PolicyChanged)) == 3)
+    gone = bench.outbox.of(PolicyChanged)[-1]
+    assert (gone.stage, gone.answer, gone.actor) == ("deserialize", None, None)
+    assert gone.reason == "the pipeline has no such stage any more"
+    assert shown(bench) == []
+    assert other.is_running
+
+
+def test_pause_of_the_global_task_is_fail_and_the_answer_says_so(bench: Bench) -> None:
+    thread = bench.start(stepping(bench, task=None))
+    said = thread.set_policy(CHECK, "PAUSE", reason="to see")
+    assert said.applied
+    assert said.reason.endswith("; PAUSE of a task without a key is FAIL")
+    bench.add(("a", 0, "bad"))
+    wait_until(lambda: bool(bench.deaths))
+    [state] = thread.tasks()
+    assert (state.id.key, state.status) == (None, TaskStatus.DEAD)
+
+
+def test_a_sink_is_answered_for_by_command(bench: Bench) -> None:
+    write = sink_to(bench.folder / "out")
+
+    def sink(df: DataFrame, number: int) -> None:
+        if df.where("value = 'unwritable'").count():
+            raise KeyError("no such table")
+        write(df, number)
+
+    thread = bench.start(bench.define().write(sink))
+    assert thread.set_policy("produce", "CONTINUE").applied
+    bench.add(("a", 0, "unwritable"))
+    bench.add(("a", 1, "x"))
+    bench.wait_for_input()
+    assert bench.positions("a") == [1]
+
+
+def test_the_authors_own_code_sets_it_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    with Agent(bench.spark, application="tests") as agent:
+        thread = stepping(bench, runner=agent).start(bench.checkpoint)
+        assert isinstance(thread, PipelineThread)
+        assert agent.set_policy("lines", CHECK, CONTINUE, reason="a test")
+        assert not agent.set_policy("lines", "process:nope", PAUSE, reason="a test")
+        assert not agent.set_policy("nowhere", CHECK, PAUSE, reason="a test")
+        with pytest.raises(InvalidValue, match="answer"):
+            agent.set_policy("lines", CHECK, "SKIP", reason="x")  # type: ignore[arg-type]  # wrong on purpose
+        bench.add(("a", 0, "bad"), ("a", 1, "x"))
+        bench.wait_for_input()
+        assert bench.positions("a") == [1]
+        assert agent.set_policy("lines", CHECK, None, reason="it is over")

@@ -1,0 +1,113 @@
+"""A run that dies and is replaced by the same instance, on Spark."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from arrester import Agent, Ending, Response, UncaughtAnswer
+from arrester.agents.handlers import ErrorContext, Record, RecordError
+from arrester.agents.run.thread import PipelineThread
+from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
+from tests.agents.pipeline_bench import Bench, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def own_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+
+class ByValue:
+    """Answers with the word that the record holds."""
+
+    def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+        return Response[record.value]
+
+
+def raising(repaired: str) -> Any:
+    def check(row: Row) -> Row:
+        import os
+
+        if row["value"] == "PAUSE" or (row["value"] == "FAIL" and not os.path.exists(repaired)):
+            raise ValueError(row["value"])
+        return row
+
+    return check
+
+
+def begin(bench: Bench, agent: Agent) -> PipelineThread:
+    step = raising(str(bench.folder / "repaired"))
+    started = bench.checking(step, ByValue(), runner=agent).start(bench.checkpoint)
+    assert isinstance(started, PipelineThread)
+    return started
+
+
+def test_a_replaced_thread_loses_nothing_and_leaves_paused_tasks_alone(bench: Bench) -> None:
+    asked: list[BaseException] = []
+
+    def repair(exception: BaseException) -> UncaughtAnswer:
+        asked.append(exception)
+        (bench.folder / "repaired").touch()
+        return UncaughtAnswer.REPLACE_THREAD
+
+    bench.add(("a", 0, "PAUSE"), ("a", 1, "x"), ("b", 0, "x"))
+    with Agent(bench.spark, application="tests", on_uncaught=repair) as agent:
+        first = begin(bench, agent)
+        wait_until(lambda: bool(agent.paused_tasks()))
+        bench.wait_for_input()
+        bench.add(("b", 1, "FAIL"), ("b", 2, "x"))
+        wait_until(lambda: bench.positions("b") == [0, 1, 2])
+        assert first.state is ThreadStatus.DEAD
+        assert len(asked) == 1
+        assert agent.state is InstanceStatus.RUNNING
+        states = {task.id.key: task.status for task in agent.tasks()}
+        assert states == {"a": TaskStatus.PAUSED, "b": TaskStatus.RUNNING}
+        assert agent.await_termination(0.3) is None
+    assert bench.positions("a") == []
+
+
+def test_runs_that_follow_one_another_leave_nothing_behind(bench: Bench) -> None:
+    def left() -> tuple[int, int]:
+        gateway: Any = SparkContext._gateway
+        serving = [
+            thread
+            for thread in threading.enumerate()
+            if "ClientServerConnection" in str(getattr(thread, "_target", None))
+        ]
+        return len(gateway.gateway_property.pool.dict), len(serving)
+
+    before = left()
+    for number in range(3):
+        bench.add(("a", number, "x"))
+        bench.start(bench.checking(lambda row: row))
+        bench.wait_for_input()
+        bench.stop()
+    wait_until(lambda: left()[0] == before[0] and left()[1] <= before[1] + 1)
+
+
+def test_default_raises_what_the_thread_died_of(bench: Bench) -> None:
+    bench.add(("b", 1, "FAIL"))
+    with Agent(bench.spark, application="tests", on_uncaught=UncaughtAnswer.DEFAULT) as agent:
+        begin(bench, agent)
+        with pytest.raises(Exception, match="process:check failed at task 'b', position 1"):
+            agent.await_termination(60)
+        assert agent.state is InstanceStatus.RUNNING
+
+
+def test_shutdown_thread_ends_the_run_alone(bench: Bench) -> None:
+    bench.add(("b", 1, "FAIL"))
+    answer = UncaughtAnswer.SHUTDOWN_THREAD
+    with Agent(bench.spark, application="tests", on_uncaught=answer) as agent:
+        thread = begin(bench, agent)
+        assert agent.await_termination(60) is Ending.FINISHED
+        assert thread.state is ThreadStatus.DEAD
+        assert agent.state is InstanceStatus.RUNNING
+        assert "position 1" in str(agent.exception)

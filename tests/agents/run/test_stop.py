@@ -1,0 +1,236 @@
+"""A stop ends a run at a boundary, within its time, and leaves nothing half decided."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from pyspark.sql import DataFrame
+
+from arrester.agents.handlers import ErrorContext, Record, RecordError
+from arrester.controlplane.domain.events import (
+    Event,
+    Response,
+    ResumeHow,
+    TaskDied,
+    TaskPaused,
+    ThreadDied,
+)
+from arrester.controlplane.domain.state.states import ThreadStatus
+from tests.agents.pipeline_bench import Bench, MemoryOutbox, levels_of, sink_to, wait_until
+
+pytestmark = pytest.mark.spark
+
+
+def test_an_idle_run_stops_at_once_and_answers_no_more(bench: Bench) -> None:
+    thread = bench.start(bench.checking(lambda row: row))
+    began = time.monotonic()
+
+    assert thread.stop(timeout_seconds=30)
+
+    assert time.monotonic() - began < 15
+    assert thread.state is ThreadStatus.DEAD
+    assert not thread.resume("a", how=ResumeHow.RETRY).applied
+    assert [each.reason for each in bench.outbox.of(ThreadDied)] == ["stopped"]
+    assert thread.stop(timeout_seconds=1)
+
+
+def test_a_sink_at_work_may_finish(bench: Bench) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    write = sink_to(bench.folder / "out")
+
+    def slow(df: DataFrame, number: int) -> None:
+        entered.set()
+        leave.wait(20)
+        write(df, number)
+
+    bench.add(("a", 0, "x"))
+    thread = bench.start(bench.define().write(slow))
+    assert entered.wait(60)
+    threading.Timer(0.5, leave.set).start()
+
+    assert thread.stop(timeout_seconds=40)
+
+    assert bench.positions("a") == [0]
+    assert bench.deaths == []
+
+
+def test_a_sink_that_hangs_does_not_hold_the_stop_up(bench: Bench) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hanging(df: DataFrame, number: int) -> None:
+        entered.set()
+        leave.wait(60)
+
+    bench.add(("a", 0, "x"))
+    thread = bench.start(bench.define().write(hanging))
+    assert entered.wait(60)
+    began = time.monotonic()
+
+    assert not thread.stop(timeout_seconds=2)
+
+    assert time.monotonic() - began < 5
+    leave.set()
+    wait_until(lambda: thread.state is ThreadStatus.DEAD)
+
+
+def test_a_stop_while_records_are_evaluated_leaves_the_batch_to_the_next_run(
+    bench: Bench,
+) -> None:
+    entered, asked = bench.folder / "entered", bench.folder / "asked"
+    names = str(entered), str(asked)
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        import pathlib
+        import time
+
+        pathlib.Path(names[0]).touch()
+        while not pathlib.Path(names[1]).exists():
+            time.sleep(0.02)
+        raise ValueError("late")
+
+    bench.add(("a", 0, "x"))
+    thread = bench.start(bench.checking(slow))
+    wait_until(entered.exists)
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(thread.stop, timeout_seconds=30)
+        wait_until(lambda: thread._halt.asked)
+        asked.touch()
+    assert stopped.result()
+
+    assert bench.outbox.of(TaskPaused) == []
+    assert bench.committed() == -1
+    bench.start(bench.checking(lambda row: row))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0]
+
+
+def test_what_is_answered_fail_while_the_run_stops_kills_nothing(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+            entered.set()
+            leave.wait(20)
+            return Response.FAIL
+
+    def failing(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("always")
+
+    bench.add(("a", 0, "x"))
+    thread = bench.start(bench.checking(failing, Slow()))
+    assert entered.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(thread.stop, timeout_seconds=30)
+        wait_until(lambda: thread._halt.asked)
+        leave.set()
+    assert stopped.result()
+
+    assert (bench.deaths, bench.outbox.of(TaskDied), bench.committed()) == ([], [], -1)
+    assert levels_of("while the run stops: undecided", caplog) == ["WARNING"]
+    assert levels_of("its task is DEAD", caplog) == []
+
+
+def test_an_outbox_that_refuses_stops_no_pipeline_and_gets_all_later(bench: Bench) -> None:
+    class Full(MemoryOutbox):
+        full = True
+
+        def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+            if self.full:
+                raise OSError("No space left on device")
+            super().put(batch_id, events)
+
+    def bad(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("bad")
+
+    outbox = bench.outbox = Full()
+    bench.add(("a", 0, "x"), ("b", 0, "x"))
+    thread = bench.start(bench.checking(bad))
+    bench.wait_for_input()
+    assert len(thread.paused_tasks()) == 2
+    assert outbox.events == []
+
+    outbox.full = False
+
+    wait_until(lambda: len(outbox.of(TaskPaused)) == 2)
+
+
+def test_a_query_that_ends_by_itself_ends_its_run_after_the_held_rows(bench: Bench) -> None:
+    repaired = bench.folder / "repaired"
+    flag = str(repaired)
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        import os
+
+        if row["position"] == 1 and not os.path.exists(flag):
+            raise ValueError("not yet")
+        return row
+
+    bench.add(*[("a", n, "x") for n in range(4)])
+    pipeline = bench.checking(check)
+    for _ in range(2):
+        thread = bench.thread(pipeline)
+        thread.start(bench.checkpoint, trigger={"availableNow": True})
+        wait_until(lambda thread=thread: thread.state is ThreadStatus.DEAD)  # type: ignore[misc]
+        repaired.touch()
+
+    assert bench.positions("a") == [0, 1, 2, 3]
+    wait_until(lambda: [death.finished for death in bench.deaths] == [True, True])
+
+
+def test_a_run_that_is_about_to_finish_runs_what_a_resume_at_work_lets_go(bench: Bench) -> None:
+    """To skip a record takes some Spark jobs; the query has nothing to do and ends meanwhile."""
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        if row["position"] == 1:
+            raise ValueError("never")
+        return row
+
+    bench.add(*[("a", n, "x") for n in range(4)])
+    pipeline, instance = bench.checking(check), uuid4()
+    bench.start(pipeline, instance=instance)
+    bench.wait_for_input()
+    bench.stop()
+    thread = bench.thread(pipeline, instance=instance)
+    thread.start(bench.checkpoint, trigger={"availableNow": True})
+    assert thread.resume("a", how=ResumeHow.SKIP, reason="a test").applied
+    wait_until(lambda: thread.state is ThreadStatus.DEAD)
+
+    assert bench.positions("a") == [0, 2, 3]
+
+
+def test_rows_held_out_of_order_or_twice_are_neither_lost_nor_doubled(bench: Bench) -> None:
+    """The order of a task's rows is by micro-batch, then by position."""
+    flag = str(bench.folder / "repaired")
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        import os
+
+        if row["value"] == "bad" and not os.path.exists(flag):
+            raise ValueError("bad")
+        return row
+
+    bench.add(("a", 5, "bad"), ("a", 6, "x"))
+    thread = bench.start(bench.checking(check))
+    bench.wait_for_input()
+    for row in [("a", 3, "bad"), ("a", 6, "x"), ("a", 4, "x"), ("a", 7, "x")]:
+        bench.add(row)
+    bench.wait_for_input()
+
+    assert thread.resume("a", how=ResumeHow.SKIP, reason="one").applied
+    wait_until(lambda: [each.position for each in thread.paused_tasks()] == [3])
+    wait_until(lambda: bench.positions("a") == [6])
+    (bench.folder / "repaired").touch()
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: thread.tasks()[0].held == 0)
+
+    assert sorted(bench.positions("a")) == [3, 4, 6, 6, 7]

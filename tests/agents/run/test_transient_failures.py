@@ -1,0 +1,206 @@
+"""What the platform repairs by itself ends no run: its query begins again, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.sql import DataFrame, SparkSession
+
+from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.handlers import LogAndContinue
+from arrester.agents.run.source_retries import SourceRetries, cause_of
+from arrester.agents.run.termination import death_of
+from arrester.agents.spark.errors import Problem, problem_of_job
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
+from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.controlplane.domain.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted
+from tests.agents.pipeline_bench import Bench, sink_to, wait_until
+from tests.agents.sample_events import NOW
+
+KILLED = Problem(exception_class="org.apache.spark.TaskKilledException", message="x")
+
+
+def test_what_heals_itself_begins_again_as_a_thread_is_replaced() -> None:
+    settings = ErrorSettings.read({"errors.self.healing.classes": "builtins.InterruptedError"})
+    retries = SourceRetries(settings.policy(StageKind.SOURCE), "flights")
+    healing = [SelfHealing(KILLED, "a killed task"), InterruptedError("of a transform")] * 5
+    waits = []
+    for exc in healing:
+        waits.append(retries.wait_ms(exc, at=NOW))
+        retries.went_well()
+    assert waits == [1_000 * 2**n for n in range(6)] + [60_000] * 4
+    # The eleventh within an hour is for the uncaught exception handler.
+    assert retries.wait_ms(healing[0], at=NOW + timedelta(minutes=59)) is None
+    assert retries.wait_ms(healing[0], at=NOW + timedelta(hours=1)) == 1_000
+    assert retries.wait_ms(ValueError("no"), at=NOW) is None
+
+
+def lose_blocks(spark: SparkSession) -> None:
+    """Lose all local checkpoints, as with the executors that had them."""
+    kept: Any = spark.sparkContext._jsc
+    for each in kept.getPersistentRDDs().values():
+        each.unpersist(True)
+
+
+class Losing:
+    """Loses the blocks so often before it does something."""
+
+    def __init__(self, spark: SparkSession, times: int = 1) -> None:
+        self.spark = spark
+        self.times = times
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls <= self.times:
+            lose_blocks(self.spark)
+
+
+def began_again(bench: Bench) -> None:
+    """The run went on, and nobody was blamed for what was lost."""
+    assert bench.deaths == []
+    assert len(bench.outbox.of(ThreadStarted)) == 1
+    assert bench.outbox.of(TaskDied) == []
+
+
+@pytest.mark.spark
+def test_blocks_that_are_lost_before_the_sink_are_not_its_failure(bench: Bench) -> None:
+    losing, write = Losing(bench.spark), sink_to(bench.folder / "out")
+
+    def sink(df: DataFrame, number: int) -> None:
+        losing()
+        write(df, number)
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        if row["value"] == "bad":
+            raise ValueError("bad")
+        return row
+
+    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"))
+    step = bench.define().process("check", check, on_error=LogAndContinue())
+    bench.start(step.write(sink, on_error=LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+    began_again(bench)
+    assert losing.calls == 2
+    assert bench.positions("a") == [0, 2]
+    assert [each["position"] for each in bench.dead_letters()] == [1]
+    assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
+
+
+@pytest.mark.spark
+def test_blocks_that_are_lost_before_a_decision_is_durable_leave_nothing_decided(
+    bench: Bench,
+) -> None:
+    losing = Losing(bench.spark)
+
+    class Handler:
+        def handle(self, context: Any, record: Any, exception: Any) -> Answer:
+            losing()
+            return Answer.CONTINUE
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        if row["value"] == "bad":
+            raise ValueError("bad")
+        return row
+
+    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"))
+    bench.start(bench.checking(check, Handler()))
+    bench.wait_for_input()
+    bench.stop()
+    began_again(bench)
+    # Asked again: what it had said was decided nowhere.
+    assert losing.calls == 2
+    assert bench.positions("a") == [0, 2]
+    assert [each["position"] for each in bench.dead_letters()] == [1]
+
+
+@pytest.mark.spark
+def test_sends_that_end_as_what_heals_itself_are_begun_again(bench: Bench) -> None:
+    def sending(file: Path) -> Callable[[dict[str, Any]], None]:
+        def send(row: dict[str, Any]) -> None:
+            if not file.exists():
+                file.touch()
+                raise InterruptedError("fenced")
+            with file.open("a") as sent:
+                sent.write(f"{row['position']} ")
+
+        return send
+
+    file = bench.folder / "sent"
+    bench.add(("a", 0, "x"), ("a", 1, "x"))
+    pipeline = bench.define().produce(sending(file), on_error=LogAndContinue())
+    bench.start(pipeline, errors_self_healing_classes="builtins.InterruptedError")
+    wait_until(lambda: bench.committed() == 0 or bool(bench.deaths))
+    bench.stop()
+    began_again(bench)
+    assert file.read_text() == "0 1 "
+
+
+@pytest.mark.spark
+def test_a_stage_whose_input_was_lost_too_often_is_known_by_its_text(spark: SparkSession) -> None:
+    java: Any = spark._jvm
+    text = (
+        "Job aborted due to stage failure: ResultStage 2 (save) has failed the maximum allowable "
+        "number of times: 4. Most recent failure reason:\n"
+        "org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location"
+    )
+    exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(text))
+    for cause in (cause_of(exc), problem_of_job(spark, exc).cause):
+        assert DEFAULT_TABLE.classify(cause).kind is Kind.SELF_HEALING
+    # Four executors that end with the same task may end by a record of it.
+    lost = (
+        "Job aborted due to stage failure: Task 0 failed 4 times: ExecutorLostFailure (executor 1"
+    )
+    exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(lost))
+    assert DEFAULT_TABLE.classify(cause_of(exc)).kind is Kind.OTHER
+
+
+@pytest.mark.spark
+def test_executors_that_end_with_one_task_end_the_run_at_no_known_stage(
+    spark: SparkSession,
+) -> None:
+    """A StackOverflowError in generated code ends the JVM: source or step, nobody knows."""
+    java: Any = spark._jvm
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 7.0 failed 4 times, most recent "
+        "failure: Lost task 0.3 in stage 7.0 (TID 12) (host executor 3): ExecutorLostFailure "
+        "(executor 3 exited caused by one of the running tasks) Reason: Command exited with code 50"
+    )
+    exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(text))
+    death = death_of("lines", exc, stopped=False)
+    assert death.failure is not None
+    assert death.failure.stage == "unknown"
+    assert "executor 3 exited caused by one of the running tasks" in death.reason
+
+    other = java.org.apache.spark.SparkException("Job aborted due to stage failure: no disk")
+    death = death_of("lines", Py4JJavaError("An error occurred", other), stopped=False)
+    assert death.failure is not None
+    assert death.failure.stage == "source"
+
+
+@pytest.mark.spark
+def test_the_reason_of_an_end_by_the_jvm_is_its_cause_without_a_trace(bench: Bench) -> None:
+    java: Any = bench.spark._jvm
+    disk = java.java.io.IOException("No space left on device")
+
+    def sink(df: DataFrame, number: int) -> None:
+        aborted = java.org.apache.spark.SparkException("Job aborted due to stage failure: x", disk)
+        raise Py4JJavaError("An error occurred while calling o394.save.\n", aborted)
+
+    bench.add(("a", 0, "x"))
+    bench.start(bench.define().write(sink))
+    wait_until(lambda: bool(bench.deaths))
+    [death] = bench.deaths
+    assert death.reason == "the sink raised java.io.IOException: No space left on device"
+    assert death.failure is not None
+    assert (death.failure.exception_class, death.failure.message) == (
+        "java.io.IOException",
+        "No space left on device",
+    )

@@ -1,0 +1,230 @@
+"""How an instance ends on each road, within `error.shutdown.timeout.ms`, on Spark (KIP-671)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from arrester import Agent, Ending, UncaughtAnswer
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandIssued,
+    CommandKind,
+    TaskPaused,
+)
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.wire import codec
+from tests.agents.pipeline_bench import SCHEMA, sink_to, wait_until, write_batch
+from tests.agents.redis_server import FoldingSide, Server
+
+pytestmark = pytest.mark.spark
+
+SOON, PATIENT = 1_500, 60_000
+
+
+class World:
+    """Two pipelines: `good` writes what comes; the sink of `slow` waits until it is let go."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self.entered, self.leave = threading.Event(), threading.Event()
+        self._files = 0
+
+    def agent(self, timeout_ms: int, answer: UncaughtAnswer | None = None) -> Agent:
+        errors = {"error.shutdown.timeout.ms": timeout_ms}
+        return Agent(self._spark, application="flights", errors=errors, on_uncaught=answer)
+
+    def add(self, name: str, value: str) -> None:
+        self._files += 1
+        row = {"task": "a", "position": self._files, "value": value}
+        write_batch(self._folder / "in" / name, self._files, [row])
+
+    def start(self, agent: Agent, name: str) -> None:
+        place = self._folder / "in" / name
+        place.mkdir(parents=True, exist_ok=True)
+        source = self._spark.readStream.schema(SCHEMA).json(str(place))
+        pipeline = agent.pipeline(name, source, task="task", position="position", value="value")
+        write = sink_to(self._folder / "out" / name)
+
+        def slow(df: DataFrame, number: int) -> None:
+            self.entered.set()
+            self.leave.wait(120)
+            write(df, number)
+
+        def raising(df: DataFrame, number: int) -> None:
+            if df.where("value = 'bad'").count():
+                raise KeyError("no such table")
+            write(df, number)
+
+        sink = slow if name == "slow" else raising
+        pipeline.write(sink).start(str(self._folder / "checkpoint" / name))
+
+    def written(self, name: str) -> int:
+        return len(list((self._folder / "out" / name).glob("*/_SUCCESS")))
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(tmp_path / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    made = World(spark, tmp_path)
+    yield made
+    made.leave.set()
+
+
+def ours() -> list[str]:
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith("arrester-"))
+
+
+def test_a_graceful_end_lets_a_sink_at_work_finish(world: World) -> None:
+    world.add("slow", "x")
+    with world.agent(PATIENT) as agent:
+        world.start(agent, "slow")
+        assert world.entered.wait(60)
+        threading.Timer(0.3, world.leave.set).start()
+    assert agent.await_termination() is Ending.STOPPED
+    assert world.written("slow") == 1
+
+
+def test_an_end_is_forced_when_its_time_is_over(world: World) -> None:
+    world.add("slow", "x")
+    with world.agent(SOON) as agent:
+        world.start(agent, "slow")
+        assert world.entered.wait(60)
+    # The sink is still at work, and the block is left all the same.
+    assert not world.leave.is_set()
+    assert agent.state is InstanceStatus.NOT_RUNNING
+    assert agent.await_termination() is Ending.STOPPED
+    assert world.written("slow") == 0
+
+
+def test_an_uncaught_exception_ends_the_client_though_another_thread_hangs(world: World) -> None:
+    world.add("slow", "x")
+    world.add("good", "bad")
+    with world.agent(SOON, UncaughtAnswer.SHUTDOWN_CLIENT) as agent:
+        world.start(agent, "slow")
+        assert world.entered.wait(60)
+        world.start(agent, "good")
+        assert agent.await_termination(120) is Ending.FAILED
+    assert not world.leave.is_set()
+    assert isinstance(agent.exception, KeyError)
+    assert agent.state is InstanceStatus.NOT_RUNNING
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "word"),
+    [(PATIENT, "stopped"), (SOON, "stopped by force: the shutdown timeout was over")],
+    ids=["in time", "by force"],
+)
+def test_a_command_to_shut_down_is_answered_with_how_it_ended(
+    world: World,
+    redis_server: Server,
+    folding: FoldingSide,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout_ms: int,
+    word: str,
+) -> None:
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    world.add("slow", "x")
+    with world.agent(timeout_ms) as agent:
+        world.start(agent, "slow")
+        assert world.entered.wait(60)
+        if timeout_ms == PATIENT:
+            world.leave.set()
+        command = shut_down(redis_server, agent)
+        assert agent.await_termination(120) is Ending.SHUT_DOWN
+    folding.take()
+    answers = [each.data for each in folding.events if isinstance(each.data, CommandApplied)]
+    assert answers == [CommandApplied(command=command, detail=word)]
+
+
+def shut_down(server: Server, agent: Agent) -> UUID:
+    command = CommandIssued(
+        command=uuid4(),
+        kind=CommandKind.SHUT_DOWN_APPLICATION,
+        actor="ana",
+        reason="enough",
+        instances=(agent.instance,),
+        expires_at=datetime.now(UTC) + timedelta(minutes=15),
+    )
+    server.client.xadd(redis_keys.commands("flights"), {"body": codec.encode_command(command)})
+    return command.command
+
+
+def test_default_reaches_the_users_own_handler_and_the_other_pipeline_goes_on(
+    world: World,
+) -> None:
+    caught: list[BaseException] = []
+    world.add("good", "x")
+    world.add("other", "bad")
+    with world.agent(PATIENT, UncaughtAnswer.DEFAULT) as agent:
+        world.start(agent, "good")
+        world.start(agent, "other")
+        try:
+            agent.await_termination(120)
+        except KeyError as exc:  # the user's own
+            caught.append(exc)
+        assert [str(exc) for exc in caught] == ["'no such table'"]
+        assert agent.exception is caught[0]
+        assert agent.state is InstanceStatus.RUNNING
+        # It is raised once: the handler may wait on, for what is left of the work.
+        assert agent.await_termination(0.5) is None
+        world.add("good", "y")
+        wait_until(lambda: world.written("good") == 2)
+        world.add("good", "bad")
+        with pytest.raises(KeyError) as second:
+            agent.await_termination(120)
+        assert second.value is not caught[0]
+        assert agent.await_termination(60) is Ending.FINISHED
+
+
+def test_background_threads_stop_with_the_instance_and_come_back_with_a_new_thread(
+    world: World, redis_server: Server, folding: FoldingSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An Agent is one instance and runs once: the next one's first thread brings its own."""
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    wait_until(lambda: ours() == [])
+    for number in range(2):
+        agent = world.agent(PATIENT)
+        assert ours() == []
+        world.start(agent, "good")
+        assert {"arrester-sender", "arrester-poller", "arrester-good"} <= set(ours())
+        # They stay with an instance that only has no thread.
+        assert agent.remove_thread("good")
+        wait_until(lambda: "arrester-good" not in ours())
+        assert {"arrester-sender", "arrester-poller"} <= set(ours())
+        world.start(agent, "good")
+        pause(redis_server, agent)
+        wait_until(lambda number=number: paused(folding) == number + 1)  # type: ignore[misc]
+        assert "arrester-commands-good" in ours()
+        agent.stop()
+        wait_until(lambda: ours() == [])
+
+
+def pause(server: Server, agent: Agent) -> None:
+    (thread,) = agent._runtime.running()
+    command = CommandIssued(
+        command=uuid4(),
+        kind=CommandKind.PAUSE_TASK,
+        actor="ana",
+        reason="to see",
+        pipeline="good",
+        checkpoint=thread.checkpoint_id,
+        task=str(agent.instance),
+        instances=(agent.instance,),
+        expires_at=datetime.now(UTC) + timedelta(minutes=15),
+    )
+    server.client.xadd(redis_keys.commands("flights"), {"body": codec.encode_command(command)})
+
+
+def paused(folding: FoldingSide) -> int:
+    folding.take()
+    return sum(isinstance(each.data, TaskPaused) for each in folding.events)

@@ -1,0 +1,399 @@
+"""What a sink does not take, and what `send` could not send: KIP-210 on Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    RecordFailed,
+    Response,
+    ResumeHow,
+    RetriesCounted,
+    TaskDied,
+    TaskPaused,
+)
+from tests.agents.pipeline_bench import Bench, levels_of, server_state, wait_until
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+Sent = tuple[str, int]
+
+
+class Post:
+    """A place to send rows to, which executors reach: one line for each, in order of arrival."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "sent"
+        self.repaired = folder / "repaired"
+
+    def sender(self) -> Callable[[Row], None]:
+        """Return a `send` that refuses what `value` says, until it is repaired."""
+        file, repaired = str(self.file), str(self.repaired)
+
+        def send(row: Row) -> None:
+            where = f"{row['task']}:{row['position']}"
+            if not os.path.exists(repaired):
+                if row["value"] == "bad":
+                    raise ValueError(f"refused {where}")
+                if row["value"] == "full":
+                    raise BufferError(f"no room for {where}")
+                if row["value"] == "slow":
+                    tries = f"{file}.tries.{row['task']}.{row['position']}"
+                    with open(tries, "a") as counted:
+                        counted.write("x")
+                    if os.path.getsize(tries) < 3:
+                        raise TimeoutError(f"too slow {where}")
+            with open(file, "a") as sent:
+                sent.write(json.dumps([row["task"], row["position"]]) + "\n")
+
+        return send
+
+    def sent(self) -> list[Sent]:
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return [(task, position) for task, position in map(json.loads, lines)]
+
+    def of(self, task: str) -> list[int]:
+        return [position for each, position in self.sent() if each == task]
+
+
+@pytest.fixture
+def post(bench: Bench) -> Post:
+    return Post(bench.folder)
+
+
+class Asked:
+    """Answers by value, and remembers what it was asked about."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str | None, int | None, int]] = []
+
+    def handle(self, context: Any, record: Any, exception: Any) -> Answer:
+        self.asked.append((context.stage, context.task, context.position, context.attempt))
+        return self.answers[record.row.get("value", "batch")]
+
+
+# ── .produce ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_records_are_sent_in_order_and_those_that_fail_are_left_out(
+    bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
+    rows = [("ab"[n % 2], n, "bad" if n in (3, 4) else "x") for n in range(40)]
+    bench.add(*reversed(rows))
+    bench.start(bench.define().produce(post.sender(), on_error=LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+
+    assert post.of("a") == [n for n in range(0, 40, 2) if n != 4]
+    assert post.of("b") == [n for n in range(1, 40, 2) if n != 3]
+    told = bench.outbox.of(RecordFailed)
+    assert {(each.task, each.position, each.failure.stage) for each in told} == {
+        ("a", 4, "produce"),
+        ("b", 3, "produce"),
+    }
+    letters = {(each["task"], each["position"], each["stage"]) for each in bench.dead_letters()}
+    assert letters == {("a", 4, "produce"), ("b", 3, "produce")}
+    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
+    assert levels_of("left out", caplog) == ["DEBUG"]
+
+
+def test_a_pause_stops_the_task_in_its_partition_and_a_resume_goes_on_in_order(
+    bench: Bench, post: Post
+) -> None:
+    bench.add(*[("a", n, "bad" if n == 2 else "x") for n in range(5)], ("b", 0, "x"))
+    thread = bench.start(bench.define().produce(post.sender(), on_error=LogAndPause()))
+    bench.wait_for_input()
+    bench.add(("a", 5, "x"), ("b", 1, "x"))
+    bench.wait_for_input()
+    assert (post.of("a"), post.of("b")) == ([0, 1], [0, 1])
+    [paused] = thread.paused_tasks()
+    assert (paused.id.key, paused.position) == ("a", 2)
+
+    # Still broken: the chunk of held records is cut at the same record again.
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2 and bool(thread.paused_tasks()))
+    post.repaired.touch()
+    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    wait_until(
+        lambda: not any(task.held for task in server_state(bench.outbox.events).tasks.values())
+    )
+    bench.stop()
+    assert post.of("a") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_handler_that_has_to_be_asked_is_asked_before_its_task_goes_on(
+    bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
+    handler = Asked(bad=Answer.CONTINUE)
+    bench.add(*[("a", n, "bad" if n in (1, 2) else "x") for n in range(4)], ("b", 0, "x"))
+    bench.start(bench.define().produce(post.sender(), on_error=handler))
+    bench.wait_for_input()
+    assert (post.of("a"), post.of("b")) == ([0, 3], [0])
+    assert handler.asked == [("produce", "a", 1, 1), ("produce", "a", 2, 1)]
+    assert levels_of("1 failed records of 1 tasks are left out", caplog) == ["DEBUG"] * 2
+    assert levels_of("left out", caplog) == ["DEBUG"] * 2
+
+    # A class that will hit every record: nobody is asked, nothing of the task follows.
+    bench.add(("a", 4, "x"), ("a", 5, "full"), ("a", 6, "x"))
+    wait_until(lambda: bool(bench.deaths))
+    assert post.of("a") == [0, 3, 4]
+    assert len(handler.asked) == 2
+    [died] = bench.outbox.of(TaskDied)
+    assert (died.task, died.position, died.failure.stage) == ("a", 5, "produce")
+    assert [each.response for each in bench.outbox.of(RecordFailed)][-1] is Response.FAIL
+
+
+def test_a_retriable_failure_is_tried_again_and_a_stop_ends_the_wait(
+    bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(5, logger="arrester.failures")
+    keys: dict[str, Any] = {"errors_retries_limit": 2, "errors_retries_delay_max_ms": 1}
+    bench.add(("a", 0, "x"), ("a", 1, "slow"), ("a", 2, "x"), ("b", 0, "x"))
+    pipeline = bench.define().produce(post.sender(), on_error=LogAndFail())
+    bench.start(pipeline, **keys)
+    bench.wait_for_input()
+    bench.stop()
+    assert (post.of("a"), post.of("b")) == ([0, 1, 2], [0])
+    assert [(each.task, each.retries) for each in bench.outbox.of(RetriesCounted)] == [("a", 2)]
+    assert bench.outbox.of(RecordFailed) == []
+    retried = "lines: produce at task 'a', position 1: tried again"
+    assert levels_of(retried, caplog) == ["TRACE"] * 2
+
+    # The first wait is 300 ms and the second an hour: the stop does not wait for it.
+    (bench.folder / "sent.tries.a.3").unlink(missing_ok=True)
+    bench.add(("a", 3, "slow"), ("a", 4, "x"))
+    patient = bench.start(pipeline, errors_retries_limit=-1, errors_retry_timeout=3_600_000)
+    wait_until(lambda: (bench.folder / "sent.tries.a.3").exists())
+    assert patient.stop(timeout_seconds=30)
+    assert post.of("a") == [0, 1, 2]
+    post.repaired.touch()
+    bench.start(pipeline)
+    bench.wait_for_input()
+    bench.stop()
+    assert post.of("a") == [0, 1, 2, 3, 4]
+    assert bench.deaths == []
+
+
+def test_a_client_is_opened_where_rows_are_sent_and_its_futures_are_awaited(
+    bench: Bench, post: Post
+) -> None:
+    send, log = post.sender(), str(bench.folder / "opened")
+
+    @contextmanager
+    def connect() -> Iterator[Callable[[Row], Future[None]]]:
+        with open(log, "a") as opened:
+            opened.write("o")
+
+        def later(row: Row) -> Future[None]:
+            answer: Future[None] = Future()
+            try:
+                answer.set_result(send(row))
+            except Exception as exc:
+                answer.set_exception(exc)
+            return answer
+
+        yield later
+        with open(log, "a") as opened:
+            opened.write("c")
+
+    bench.add(*[("ab"[n % 2], n, "bad" if n == 6 else "x") for n in range(20)])
+    bench.start(bench.define().produce(connect=connect, on_error=LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+    assert post.of("a") == [n for n in range(0, 20, 2) if n != 6]
+    assert post.of("b") == list(range(1, 20, 2))
+    log_text = Path(log).read_text()
+    assert 1 <= log_text.count("o") == log_text.count("c") <= 2
+
+    def broken() -> Any:
+        raise ConnectionError("nobody there")
+
+    handler = Asked(x=Answer.CONTINUE)
+    bench.add(("a", 20, "x"))
+    bench.start(bench.define().produce(connect=broken, on_error=handler))
+    wait_until(lambda: bool(bench.deaths))
+    assert handler.asked == []
+    assert "nobody there" in str(bench.deaths[0].exception)
+    assert bench.outbox.of(TaskDied) == []
+
+
+def test_a_limit_is_exceeded_at_the_exact_record(bench: Bench, post: Post) -> None:
+    bench.add(*[("a", n, "bad" if n in (1, 3, 5) else "x") for n in range(8)])
+    bench.start(
+        bench.define().produce(post.sender(), on_error=LogAndContinue()), errors_tolerance_limit=2
+    )
+    wait_until(lambda: bool(bench.deaths))
+    assert post.of("a") == [0, 2, 4]
+    [died] = bench.outbox.of(TaskDied)
+    assert died.position == 5
+
+
+def test_what_is_no_sender_is_refused(bench: Bench) -> None:
+    wrong: tuple[dict[str, Any], ...] = ({}, {"send": 3}, {"send": print, "connect": print})
+    for given in wrong:
+        with pytest.raises(InvalidValue, match="produce: send"):
+            bench.define().produce(**given)
+
+
+# ── .write ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Flaky:
+    """A sink by number that raises while it is told to, and notes its numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.raising: list[BaseException] = []
+        self.numbers: list[int] = []
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        self.numbers.append(number)
+        if self.raising:
+            raise self.raising.pop(0)
+        df.write.mode("overwrite").json(str(self.folder / f"{number:08d}"))
+
+
+@pytest.fixture
+def sink(bench: Bench) -> Flaky:
+    return Flaky(bench.folder / "out")
+
+
+def writing(bench: Bench, sink: Flaky, on_error: Any) -> Pipeline:
+    def check(row: Row) -> Row:
+        if row["value"] == "bad":
+            raise ValueError("bad")
+        return row
+
+    step = bench.define().process("check", check, on_error=LogAndContinue())
+    return step.write(sink, on_error=on_error)
+
+
+def test_a_batch_that_the_sink_does_not_take_is_left_out_and_retried_under_one_number(
+    bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="arrester.failures")
+    handler = Asked(batch=Answer.CONTINUE)
+    sink.raising = [TimeoutError("busy"), TimeoutError("busy"), ValueError("no such column")]
+    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
+    bench.add(("a", 2, "x"))
+    keys: dict[str, Any] = {"errors_retries_limit": 5, "errors_retries_delay_max_ms": 300}
+    bench.start(writing(bench, sink, handler), **keys)
+    bench.wait_for_input()
+    bench.stop()
+
+    assert sink.numbers == [0, 0, 0, 1]
+    assert bench.written() == [("a", 2)]
+    assert handler.asked == [("produce", None, None, 3)]
+    stages = {(each["task"], each["position"]): each["stage"] for each in bench.dead_letters()}
+    assert stages == {("a", 0): "produce", ("a", 1): "process:check", ("b", 0): "produce"}
+    states = server_state(bench.outbox.events).tasks.values()
+    assert {task.id.key: task.counters.records_skipped for task in states} == {"a": 2, "b": 1}
+    # What its step fails of, and then what the sink does not take.
+    assert levels_of("1 failed records of 1 tasks are left out", caplog) == ["WARNING"]
+    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
+    assert levels_of("at number 0, attempt", caplog) == ["ERROR"] * 2
+    assert levels_of("lines waits 300 ms before another attempt", caplog) == ["DEBUG"]
+
+
+def test_a_replay_obeys_what_was_decided_after_the_sink_had_failed(
+    bench: Bench, sink: Flaky
+) -> None:
+    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
+    handler = Asked(batch=Answer.CONTINUE)
+    sink.raising = [ValueError("no such column")]
+    thread = bench.start(writing(bench, sink, handler))
+    bench.wait_for_input()
+    bench.stop()
+    assert thread.tasks()
+
+    # As if Spark had not committed it.
+    for name in ("0", ".0.crc"):
+        (Path(bench.checkpoint) / "commits" / name).unlink(missing_ok=True)
+    sink.numbers = []
+    bench.add(("a", 2, "x"))
+    bench.start(writing(bench, sink, handler))
+    wait_until(lambda: bench.committed() >= 1)
+    bench.stop()
+    assert sink.numbers == [0, 1]
+    assert bench.written() == [("a", 2)]
+    assert len(handler.asked) == 1
+    assert len(bench.dead_letters()) == 3
+
+
+def test_pause_holds_the_tasks_of_the_batch_at_their_first_record(
+    bench: Bench, sink: Flaky
+) -> None:
+    bench.add(("a", 0, "x"))
+    thread = bench.start(writing(bench, sink, LogAndPause()))
+    bench.wait_for_input()
+    sink.raising = [ValueError("no such column")]
+    bench.add(("a", 1, "x"), ("a", 2, "x"), ("b", 7, "x"))
+    bench.add(("c", 0, "x"), ("a", 3, "x"))
+    bench.wait_for_input()
+
+    where = {task.id.key: task.position for task in thread.paused_tasks()}
+    assert where == {"a": 1, "b": 7}
+    assert bench.written() == [("a", 0), ("c", 0)]
+    for key in ("a", "b"):
+        assert thread.resume(key, how=ResumeHow.RETRY).applied
+    wait_until(lambda: len(bench.written()) == 6)
+    bench.stop()
+    assert bench.positions("a") == [0, 1, 2, 3]
+    assert bench.dead_letters() == []
+
+
+def test_fatal_and_self_healing_failures_of_a_sink_ask_nobody(
+    bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Asked(batch=Answer.CONTINUE)
+    bench.add(("a", 0, "x"))
+    raised: list[tuple[BaseException, dict[str, Any]]] = [
+        (PermissionError("not yours"), {}),
+        (KeyError("theirs"), {"errors_fatal_classes": "builtins.KeyError"}),
+    ]
+    with caplog.at_level(logging.DEBUG, "arrester.failures"):
+        for number, (exception, keys) in enumerate(raised, start=1):
+            sink.raising = [exception]
+            bench.start(writing(bench, sink, handler), **keys)
+            wait_until(lambda: len(bench.deaths) == number)  # noqa: B023 (waited for here)
+    assert handler.asked == []
+    assert [type(death.exception).__name__ for death in bench.deaths] == [
+        "PermissionError",
+        "KeyError",
+    ]
+    said = [each for each in caplog.records if "no handler is asked" in each.message]
+    assert [each.levelname for each in said] == ["DEBUG"] * 2
+
+    # The query begins again: the replay calls the sink under the same number.
+    sink.raising = [OSError("moved")]
+    bench.start(writing(bench, sink, handler), errors_self_healing_classes="builtins.OSError")
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+    assert (handler.asked, len(bench.deaths)) == ([], 2)
+    assert len(set(sink.numbers)) == 1
+
+    # Without a handler, the default always fails: no record is to blame.
+    bench.add(("a", 1, "x"))
+    sink.raising = [ValueError("no such column")]
+    bench.start(writing(bench, sink, None))
+    wait_until(lambda: len(bench.deaths) == len(raised) + 1)
+    assert isinstance(bench.deaths[-1].exception, ValueError)
+    assert bench.outbox.of(RecordFailed) == []

@@ -1,0 +1,87 @@
+"""Expressions of one step that have something in common: computed once, and guarded like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.definition.steps import Columns
+from arrester.agents.spark.common_subexpressions import SHARED, Ready
+from tests.agents.batch.test_slow_path import begun, failures, lines, nothing
+
+pytestmark = pytest.mark.spark
+
+Conditional = Callable[[Column, Column], Column]
+#: What need not compute a number where the condition does not hold.
+CONDITIONAL: dict[str, Conditional] = {
+    "when": lambda condition, number: F.when(condition, number),
+    "and": lambda condition, number: condition & (number > 0),
+    "coalesce": lambda condition, number: F.coalesce("position", number),
+}
+
+
+def test_a_shared_part_that_raises_fails_its_record_alone(spark: SparkSession) -> None:
+    number = F.col("value").cast("int")
+    source = lines(spark, "1", "x", "3", "y")
+    builder = begun(source).columns("numbers", one=number + 1, other=number * 2, value=number)
+
+    step = builder.steps[0]
+    assert isinstance(step, Columns) and step.ready is not None and len(step.ready.shared) == 1
+    found = failures(source, builder.write(nothing))
+    assert sorted(found) == [1, 3]
+    assert {each.stage for each in found.values()} == {"process:numbers"}
+    assert "cannot be cast" in found[1].problem.message
+
+
+def attempted(frame: DataFrame, ready: Ready) -> DataFrame:
+    for columns in ready.layers("made"):
+        frame = frame.select(*columns)
+    return frame
+
+
+def test_fields_of_one_line_are_split_once(spark: SparkSession) -> None:
+    fields = F.split("value", ",")
+    source = lines(spark, "1,2", "3,x", "5,6")
+
+    ready = Ready.of(source, {"a": fields[0].cast("int"), "b": fields[1].cast("int") + 1})
+
+    assert ready is not None and len(ready.shared) == 1
+    made = attempted(source, ready).orderBy("position").collect()
+    assert [row["made"] and tuple(row["made"]) for row in made] == [(1, 3), None, (5, 7)]
+
+
+def test_each_of_two_steps_may_share_a_part_and_none_is_kept(spark: SparkSession) -> None:
+    source = lines(spark, "1,2", "3,x", "5,6")
+    fields, again = F.split("value", ","), F.split(F.reverse("value"), ",")
+    pipeline = (
+        begun(source)
+        .columns("there", a=fields[0].cast("int"), b=fields[1])
+        .columns("back", c=again[0].cast("int"), d=again[1])
+        .write(nothing)
+    )
+    for step in pipeline.steps:
+        assert isinstance(step, Columns) and step.ready is not None and step.ready.shared
+
+    evaluated = evaluate(source, pipeline)
+
+    assert (evaluated.failed, SHARED in evaluated.rows.columns) == (1, False)
+    passed = evaluated.passed(pipeline).orderBy("position").collect()
+    assert [(row.a, row.b, row.c, row.d) for row in passed] == [(1, "2", 2, "1"), (5, "6", 6, "5")]
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+def test_what_need_not_be_computed_raises_nothing(spark: SparkSession, kind: str) -> None:
+    """The second row's number is none; nobody asks for it."""
+    source = lines(spark, "1,2", "x,3")
+    made = CONDITIONAL[kind]
+    condition, number = F.col("position") == 0, F.split("value", ",")[0].cast("int")
+
+    ready = Ready.of(source, {"a": made(condition, number), "b": made(condition, number + 1)})
+
+    assert ready is not None
+    rows = attempted(source, ready).collect()
+    assert [row["made"] is not None for row in rows] == [True, True]

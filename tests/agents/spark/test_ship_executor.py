@@ -1,0 +1,112 @@
+"""Executors are processes of their own, with nothing installed: our code reaches them by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.services import REPOSITORY
+
+pytestmark = pytest.mark.spark
+
+DRIVER = """
+import json, os, sys
+from pathlib import Path
+from uuid import uuid4
+
+root, folder = sys.argv[1], Path(sys.argv[2])
+# The driver finds us by a path that the executors never get.
+sys.path.insert(0, root)
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+spark = (
+    SparkSession.builder.master("local-cluster[2,1,1024]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.executor.memory", "1g")
+    .config("spark.sql.shuffle.partitions", "2")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("OFF")
+
+from arrester.agents.config import AgentConfig
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.definition.builder import define
+from arrester.agents.run.thread import PipelineThread
+from tests.agents.pipeline_bench import MemoryOutbox, sink_to
+
+def check(row):
+    import importlib.util
+    found = [name for name in ("agents", "controlplane", "msgspec") if name in sys.modules]
+    found += ["agents"] if importlib.util.find_spec("agents") else []
+    if row["value"] == "9,9":
+        raise ValueError(f"found {found}, in {os.getpid() != driver}")
+    return row
+
+driver = os.getpid()
+source = (
+    spark.readStream.schema("task STRING, position BIGINT, value STRING")
+    .option("maxFilesPerTrigger", 1).json(str(folder / "in"))
+)
+pipeline = (
+    define("lines", source, task="task", position="position")
+    .deserialize("pair", F.from_csv("value", "x INT, y INT"), on_error=LogAndContinue())
+    .process("check", check, on_error=LogAndPause())
+    .write(sink_to(folder / "out"))
+)
+outbox, deaths = MemoryOutbox(), []
+thread = PipelineThread(
+    pipeline, application="tests", instance=uuid4(), outbox=outbox, on_death=deaths.append,
+    config=AgentConfig.read(
+        "tests", {"errors.dlq.enable": True, "errors.dlq.path": str(folder / "dlq")},
+        environment={"ARRESTER_SPOOL": str(folder / "spool")},
+    ),
+)
+thread.start(str(folder / "checkpoint"), trigger={"availableNow": True})
+thread._ended.wait(120)
+paused = thread.paused_tasks()
+report = {
+    "deaths": [death.reason for death in deaths],
+    "paused": [[state.id.key, state.position, state.held] for state in paused],
+    "message": [state.failure.message for state in paused],
+    "hosts": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size(),
+}
+(folder / "report.json").write_text(json.dumps(report))
+spark.stop()
+"""
+
+
+def test_executors_need_nothing_installed(tmp_path: Path) -> None:
+    from tests.agents.pipeline_bench import read_sink, write_batch
+
+    rows = [("a", 0, "1,2"), ("a", 1, "NA,3"), ("a", 2, "9,9"), ("a", 3, "4,5"), ("b", 0, "6,7")]
+    named = [dict(zip(("task", "position", "value"), row, strict=True)) for row in rows]
+    write_batch(tmp_path / "in", 1, named)
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PYSPARK_PYTHON"] = sys.executable
+
+    done = subprocess.run(
+        [sys.executable, str(script), str(REPOSITORY), str(tmp_path)],
+        # Executors inherit the folder that the driver was started in.
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert done.returncode == 0, done.stderr[-5_000:]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["paused"] == [["a", 2, 2]]
+    assert report["message"] == ["found [], in True"]
+    assert report["deaths"] == ["the query has come to its end"]
+    assert report["hosts"] == 3  # two executors and the driver
+    written = sorted((row["task"], row["position"]) for _, row in read_sink(tmp_path / "out"))
+    assert written == [("a", 0), ("b", 0)]

@@ -1,0 +1,304 @@
+"""What people do: every wish is in the log, and reaches the agents when Redis is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from uuid import UUID, uuid4
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from redis import Redis
+
+from arrester.controlplane import actions, queries, redis_client, tasks
+from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandDelivered,
+    CommandIssued,
+    CommandKind,
+    InstanceStopped,
+    PolicyChanged,
+    ResumeHow,
+    StageAnswer,
+    TaskResumed,
+)
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import (
+    ApplicationStatus,
+    CommandState,
+    CommandStatus,
+    InstanceStatus,
+    TaskStatus,
+)
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import command_outbox
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, INSTANCE, JFK
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+@pytest.fixture
+def paused(redis: Redis) -> Redis:
+    """Return a Redis beside a log in which the task JFK is PAUSED."""
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    drain.drain(APPLICATION)
+    return redis
+
+
+@contextmanager
+def redis_away() -> Iterator[None]:
+    there = settings.REDIS_URL
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    try:
+        yield
+    finally:
+        settings.REDIS_URL = there
+
+
+def relayed(redis: Redis) -> list[CommandIssued]:
+    """Return the commands that agents find in Redis."""
+    return [
+        codec.decode_command(fields[b"body"])
+        for _, fields in redis_client.entries(redis, redis_keys.commands(APPLICATION))
+    ]
+
+
+def types() -> list[str]:
+    return [each.event.type for each in streams.log()]
+
+
+def answer(redis: Redis, command: CommandState) -> None:
+    """Let the agent fetch the command and obey."""
+    resumed = TaskResumed(task="JFK", how=ResumeHow.SKIP, actor=command.actor)
+    streams.send(
+        redis,
+        [
+            histories.event(CommandDelivered(command=command.id), run=None),
+            histories.event(resumed, caused_by=command.id),
+            histories.event(CommandApplied(command=command.id), run=None, caused_by=command.id),
+        ],
+    )
+    drain.drain(APPLICATION)
+
+
+def test_a_resume_goes_to_the_instance_and_its_answer_comes_back(paused: Redis) -> None:
+    issued = actions.skip_record(JFK.digest, actor="ana", reason="known bad row")
+
+    assert issued.status is CommandStatus.ISSUED
+    (told,) = relayed(paused)
+    assert (told.command, told.kind) == (issued.id, CommandKind.SKIP_RECORD)
+    assert (told.task, told.position, told.instances) == ("JFK", 7, (INSTANCE,))
+    assert queries.task(JFK.digest).open_command == issued
+
+    answer(paused, issued)
+
+    command = queries.command(issued.id)
+    assert command.status is CommandStatus.APPLIED
+    assert [part.status for part in command.deliveries] == [CommandStatus.APPLIED]
+    assert streams.task(JFK.digest).status is TaskStatus.RUNNING
+    assert relayed(paused) == []
+    streams.assert_exact()
+
+
+def test_a_running_task_refuses_to_resume(paused: Redis) -> None:
+    answer(paused, actions.resume_task(JFK.digest, actor="ana"))
+    before = streams.task(JFK.digest)
+
+    with pytest.raises(CommandRefused) as refused:
+        actions.resume_task(JFK.digest, actor="ben")
+
+    assert str(refused.value) == "only a PAUSED task can resume; delays_JFK is RUNNING"
+    assert refused.value.state == TaskStatus.RUNNING
+    assert refused.value.sequence == len(streams.log())
+    assert types()[-2:] == ["CommandIssued", "CommandRefused"]
+    assert streams.task(JFK.digest) == before
+    assert relayed(paused) == []
+
+
+def test_the_same_command_id_again_answers_alike_and_changes_nothing(paused: Redis) -> None:
+    id = uuid4()
+    first = actions.resume_task(JFK.digest, actor="ana", command=id)
+    assert actions.resume_task(JFK.digest, actor="ana", command=id) == first
+    assert types().count("CommandIssued") == 1
+
+    other = uuid4()
+    for _ in range(2):
+        with pytest.raises(CommandRefused, match="already under way"):
+            actions.resume_task(JFK.digest, actor="ben", command=other)
+    assert types().count("CommandRefused") == 1
+
+
+def test_a_command_id_is_for_one_command(paused: Redis) -> None:
+    id = uuid4()
+    actions.resume_task(JFK.digest, actor="ana", command=id)
+    with pytest.raises(InvalidValue, match="no other command"):
+        actions.shut_down_application(APPLICATION, actor="ana", reason="night", command=id)
+    actions.open_application("other", actor="up")
+    with pytest.raises(InvalidValue, match="no other command"):
+        actions.shut_down_application("other", actor="ana", reason="night", command=id)
+    assert types().count("CommandIssued") == 1
+
+
+def test_a_wish_that_is_none_leaves_no_trace(paused: Redis) -> None:
+    before = types()
+    with pytest.raises(InvalidValue, match="needs a reason"):
+        actions.skip_record(JFK.digest, actor="ana", reason=" ")
+    with pytest.raises(InvalidValue, match="needs a reason"):
+        actions.shut_down_application(APPLICATION, actor="ana", reason="")
+    for unknown in ("0" * 32, "no digest", ""):
+        with pytest.raises(NotFound):
+            actions.resume_task(unknown, actor="ana")
+    with pytest.raises(NotFound):
+        actions.shut_down_application("other", actor="ana", reason="night")
+    assert types() == before
+
+
+def test_shut_down_latches_cancels_and_ends_when_the_instance_has(paused: Redis) -> None:
+    pending = actions.resume_task(JFK.digest, actor="ana")
+    command = actions.shut_down_application(APPLICATION, actor="ben", reason="night")
+
+    assert paused.get(redis_keys.state(APPLICATION)) == b"LATCHED"
+    assert queries.command(pending.id).status is CommandStatus.CANCELLED
+    assert [told.command for told in relayed(paused)] == [command.id]
+    with pytest.raises(CommandRefused, match="still being shut down by ben"):
+        actions.start_application(APPLICATION, actor="ana")
+
+    stopped = InstanceStopped(reason="shut down by ben")
+    streams.send(
+        paused,
+        [
+            histories.event(CommandApplied(command=command.id), run=None),
+            histories.event(stopped, run=None),
+        ],
+    )
+    drain.drain(APPLICATION)
+
+    assert queries.command(command.id).status is CommandStatus.APPLIED
+    (instance,) = queries.instances(APPLICATION, ended=True)
+    assert instance.status is InstanceStatus.NOT_RUNNING
+    with pytest.raises(CommandRefused, match="start the application first"):
+        actions.resume_task(JFK.digest, actor="ana")
+    opened = actions.start_application(APPLICATION, actor="ana")
+    assert opened.status is CommandStatus.APPLIED
+    assert paused.get(redis_keys.state(APPLICATION)) == b"OPEN"
+    streams.assert_exact()
+
+
+def test_shutdown_without_instances_latches(redis: Redis) -> None:
+    actions.open_application(APPLICATION, actor="up")
+    command = actions.shut_down_application(APPLICATION, actor="ben", reason="night")
+    assert command.status is CommandStatus.APPLIED
+    assert queries.application(APPLICATION).state.status is ApplicationStatus.LATCHED
+
+
+def test_opening_twice_opens_once_and_opens_a_latched_one_again(redis: Redis) -> None:
+    for _ in range(2):
+        state = actions.open_application(APPLICATION, actor="up", reason="demo")
+        assert state.status is ApplicationStatus.OPEN
+    assert types() == ["ApplicationOpened"]
+    actions.shut_down_application(APPLICATION, actor="ben", reason="night")
+    out = StringIO()
+    call_command("open", APPLICATION, stdout=out)
+    assert out.getvalue() == "flights is OPEN\n"
+    with pytest.raises(InvalidValue, match="application"):
+        actions.open_application("No Name", actor="up")
+    streams.assert_exact()
+
+
+def test_an_unrelayed_command_is_relayed_by_the_sweep(paused: Redis) -> None:
+    with redis_away():
+        command = actions.resume_task(JFK.digest, actor="ana")
+        assert not queries.health().redis.up
+    assert relayed(paused) == []
+
+    tasks.sweep()
+
+    assert [told.command for told in relayed(paused)] == [command.id]
+
+
+def test_a_lost_command_is_relayed_again(paused: Redis) -> None:
+    command = actions.resume_task(JFK.digest, actor="ana")
+    paused.flushall()
+    for _ in range(2):
+        command_outbox.relay(APPLICATION)
+    (told,) = relayed(paused)
+    assert told.command == command.id
+    assert (told.actor, told.expires_at) == ("ana", command.expires_at)
+    assert paused.get(redis_keys.state(APPLICATION)) == b"OPEN"
+
+
+def test_what_is_foreign_in_the_command_stream_is_taken_out(paused: Redis) -> None:
+    paused.xadd(redis_keys.commands(APPLICATION), {"hello": "world"})
+    command_outbox.relay(APPLICATION)
+    assert relayed(paused) == []
+
+
+def test_an_answer_to_a_command_that_nobody_gave_is_history(redis: Redis) -> None:
+    stray = CommandApplied(command=UUID(int=5))
+    streams.send(redis, [histories.event(stray, run=None)])
+    drain.drain(APPLICATION)
+    assert types() == ["CommandApplied"]
+    with pytest.raises(NotFound):
+        queries.command(UUID(int=5))
+    streams.assert_exact()
+
+
+def test_texts_with_nul_are_kept_whole_in_the_log(paused: Redis) -> None:
+    command = actions.skip_record(JFK.digest, actor="a\0na", reason="bad \0 row")
+    assert queries.command(command.id).reason == "bad \0 row"
+    assert queries.command(command.id).actor == "a\0na"
+
+
+def test_a_policy_is_relayed_as_it_was_wished_and_shown_as_it_was_answered(redis: Redis) -> None:
+    streams.send(redis, [*histories.started(), histories.event(histories.POLICY)])
+    drain.drain(APPLICATION)
+    issued = set_policy()
+    [command] = relayed(redis)
+    assert (command.pipeline, command.checkpoint, command.task) == ("delays", None, None)
+    assert (command.stage, command.answer, command.instances) == ("produce", "PAUSE", (INSTANCE,))
+    assert issued.task is None
+    with pytest.raises(InvalidValue, match="an id that no other command has"):
+        set_policy(command=issued.id, answer="FAIL")
+    assert set_policy(command=issued.id).id == issued.id
+    changed = PolicyChanged(stage="produce", answer="PAUSE", actor="ana", reason="a new table")
+    streams.send(
+        redis,
+        [
+            histories.event(CommandDelivered(command=issued.id), run=None),
+            histories.event(changed, caused_by=issued.id),
+            histories.event(CommandApplied(command=issued.id), caused_by=issued.id),
+        ],
+    )
+    drain.drain(APPLICATION)
+    assert queries.command(issued.id).status is CommandStatus.APPLIED
+    [shown] = queries.policies(APPLICATION, now=histories.NOON)
+    assert shown.thread.policy is not None
+    [said] = shown.thread.policy.commanded
+    assert (said.name, said.answer, said.actor) == ("produce", "PAUSE", "ana")
+    assert relayed(redis) == []
+    with pytest.raises(CommandRefused, match="has no stage process:nope"):
+        set_policy(stage="process:nope")
+    call_command("rebuild", verify=True, stdout=StringIO())
+
+
+def set_policy(
+    *,
+    stage: str = "produce",
+    answer: StageAnswer | None = "PAUSE",
+    command: UUID | None = None,
+) -> CommandState:
+    return actions.set_policy(
+        APPLICATION,
+        pipeline="delays",
+        stage=stage,
+        answer=answer,
+        actor="ana",
+        reason="a new table",
+        command=command,
+    )

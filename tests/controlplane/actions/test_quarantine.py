@@ -1,0 +1,358 @@
+"""What cannot be understood is kept with its bytes, stops nothing, and can be put back."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import actions, models, queries, store
+from arrester.controlplane.actions import quarantine
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import (
+    ApplicationLatched,
+    ApplicationOpened,
+    Event,
+    QuarantineDismissed,
+    QuarantineRequeued,
+    RecordFailed,
+    ResumeHow,
+    StoredEvent,
+    TaskResumed,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.store import copy_rows, stream_entry
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+GOOD: dict[str, str | bytes] = {"batch": str(uuid4()), "spool": str(streams.SPOOL)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"hello": "world"},
+        GOOD | {"events": b"not packed"},
+        GOOD | {"events": b""},
+        {"batch": "7", "spool": str(streams.SPOOL), "events": codec.encode_batch([])},
+        {"batch": str(uuid4()), "events": codec.encode_batch([])},
+        {"batch": str(uuid4()), "spool": b"\xff\x00", "events": codec.encode_batch([])},
+    ],
+    ids=["foreign", "garbage", "empty", "wrong batch", "no spool", "wrong spool"],
+)
+def test_what_is_not_understood_is_kept_aside(redis: Redis, fields: dict[str, str | bytes]) -> None:
+    streams.send(redis, [histories.failed(1)])
+    streams.put(redis, fields)
+    streams.send(redis, [histories.failed(2)])
+
+    drain.drain(APPLICATION)
+
+    assert len(streams.log()) == 2
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+    (kept,) = queries.quarantine(APPLICATION).rows
+    assert kept.index is None
+    raw = msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])
+    assert raw == {
+        name.encode(): value if isinstance(value, bytes) else value.encode()
+        for name, value in fields.items()
+    }
+    assert queries.lag(APPLICATION).quarantined == 1
+
+
+def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_let_go(redis: Redis) -> None:
+    batch = uuid4()
+    for _ in range(2):
+        streams.put(redis, streams.fields(batch, b"garbled"))
+        drain.drain(APPLICATION)
+
+    assert streams.confirmed(redis) == {batch}
+    assert len(queries.quarantine().rows) == 1
+
+
+def newer(event: Event) -> bytes:
+    """Return `event` as a newer agent may say it: with a field that we do not know."""
+    plain: dict[str, Any] = msgspec.to_builtins(event, enc_hook=str)
+    plain["data"]["mood"] = "bad"
+    return msgspec.msgpack.encode(plain)
+
+
+def packed(*events: bytes) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
+
+
+def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
+    strange = newer(histories.failed(2))
+    first, last = (codec.encode_event(histories.failed(position)) for position in (1, 3))
+    batch = uuid4()
+    streams.put(redis, streams.fields(batch, packed(first, strange, last)))
+
+    drain.drain(APPLICATION)
+
+    assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
+    (kept,) = queries.quarantine().rows
+    assert (kept.batch, kept.index, kept.raw) == (batch, 1, strange)
+    assert "mood" in kept.reason
+    streams.assert_exact()
+
+
+def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis) -> None:
+    opened = histories.event(ApplicationOpened(), run=None)
+    first, second, third = (
+        histories.failed(1),
+        histories.event(ThreadStarted()),
+        histories.failed(3),
+    )
+    streams.send(redis, [first, opened, second, third])
+    streams.send(redis, [second])
+    streams.send(redis, [third])
+    drain.drain(APPLICATION)
+
+    assert streams.said() == [first, second, third, second, third]
+    assert models.Batch.objects.exclude(bodies=None).count() == 2
+
+
+def test_an_event_whose_batch_has_too_few_bodies_has_none(redis: Redis) -> None:
+    events = [histories.failed(position) for position in (1, 2)]
+    heads = packed(*(codec.encode_event(replace(each, body=None)) for each in events))
+    bodies = zlib.compress(msgspec.msgpack.encode([events[0].body]))
+    streams.put(redis, streams.fields(uuid4(), heads + bodies))
+    drain.drain(APPLICATION)
+    assert [each.body for each in streams.said()] == [events[0].body, None]
+
+
+def test_a_batch_of_a_year_that_no_clock_has_is_folded_and_blocks_nobody(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beyond = UUID(int=(2**48 - 1) << 80 | 7 << 76 | 2 << 62)
+    streams.send(redis, [histories.failed(1)], batch=beyond)
+    streams.send(redis, [histories.failed(2)])
+    drain.drain(APPLICATION)
+    assert len(streams.log()) == 2
+    assert queries.quarantine().rows == ()
+    # What breaks the fold is judged once: then it is aside, whatever its id says.
+    moments = uuids.uuid7(datetime(2020, 1, 1, tzinfo=UTC))
+    streams.send(redis, [histories.failed(3)], batch=moments)
+    with monkeypatch.context() as patch:
+        patch.setattr(uuids, "moment", int)
+        drain.drain(APPLICATION)
+    (kept,) = queries.quarantine().rows
+    assert "breaks the fold" in kept.reason
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+
+
+def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
+    streams.send(redis, [histories.event(ApplicationOpened(), run=None)])
+    drain.drain(APPLICATION)
+
+    assert streams.log() == []
+    (kept,) = queries.quarantine().rows
+    assert kept.reason == "only the server may say ApplicationOpened"
+
+
+@pytest.mark.parametrize("error", [ValueError, MemoryError])
+def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def break_on_two(stream: int, day: date, stored: list[StoredEvent]) -> Iterator[bytes]:
+        if any(getattr(each.event.data, "position", None) == 2 for each in stored):
+            raise error("two")
+        return packed_rows(stream, day, stored)
+
+    packed_rows = copy_rows.packed
+    for position in (1, 2, 3):
+        streams.send(redis, [histories.failed(position)])
+    with monkeypatch.context() as patch:
+        patch.setattr(copy_rows, "packed", break_on_two)
+        drain.drain(APPLICATION)
+
+    assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
+    (kept,) = queries.quarantine().rows
+    assert "two" in kept.reason
+
+    # The cause is repaired: it goes back, behind what came meanwhile.
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=1, waiting=0)
+    *failed, said = streams.log()
+    assert [each.event.data.position for each in failed] == [1, 3, 2]  # type: ignore[union-attr]  # all RecordFailed
+    assert said.event.data == QuarantineRequeued(count=1, actor="ana")
+    assert streams.said()[-2].body == histories.failed(2).body
+    streams.assert_exact()
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
+    assert queries.lag(APPLICATION).quarantined == 0
+
+
+def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
+    streams.put(redis, {"hello": "world"})
+    drain.drain(APPLICATION)
+    out = StringIO()
+
+    call_command("requeue", stdout=out)
+
+    assert out.getvalue() == "flights: 0 requeued, 1 still invalid\n"
+    assert queries.quarantine().rows[0].requeued_at is None
+
+
+def test_what_nobody_wants_is_dismissed(redis: Redis) -> None:
+    for batch in (uuid4(), uuid4()):
+        streams.put(redis, streams.fields(batch, b"garbled"))
+    drain.drain(APPLICATION)
+    assert queries.lag(APPLICATION).quarantined == 2
+    out = StringIO()
+    with pytest.raises(CommandError, match="--dismiss needs applications"):
+        call_command("requeue", "--dismiss")
+    call_command("requeue", "--dismiss", "--batch", str(batch), stdout=out)
+    assert queries.lag(APPLICATION).quarantined == 1
+    with pytest.raises(CommandError, match=f"--batch {batch}: no quarantined entries"):
+        call_command("requeue", "--batch", str(batch), stdout=StringIO())
+    call_command("requeue", APPLICATION, "--dismiss", stdout=out)
+    assert out.getvalue() == "flights: 1 dismissed\n" * 2
+    assert queries.lag(APPLICATION).quarantined == 0
+    assert all(each.dismissed_at for each in queries.quarantine().rows)
+    assert [each.event.data for each in streams.log()] == [
+        QuarantineDismissed(count=1, actor="arrester")
+    ] * 2
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
+
+
+def test_one_thing_is_put_back_or_dismissed_once(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
+            patch.setattr(stream_entry, name, frozenset({RecordFailed}))
+        streams.send(redis, [histories.failed(1)])
+        streams.put(redis, {"hello": "world"})
+        drain.drain(APPLICATION)
+    garbled, failed = queries.quarantine().rows
+    act, other = uuid4(), uuid4()
+    assert not actions.requeue_one(garbled.id, actor="ana", id=act)
+    for _ in range(2):
+        actions.requeue_one(failed.id, actor="ana", id=act)
+        actions.dismiss_one(garbled.id, actor="ben", reason="a foreign client", id=other)
+    assert [each.event.data for each in streams.log()[1:]] == [
+        QuarantineRequeued(count=1, actor="ana", entry=failed.entry),
+        QuarantineDismissed(count=1, actor="ben", reason="a foreign client", entry=garbled.entry),
+    ]
+    with pytest.raises(InvalidValue, match="reason"):
+        actions.dismiss_one(failed.id, actor="ben", reason=" ", id=uuid4())
+    with pytest.raises(NotFound):
+        actions.requeue_one(4711, actor="ben", id=uuid4())
+
+
+def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
+            patch.setattr(stream_entry, name, frozenset({RecordFailed}))
+        for position in range(5):
+            streams.send(redis, [histories.failed(position)])
+        drain.drain(APPLICATION)
+    monkeypatch.setattr(quarantine, "PORTION", 2)
+    mark = store.mark_requeued
+
+    def die_in_the_second(some: Sequence[int], *, at: datetime) -> None:
+        if models.Quarantine.objects.exclude(requeued_at=None).exists():
+            raise OSError("the disk is full")
+        mark(some, at=at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "mark_requeued", die_in_the_second)
+        with pytest.raises(OSError, match="full"):
+            actions.requeue(APPLICATION, actor="ana")
+    assert len(streams.log()) == 3
+    # A fold has its turn between, and who asks again goes on where it ended.
+    streams.send(redis, [histories.failed(5)])
+    drain.drain(APPLICATION)
+    assert actions.requeue(APPLICATION, actor="ben") == actions.Requeued(put_back=3, waiting=0)
+    said = [each.event.data for each in streams.log()]
+    assert [each.position for each in said if isinstance(each, RecordFailed)] == [0, 1, 5, 2, 3, 4]
+    assert [each for each in said if isinstance(each, QuarantineRequeued)] == [
+        QuarantineRequeued(count=2, actor="ana"),
+        QuarantineRequeued(count=2, actor="ben"),
+        QuarantineRequeued(count=1, actor="ben"),
+    ]
+    streams.assert_exact()
+
+
+def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
+    bomb = zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1))
+    streams.put(redis, GOOD | {"events": bomb})
+    drain.drain(APPLICATION)
+    assert "unpacks to more than" in queries.quarantine().rows[0].reason
+
+
+def test_a_batch_of_more_events_than_anybody_sends_is_kept_aside(redis: Redis) -> None:
+    event = replace(histories.failed(1), body=None)
+    flood = codec.encode_batch([event] * 100_000)
+    assert len(flood) < 30_000
+    batch = uuid4()
+    streams.put(redis, streams.fields(batch, flood))
+    streams.send(redis, [event])
+    drain.drain(APPLICATION)
+    (kept,) = queries.quarantine().rows
+    assert kept.reason == "a batch of more than 10000 events"
+    assert msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])[b"events"] == flood
+    assert streams.said() == [event]
+    assert batch in streams.confirmed(redis)
+
+
+def test_an_agent_is_not_believed_about_people(redis: Redis) -> None:
+    latched = ApplicationLatched(reason="because", actor="ceo")
+    resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana")
+    said = [
+        histories.event(latched, run=None),
+        replace(histories.event(resumed), instance=None),
+        # By hand, at the driver: it stands in the log as the instance's word.
+        histories.event(resumed),
+        # What a command led to is told by the command.
+        replace(histories.event(resumed), instance=None, caused_by=uuid4()),
+    ]
+    streams.send(redis, said)
+    drain.drain(APPLICATION)
+    assert [each.event.type for each in streams.log()] == ["TaskResumed"] * 2
+    reasons = [each.reason for each in queries.quarantine(APPLICATION).rows]
+    assert reasons == [
+        "TaskResumed names a person, and no instance that says so",
+        "only the server may say ApplicationLatched",
+    ]
+    (act,) = queries.audit(queries.AuditFilter()).rows
+    assert act.event is not None and act.event.event.instance is not None
+    assert queries.application(APPLICATION).state.status is ApplicationStatus.OPEN
+
+
+def test_what_is_over_is_not_read_to_count_what_waits() -> None:
+    now = datetime.now(UTC)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO quarantine"
+            " (application, entry, reason, raw, digest, received_at, requeued_at, too_old)"
+            " SELECT 'flights', number::text, 'garbled', '', '',"
+            " now() - interval '40 days', CASE WHEN number % 2 = 0 THEN now() END, number > 9"
+            " FROM generate_series(1, 5000) AS number"
+        )
+        cursor.execute("ANALYZE quarantine")
+    with CaptureQueriesContext(connection) as asked:
+        counted = store.count_waiting_entries(old_since=now - timedelta(days=1))
+    assert counted == {"flights": store.WaitingEntries(not_understood=5, too_old=0)}
+    (query,) = asked.captured_queries
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {query['sql']}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "not_understood" in plan and "too_old_lately" in plan
+    assert "Seq Scan on quarantine" not in plan

@@ -1,0 +1,647 @@
+"""Retention: what is dropped is covered by a verified base, and nothing else changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from uuid import uuid4
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.core.management import CommandError, call_command
+from django.db import connection, connections
+from django.test import Client
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import actions, embedded, models, queries, store, tasks
+from arrester.controlplane.celery import app
+from arrester.controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.state.states import ApplicationState, TaskState
+from arrester.controlplane.history import rebuild, retention, state_at_position
+from arrester.controlplane.ingest import drain
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, JFK
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def today() -> None:
+    """The day may be another one than when the tests were collected."""
+    global NOW
+    NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def forty_days() -> rebuild.Derived:
+    """Put something into the log on each of forty days; return the rows of the views."""
+    first = (NOW - timedelta(days=40)).date()
+    store.ensure_partitions(first, days=40)
+    for number in range(40):
+        events = [histories.failed(number), histories.failed(number, key="EWR")]
+        if number == 0:
+            events = [*histories.started(), *histories.paused(1, key="LGA"), *events]
+        streams.append(events, received_at=NOW - timedelta(days=40 - number))
+    streams.assert_exact()
+    return rebuild.live(APPLICATION)
+
+
+def retain(days: int = 30) -> retention.Retained:
+    return retention.retain(days=days, replay_days=30)
+
+
+def partitions(table: str) -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass",
+            [table],
+        )
+        return {name.removeprefix(f"{table}_") for (name,) in cursor.fetchall()}
+
+
+def test_views_rebuild_and_past_are_the_same_after_retention(
+    forty_days: rebuild.Derived,
+) -> None:
+    before = retain()
+    assert before.bases == {APPLICATION: 25}
+    # Ten days of events and of bodies; ids of batches are known for two days longer.
+    assert before.dropped.partitions == 28
+    assert before.dropped.bytes > 0
+    assert streams.log()[0].sequence == 26
+
+    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.differences(APPLICATION) == []
+    for model in rebuild.VIEWS:
+        model._default_manager.all().delete()
+    rebuild.rebuild(APPLICATION)
+    assert rebuild.live(APPLICATION) == forty_days
+
+    now = queries.AsOf(moment=datetime.now(UTC))
+    assert queries.as_of_state.task(JFK.digest, now).state == queries.task(JFK.digest).state
+    assert queries.as_of_state.task(JFK.digest, queries.AsOf(position=25)).state.failed == 10
+    with pytest.raises(BeforeHistory) as raised:
+        queries.as_of_state.task(JFK.digest, queries.AsOf(position=24))
+    assert raised.value.position == 25
+    with pytest.raises(BeforeHistory):
+        queries.as_of_state.applications(queries.AsOf(moment=NOW - timedelta(days=35)))
+    with pytest.raises(BeforeHistory):
+        queries.event(APPLICATION, 3)
+    # The record behind a pause of long ago is gone; the pause is not.
+    (paused,) = queries.tasks(queries.TaskFilter(state="PAUSED")).rows
+    assert queries.task(paused.id.digest).failure is None
+    assert retain() == retention.Retained(bases={}, dropped=store.Dropped(partitions=0, bytes=0))
+
+
+def test_what_is_left_is_read_from_before_its_beginning(
+    forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retain()
+    left = streams.log()
+    monkeypatch.setattr(store.log, "EVENTS_PER_READ", 4)
+    assert streams.log() == left
+    assert [each.sequence for each in left] == list(range(26, left[-1].sequence + 1))
+    assert list(store.read(APPLICATION, until=25)) == []
+
+
+def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuild.Derived) -> None:
+    """A worker that waited for it would fold nothing, for any application."""
+    streams.append([histories.failed(1)], application="other", received_at=NOW - timedelta(days=35))
+    streams.append([histories.failed(2)], application="other", received_at=NOW)
+    holding, go_on = threading.Event(), threading.Event()
+
+    def rebuild() -> None:
+        with store.maintenance_lock(APPLICATION):
+            holding.set()
+            go_on.wait(60)
+        connection.close()
+
+    rebuilder = threading.Thread(target=rebuild)
+    rebuilder.start()
+    try:
+        assert holding.wait(60)
+        with connection.cursor() as cursor:
+            # Whoever waits all the same ends here.
+            cursor.execute("SET lock_timeout = '5s'")
+        tasks.housekeeping()
+        done = retain()
+        assert (done.busy, done.dropped.partitions) == ((APPLICATION,), 0)
+        assert store.base("other").position == 1
+        with pytest.raises(CommandError, match="a rebuild is running"):
+            call_command("retain", "--days", "30", stdout=StringIO())
+    finally:
+        go_on.set()
+        rebuilder.join()
+    assert retain().bases == {APPLICATION: 25}
+    assert app.conf.beat_schedule["housekeeping"]["options"]["expires"] < 3600
+
+
+def test_a_beat_that_forgets_and_begins_again_each_20_minutes_keeps_house_each_hour() -> None:
+    schedule = app.conf.beat_schedule["housekeeping"]["schedule"]
+    length = timedelta(minutes=20)
+    asked = 0
+    for start in (NOW + number * length for number in range(72)):
+        begun, wait, _ = schedule.remaining_delta(start)
+        asked += begun + wait < start + length
+    assert asked == 24
+
+
+def test_one_housekeeping_runs_at_a_time(forty_days: rebuild.Derived) -> None:
+    with ThreadPoolExecutor(1) as elsewhere:
+        holding = store.try_housekeeping_lock()
+        assert elsewhere.submit(holding.__enter__).result(60)
+        tasks.housekeeping()
+        assert store.base(APPLICATION).position == 0
+        elsewhere.submit(holding.__exit__, None, None, None).result(60)
+        elsewhere.submit(connections.close_all).result(60)
+    Session.objects.create(session_key="ended", session_data="", expire_date=NOW)
+    Session.objects.create(session_key="mine", session_data="", expire_date=NOW + timedelta(days=1))
+    tasks.housekeeping()
+    assert store.base(APPLICATION).position == 25
+    assert Session.objects.get().session_key == "mine"
+
+
+def test_each_day_takes_the_base_on(forty_days: rebuild.Derived) -> None:
+    for days in (38, 35, 20, 1):
+        retain(days)
+        assert rebuild.live(APPLICATION) == forty_days
+        assert rebuild.differences(APPLICATION) == []
+    assert models.Base.objects.count() == 1
+    # One row for each state: what a newer base says has taken the older one's place.
+    kept = models.BaseState.objects.filter(kind="task").values_list("key", flat=True)
+    assert len(kept) == len(set(kept)) == models.Task.objects.count()
+
+
+def test_the_disk_comes_back(forty_days: rebuild.Derived) -> None:
+    def sizes() -> list[int]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(name))"
+                " FROM unnest(%s::regclass[]) AS name",
+                [tables],
+            )
+            return [int(size) for (size,) in cursor.fetchall()]
+
+    tables = ["event", "batch", "batch_seen"]
+    before, days = sizes(), [partitions(table) for table in tables]
+    done = retention.retain(days=1, replay_days=1)
+    after = sizes()
+    gone = [len(some - partitions(table)) for table, some in zip(tables, days, strict=True)]
+    # Ids are known for two days longer.
+    assert gone == [39, 39, 37]
+    assert all(now < then for then, now in zip(before, after, strict=True))
+    assert sum(before) - sum(after) == done.dropped.bytes
+
+
+def test_the_disk_comes_back_of_days_without_a_partition(redis: Redis) -> None:
+    old = NOW - timedelta(days=40)
+    streams.append([histories.failed(number) for number in range(50)], received_at=old)
+    streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(old))
+    drain.drain(APPLICATION)
+    defaults = ["event_default", "batch_default", "batch_seen_default"]
+
+    def pages() -> list[int]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_relation_size(name) FROM unnest(%s::regclass[]) AS name", [defaults]
+            )
+            return [int(size) for (size,) in cursor.fetchall()]
+
+    assert all(pages())
+    assert retain().dropped.bytes > 0
+    assert pages() == [0, 0, 0]
+
+
+def test_what_no_base_covers_is_not_dropped(
+    forty_days: rebuild.Derived, fresh_database: embedded.Urls
+) -> None:
+    urls = [fresh_database.database, fresh_database.migrate_database]
+    before = NOW.date() - timedelta(days=1)
+    for url in urls:
+        with psycopg.connect(url, autocommit=True) as role:
+            with pytest.raises(psycopg.errors.RaiseException, match="no base covers"):
+                role.execute("SELECT arrester_drop_days(%s, %s)", [before, before])
+            for day in ("2050-01-01", NOW.date()):
+                with pytest.raises(psycopg.errors.RaiseException, match="are not dropped"):
+                    role.execute("SELECT arrester_drop_days(%s, '2020-01-01')", [day])
+    assert len(streams.log()) == 85
+
+
+@pytest.mark.parametrize("position", [25, 10**12])
+def test_a_base_that_somebody_made_up_covers_nothing(
+    forty_days: rebuild.Derived, fresh_database: embedded.Urls, position: int
+) -> None:
+    day = (NOW - timedelta(days=30)).date()
+    (last,) = store.read(APPLICATION, after=24, until=25)
+    with psycopg.connect(fresh_database.database, autocommit=True) as role:
+        role.execute(
+            "INSERT INTO base VALUES (%s, %s, %s, now())", [APPLICATION, position, last.received_at]
+        )
+        with pytest.raises(psycopg.errors.RaiseException, match="no base covers"):
+            role.execute("SELECT arrester_drop_days(%s, %s)", [day, day])
+        role.execute(
+            "INSERT INTO base_state (application, kind, key, position, state)"
+            " VALUES (%s, 'application', %s, %s, '{}')",
+            [APPLICATION, APPLICATION, position],
+        )
+        if position > 85:
+            with pytest.raises(psycopg.errors.RaiseException, match="no base covers"):
+                role.execute("SELECT arrester_drop_days(%s, %s)", [day, day])
+    assert models.Event.objects.count() == 85
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT arrester_drop_days(current_date - 31, current_date - 33)",
+        "SELECT arrester_ensure_partitions(current_date + 50, 1)",
+        "SELECT arrester_ensure_partitions(current_date + 60, 1)",
+    ],
+    ids=["dropped", "made", "made where ids came early"],
+)
+def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
+    forty_days: rebuild.Derived, fresh_database: embedded.Urls, statement: str
+) -> None:
+    retained = retention._make_base(APPLICATION, (NOW - timedelta(days=30)).date(), now=NOW)
+    assert retained == 25
+    early = store.Batch(id=uuids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
+    with streams.locked(APPLICATION) as stream:
+        store.record_batches(stream, [early], received_at=NOW)
+    failed: list[Exception] = []
+
+    def change() -> None:
+        try:
+            with psycopg.connect(fresh_database.database) as role:
+                role.execute(statement)
+        except psycopg.Error as exc:
+            failed.append(exc)
+
+    with (
+        psycopg.connect(fresh_database.database) as fold,
+        psycopg.connect(fresh_database.admin_database, autocommit=True) as admin,
+    ):
+        # As a fold's COPY does, table after table.
+        fold.execute("INSERT INTO batch_seen SELECT * FROM batch_seen WHERE false")
+        other = threading.Thread(target=change)
+        other.start()
+        waits = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+        deadline = time.monotonic() + 60
+        while admin.execute(waits).fetchone() is None:
+            assert time.monotonic() < deadline
+            assert not failed
+            time.sleep(0.02)
+        fold.execute("INSERT INTO event SELECT * FROM event WHERE false")
+        fold.execute("INSERT INTO batch SELECT * FROM batch WHERE false")
+        fold.commit()
+        other.join()
+    assert failed == []
+
+
+def test_where_nothing_is_due_no_fold_is_waited_for(fresh_database: embedded.Urls) -> None:
+    with (
+        psycopg.connect(fresh_database.database) as fold,
+        psycopg.connect(fresh_database.database) as role,
+    ):
+        fold.execute("INSERT INTO event SELECT * FROM event WHERE false")
+        role.execute("SET lock_timeout = '1ms'")
+        row = role.execute(
+            "SELECT * FROM arrester_drop_days(current_date - 30, current_date - 32)"
+        ).fetchone()
+    assert row == (0, 0)
+
+
+def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
+    forty_days: rebuild.Derived,
+    fresh_database: embedded.Urls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die() -> None:
+        # Days are dropped by now, and no fold waits for the rest.
+        with psycopg.connect(fresh_database.database) as fold:
+            fold.execute("SET lock_timeout = '1ms'")
+            fold.execute("INSERT INTO event SELECT * FROM event WHERE false")
+        raise KeyboardInterrupt
+
+    def old_states() -> bool:
+        newest = max(models.Base.objects.values_list("position", flat=True))
+        task = models.BaseState.objects.filter(kind="application", position__lt=newest)
+        snapshot = models.Snapshot.objects.filter(position__lte=newest)
+        return task.exists() or snapshot.exists()
+
+    retain()
+    assert not old_states()
+    before = streams.log()[0].sequence
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "delete_old_states", die)
+        with pytest.raises(KeyboardInterrupt):
+            retain(days=20)
+    assert streams.log()[0].sequence > before
+    assert old_states()
+    assert rebuild.differences(APPLICATION) == []
+    # Nothing is due any more, and that is done nevertheless.
+    assert retain(days=20).dropped.partitions == 0
+    assert not old_states()
+    assert models.Base.objects.count() == 1
+    assert rebuild.differences(APPLICATION) == []
+    assert rebuild.live(APPLICATION) == forty_days
+
+
+def as_shown(application: str, position: int, kept: list[store.StoredState]) -> None:
+    """Keep a snapshot as if these states had been shown."""
+    models.Snapshot.objects.filter(application=application).delete()
+    for each in kept:
+        models.Snapshot.objects.create(application=application, position=position, **each._asdict())
+
+
+def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuild.Derived) -> None:
+    # As if the views of then had been folded otherwise.
+    application = state_at_position.packed(ApplicationState(name=APPLICATION, sequence=5))
+    wrong = state_at_position.packed(TaskState(id=JFK, failed=999))
+    as_shown(APPLICATION, 5, [application, wrong])
+    with pytest.raises(NotVerified):
+        retain()
+    with pytest.raises(CommandError, match="nothing was dropped"):
+        call_command("retain", "--days", "30", stdout=StringIO())
+    assert not models.Base.objects.exists()
+    rebuild.rebuild(APPLICATION)
+    assert retain().bases == {APPLICATION: 25}
+
+
+def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuild.Derived) -> None:
+    old = NOW - timedelta(days=35)
+    streams.append([histories.failed(1)], received_at=old, application="airport")
+    as_shown("airport", 1, [store.StoredState("application", "airport", '{"severity": 1}')])
+    with pytest.raises(BrokenState, match="a row of application cannot be read"):
+        state_at_position.at("airport", 1)
+
+    with pytest.raises(BrokenState):
+        retain()
+
+    assert store.base(APPLICATION).position == 25
+    (refusal,) = queries.storage().refusals
+    assert (refusal.application, "rebuild" in refusal.reason) == ("airport", True)
+    rebuild.rebuild("airport")
+    assert retain().bases == {"airport": 1}
+
+
+def test_a_refusal_is_shown_and_keeps_no_other_base_back(
+    forty_days: rebuild.Derived, admin_client: Client
+) -> None:
+    old = NOW - timedelta(days=35)
+    # It comes first, and is not what was shown.
+    streams.append([histories.failed(1)], received_at=old, application="airport")
+    wrong = state_at_position.packed(TaskState(id=JFK, failed=999))
+    application = state_at_position.packed(ApplicationState(name="airport", sequence=1))
+    as_shown("airport", 1, [application, wrong])
+    for _ in range(2):
+        with pytest.raises(NotVerified, match="airport"):
+            retain()
+    assert store.base(APPLICATION).position == 25
+    assert streams.log()[0].sequence == 1
+    (refusal,) = queries.storage().refusals
+    assert (refusal.application, "rebuild" in refusal.reason) == ("airport", True)
+    assert queries.metrics().refused == {"airport"}
+    assert "Nothing is dropped" in admin_client.get("/settings").content.decode()
+
+    rebuild.rebuild("airport")
+    assert retain().dropped.partitions == 28
+    assert queries.storage().refusals == ()
+
+
+def test_what_was_put_back_or_dismissed_is_forgotten_with_its_days(redis: Redis) -> None:
+    for number in range(4):
+        streams.put(redis, {"hello": str(number)})
+    drain.drain(APPLICATION)
+    first, second, third, fourth = models.Quarantine.objects.order_by("id")
+    long_ago = NOW - timedelta(days=31)
+    for each, change in (
+        (first, {"requeued_at": long_ago}),
+        (second, {"dismissed_at": long_ago}),
+        (third, {"dismissed_at": NOW}),
+        (fourth, {"received_at": long_ago}),
+    ):
+        models.Quarantine.objects.filter(id=each.id).update(**change)
+    retain()
+    assert list(models.Quarantine.objects.order_by("id")) == [third, fourth]
+
+
+def test_what_dies_between_the_base_and_the_drop_is_done_by_the_next_run(
+    forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(before: date, *, batches_before: date) -> store.Dropped:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "drop_days", die)
+        with pytest.raises(KeyboardInterrupt):
+            retain()
+    assert len(streams.log()) == 85
+    assert rebuild.differences(APPLICATION) == []
+    done = retain()
+    assert (done.bases, done.dropped.partitions) == ({}, 28)
+    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.differences(APPLICATION) == []
+
+
+def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
+    store.ensure_partitions((NOW - timedelta(days=40)).date(), days=40)
+    for age in (1, 390, 401, 500):
+        old = replace(histories.failed(1), occurred_at=NOW - timedelta(days=age))
+        streams.append([old], received_at=NOW - timedelta(days=35))
+    # One that came late counts in a bucket that the base forgets.
+    streams.append([old], received_at=NOW - timedelta(days=1))
+    assert models.MinuteCount.objects.count() == 4
+
+    retain()
+
+    counts = (models.MinuteCount, models.HourCount, models.MinuteTotal, models.HourTotal)
+    for model in counts:
+        assert sorted(model.objects.values_list("count", flat=True)) == [1, 1, 1]
+    assert rebuild.differences(APPLICATION) == []
+    assert queries.application(APPLICATION).state.failed == 5
+
+
+def test_counts_of_a_retired_application_are_forgotten_too() -> None:
+    then = NOW - timedelta(days=500)
+    events = [replace(each, occurred_at=then) for each in histories.paused(0)]
+    streams.append(events, received_at=then)
+    # One that came late, and is in the log yet, counts where the base forgets.
+    streams.append([events[0]], received_at=NOW - timedelta(days=1))
+    retention.retain(days=30, replay_days=30, now=then + timedelta(days=40))
+    position = store.base(APPLICATION).position
+    counts = (models.MinuteCount, models.HourCount, models.MinuteTotal, models.HourTotal)
+    before = [model.objects.get().count for model in counts]
+    assert models.HeldChange.objects.exists()
+
+    for _ in range(2):
+        retain()
+        assert store.base(APPLICATION).position == position == len(events)
+        assert [model.objects.get().count for model in counts] == [1] * 4 != before
+        assert not models.HeldChange.objects.exists()
+        assert rebuild.differences(APPLICATION) == []
+
+
+def test_nobody_forgets_counts_of_the_last_400_days(fresh_database: embedded.Urls) -> None:
+    with (
+        psycopg.connect(fresh_database.database) as role,
+        pytest.raises(psycopg.errors.RaiseException, match="are not forgotten"),
+    ):
+        role.execute("SELECT arrester_forget_buckets(%s, now())", [APPLICATION])
+
+
+def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls) -> None:
+    streams.append([histories.failed(1)], received_at=NOW - timedelta(days=40))
+    streams.append([histories.failed(2)], received_at=NOW)
+    assert retain().bases == {APPLICATION: 1}
+    assert [each.sequence for each in streams.log()] == [2]
+    assert models.Batch.objects.count() == 1
+    with psycopg.connect(fresh_database.migrate_database, autocommit=True) as owner:
+        for table in ("event_default", "batch_default", "batch_seen_default"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
+                owner.execute(f"DELETE FROM {table}")
+
+
+def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redis) -> None:
+    old = uuids.uuid7(NOW - timedelta(days=31))
+    new = uuids.uuid7(NOW - timedelta(days=29))
+    for _ in range(2):
+        streams.send(redis, [histories.failed(1)], batch=old)
+        streams.send(redis, [histories.failed(2)], batch=new)
+        drain.drain(APPLICATION)
+
+    (kept,) = queries.quarantine().rows
+    assert kept.batch == old
+    assert "replay horizon" in kept.reason
+    assert len(streams.log()) == 1
+    # The sender is told, so that it does not send them for ever.
+    assert streams.confirmed(redis) == {old, new}
+    assert kept.too_old
+    # It was understood: nothing puts it back that does not name it.
+    assert queries.lag(APPLICATION).quarantined == 0
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
+    assert run("requeue") == "flights: 0 requeued, 0 still invalid\n"
+    assert run("requeue", "--batch", str(old)) == "flights: 1 requeued, 0 still invalid\n"
+    assert run("requeue", "--old") == "flights: 0 requeued, 0 still invalid\n"
+    streams.send(redis, [histories.failed(1)], batch=old)
+    drain.drain(APPLICATION)
+    assert len(streams.log()) == 3  # The batch, once, and who had it put back.
+    streams.assert_exact()
+
+
+@pytest.mark.parametrize("of_its_own", [True, False], ids=["partition", "default"])
+def test_a_horizon_that_is_raised_remembers_no_more_ids_than_there_are(
+    redis: Redis, of_its_own: bool
+) -> None:
+    def sent_again() -> int:
+        for batch in (dropped, kept):
+            streams.send(redis, [histories.failed(1)], batch=batch)
+        drain.drain(APPLICATION)
+        return len(streams.log())
+
+    then = NOW - timedelta(days=12)
+    if of_its_own:
+        store.ensure_partitions(then.date(), days=13)
+    dropped, kept = uuids.uuid7(then), uuids.uuid7(NOW - timedelta(days=8))
+    assert sent_again() == 2
+    retention.retain(days=7, replay_days=7)
+    assert store.batch_ids_since() == (NOW - timedelta(days=9)).date()
+    assert settings.ENVIRONMENT.replay_days == 30
+    assert sent_again() == 2
+    assert [each.batch for each in queries.quarantine().rows] == [dropped]
+    # Nor does it go back when others are dropped, or none.
+    retention.retain(days=7, replay_days=11)
+    assert store.batch_ids_since() == (NOW - timedelta(days=9)).date()
+    streams.assert_exact()
+
+
+def test_a_fast_clock_keeps_no_days_ids_in_the_default_partition(
+    redis: Redis, fresh_database: embedded.Urls
+) -> None:
+    def in_default() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM batch_seen WHERE tableoid = 'batch_seen_default'::regclass"
+            )
+            return int(cursor.fetchone()[0])
+
+    def send() -> None:
+        for batch in early:
+            streams.send(redis, [histories.failed(1)], batch=batch, application="fast")
+            drain.drain("fast")
+
+    early = [uuids.uuid7(NOW + timedelta(days=number)) for number in range(39, 44)]
+    send()
+    assert in_default() == 5
+    # The days come nearer, and have partitions as any other.
+    soon = (NOW + timedelta(days=40)).date()
+    assert store.ensure_partitions(soon, days=8) == 3 * 8
+    assert in_default() == 1
+    assert {f"{soon + timedelta(days=number):%Y%m%d}" for number in range(8)} < partitions(
+        "batch_seen"
+    )
+    other = uuids.uuid7(NOW + timedelta(days=40))
+    streams.send(redis, [histories.failed(1)], batch=other)
+    drain.drain(APPLICATION)
+    assert in_default() == 1
+    # They are known there as before, and guarded.
+    send()
+    assert len(streams.log("fast")) == 5
+    for url in (fresh_database.migrate_database, fresh_database.database):
+        with psycopg.connect(url, autocommit=True) as role:
+            for table in ("batch_seen_default", f"batch_seen_{soon:%Y%m%d}"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    role.execute(f"DELETE FROM {table}")
+
+
+def test_a_system_that_has_dropped_no_ids_takes_all_of_its_horizon(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(NOW - timedelta(days=29)))
+    drain.drain(APPLICATION)
+    retain()
+    assert store.batch_ids_since() is None
+    assert len(streams.log()) == 1
+
+
+def run(*words: str) -> str:
+    out = StringIO()
+    call_command(*words, stdout=out)
+    return out.getvalue()
+
+
+def test_ids_of_batches_are_unique_across_days_and_dropped_after_the_horizon() -> None:
+    first = (NOW - timedelta(days=40)).date()
+    store.ensure_partitions(first, days=41)
+    store.open_stream(APPLICATION)
+    made = [uuids.uuid7(NOW - timedelta(days=number)) for number in (0, 1, 20, 39)] + [uuid4()]
+    with streams.locked(APPLICATION) as stream:
+        batches = [store.Batch(id=id, events=[]) for id in made]
+        store.record_batches(stream, batches, received_at=NOW)
+    assert store.seen_batches(APPLICATION, made) == set(made)
+    assert f"{first:%Y%m%d}" in partitions("batch_seen")
+    with pytest.raises(Exception, match="duplicate key"), streams.locked(APPLICATION) as stream:
+        store.record_batches(stream, [store.Batch(id=made[2], events=[])], received_at=NOW)
+
+    retain()
+
+    assert store.seen_batches(APPLICATION, made) == set(made) - {made[3]}
+    oldest = min(name for name in partitions("batch_seen") if name.isdecimal())
+    assert date.fromisoformat(oldest) == (NOW - timedelta(days=32)).date()
+
+
+def test_housekeeping_retains(forty_days: rebuild.Derived) -> None:
+    tasks.housekeeping()
+    assert store.base(APPLICATION).position == 25
+    out = StringIO()
+    call_command("retain", stdout=out)
+    assert out.getvalue() == "no events are older than 30 days\n"
+    call_command("retain", "--days", "20", stdout=out)
+    assert "flights: the log begins at @45" in out.getvalue()
+    with pytest.raises(CommandError, match="today is never dropped"):
+        call_command("retain", "--days", "0")

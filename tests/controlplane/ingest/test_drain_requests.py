@@ -1,0 +1,144 @@
+"""Who is asked to fold: one chain of messages for each application, whatever is lost or waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from django.db import connections
+from kombu import Connection
+from redis import Redis
+
+from arrester.controlplane import queries, store, tasks
+from arrester.controlplane.celery import DRAINS, FOLDS, app
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.redis_keys import WOKEN_SECONDS
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands.wake import POLL_SECONDS, SWEEP_SECONDS, Waker
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+MARK = redis_keys.woken(APPLICATION)
+
+
+@pytest.fixture
+def waker(redis: Redis) -> Waker:
+    """Return one that has asked for the application, and sweeps no more."""
+    store.open_stream(APPLICATION)
+    streams.send(redis, [histories.failed(1)])
+    waker = Waker()
+    waker.poll()
+    return waker
+
+
+def look(waker: Waker) -> None:
+    """Have a look, which comes each second; no sweep, which comes each five."""
+    waker.next_discovery, waker.next_sweep = 0.0, float("inf")
+    waker.poll()
+
+
+def messages(redis: Redis) -> list[str]:
+    """Return the ids of the drains that wait, the next one last."""
+    return [json.loads(text)["headers"]["id"] for text in redis.lrange(DRAINS, 0, -1)]
+
+
+def run(redis: Redis) -> None:
+    """Do what a worker does with the next drain."""
+    id = messages(redis)[-1]
+    redis.rpop(DRAINS)
+    tasks.drain.apply(args=(APPLICATION,), task_id=id, throw=True)
+
+
+def test_what_waits_in_the_queue_is_asked_for_once_however_long(redis: Redis, waker: Waker) -> None:
+    assert len(messages(redis)) == 1
+    # As it is kept alive, it has an end again.
+    redis.persist(MARK)
+    look(waker)
+    assert 0 < redis.ttl(MARK) <= WOKEN_SECONDS
+    assert len(messages(redis)) == 1
+    # Nor does it expire.
+    assert json.loads(redis.lrange(DRAINS, 0, -1)[0])["headers"]["expires"] is None
+
+
+def lose_the_message(redis: Redis) -> None:
+    redis.delete(DRAINS)
+
+
+def kill_the_fold(redis: Redis) -> None:
+    def die() -> bool:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    connections.close_all()
+    child = os.fork()
+    if child == 0:
+        drain.drain(APPLICATION, may_linger=die)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    redis.delete(DRAINS)
+    streams.send(redis, [histories.failed(2)])
+
+
+@pytest.mark.parametrize("harm", [lose_the_message, kill_the_fold])
+def test_a_fold_that_is_gone_is_asked_for_by_a_look(
+    redis: Redis, waker: Waker, harm: Callable[[Redis], None]
+) -> None:
+    harm(redis)
+    assert 0 < redis.ttl(MARK) <= WOKEN_SECONDS
+    redis.persist(MARK)
+    look(waker)
+    # Nobody keeps the mark alive.
+    assert redis.ttl(MARK) == -1 and not messages(redis)
+    redis.delete(MARK)
+    look(waker)
+    assert len(messages(redis)) == 1
+    # The mark's life, a look that has just been, and the next.
+    assert WOKEN_SECONDS + 2 * POLL_SECONDS <= SWEEP_SECONDS
+    run(redis)
+    streams.assert_exact()
+    look(waker)
+    assert not waker.requested
+
+
+def test_there_is_one_chain_of_messages(
+    redis: Redis, waker: Waker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = drain.drain
+    monkeypatch.setattr(drain, "drain", partial(whole, budget_seconds=0.0))
+    run(redis)
+    (continued,) = messages(redis)
+    assert redis.get(MARK) == continued.encode()
+    # Wake did not look for long, and asks once more.
+    redis.delete(MARK)
+    look(waker)
+    second, first = messages(redis)
+    assert first == continued
+    run(redis)
+    # It was void: nothing is behind the second.
+    assert messages(redis) == [second]
+    run(redis)
+    assert len(messages(redis)) == 1
+    monkeypatch.setattr(drain, "drain", whole)
+    run(redis)
+    assert not messages(redis) and not redis.exists(MARK)
+    assert queries.positions()[APPLICATION] == 1
+
+
+def test_sweeps_are_taken_before_any_number_of_drains(redis: Redis) -> None:
+    for number in range(20):
+        tasks.drain.delay(f"noisy{number}")
+    tasks.sweep.delay()
+    tasks.watch.delay()
+    taken = []
+    connection: Connection
+    with app.connection_for_read() as connection, connection.SimpleQueue(FOLDS) as queue:
+        for _ in range(3):
+            message = queue.get(timeout=10)
+            taken.append(message.headers["task"])
+            message.ack()
+    assert taken == ["arrester.sweep", "arrester.watch", "arrester.drain"]

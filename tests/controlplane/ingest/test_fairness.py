@@ -1,0 +1,206 @@
+"""Many applications at once: a noisy one starves nobody, and nobody is asked for nothing."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+from redis import Redis
+
+from arrester.controlplane import embedded, queries, store, tasks
+from arrester.controlplane.celery import DRAINS, FOLDS, HOUSEKEEPING
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
+from arrester.controlplane.management.commands.wake import Waker
+from tests import histories
+from tests.controlplane import streams
+from tests.controlplane.ingest.test_wake import WAKE, process, wait_until
+from tests.histories import APPLICATION, NOON
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+ONE_WORKER = ["-m", "celery", "-A", "tests.controlplane.short_drains", "worker", "--pool", "solo"]
+NOISY_BATCHES = 640
+TURNS = 3
+
+
+def length(application: str) -> int:
+    return queries.positions().get(application, 0)
+
+
+@pytest.mark.chaos
+def test_a_quiet_application_has_its_turn_beside_a_noisy_one(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.log"
+    with process(WAKE, tmp_path / "wake.log"), process([*ONE_WORKER, "-l", "WARNING"], log):
+        streams.send(redis, [histories.failed(1)], application="quiet")
+        wait_until(lambda: length("quiet") == 1)
+        packed = codec.encode_batch([histories.failed(number) for number in range(10)])
+        with redis.pipeline(transaction=True) as pipe:
+            for _ in range(NOISY_BATCHES):
+                fields = streams.fields(uuids.uuid7(NOON), packed)
+                pipe.xadd(redis_keys.events("noisy"), dict(fields))  # type: ignore[arg-type]  # as put does
+            pipe.execute()
+        wait_until(lambda: length("noisy") > 0)
+        streams.send(redis, [histories.failed(2)], application="quiet")
+        wait_until(lambda: length("noisy") == NOISY_BATCHES * 10 and length("quiet") == 2)
+    # It waited for a turn of the noisy one's, not for all of them.
+    assert streams.log("quiet")[-1].received_at < streams.log("noisy")[-1].received_at
+
+
+def messages(redis: Redis) -> int:
+    """Return how many drains are asked for."""
+    return redis.llen(DRAINS)
+
+
+def test_nobody_asks_for_a_fold_that_is_at_work(redis: Redis) -> None:
+    waker, looks = Waker(), []
+
+    def something_comes() -> bool:
+        """All is folded, the stream is still ours; twice, one more batch comes."""
+        looks.append(redis.exists(redis_keys.woken(APPLICATION)))
+        if len(looks) < 3:
+            streams.send(redis, [histories.failed(1 + len(looks))])
+            waker.poll()
+        return len(looks) == 1
+
+    streams.send(redis, [histories.failed(1)])
+    waker.poll()
+    assert messages(redis) == 1
+    assert drain.drain(APPLICATION, may_linger=something_comes).events == 3
+    # It was said once, before; and what came as the drain gave the stream back is not lost.
+    assert looks == [1, 1, 1] and messages(redis) == 1
+    # From here on it has to be said again.
+    streams.send(redis, [histories.failed(4)])
+    waker.poll()
+    assert messages(redis) == 2
+    streams.assert_exact()
+
+
+def test_a_drain_lingers_only_while_no_message_waits(redis: Redis) -> None:
+    def reads() -> int:
+        found: dict[str, dict[str, int]] = redis.info("commandstats")
+        return found.get("cmdstat_xread", {"calls": 0})["calls"]
+
+    streams.send(redis, [histories.failed(1)])
+    before = reads()
+    tasks.drain(APPLICATION)
+    assert reads() - before == drain.LINGER_LOOKS
+    redis.lpush(DRAINS, "of another application")
+    streams.send(redis, [histories.failed(2)])
+    before = reads()
+    tasks.drain(APPLICATION)
+    assert reads() == before and length(APPLICATION) == 2
+
+
+def test_housekeeping_waits_behind_no_fold_and_before_none(redis: Redis) -> None:
+    tasks.housekeeping.delay()
+    tasks.drain.delay(APPLICATION)
+    assert (redis.llen(HOUSEKEEPING), redis.llen(DRAINS), redis.llen(FOLDS)) == (1, 1, 0)
+
+
+def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
+    def commands() -> Counter[str]:
+        found = redis.info("commandstats")
+        return Counter(
+            {name.removeprefix("cmdstat_"): each["calls"] for name, each in found.items()}
+        )
+
+    # A stream that is empty, as it is when all is folded.
+    id = redis.xadd(redis_keys.events("quiet"), {"batch": "", "events": ""})
+    redis.xdel(redis_keys.events("quiet"), id)
+    # As a worker does.
+    tasks.watch()
+    waker = Waker()
+    waker.poll()
+    before, queued = commands(), redis.llen(FOLDS)
+    for _ in range(TURNS):
+        waker.next_discovery, waker.next_sweep = 0.0, math.inf
+        waker.poll()
+    asked = commands() - before
+    # Each turn blocks for a second once, and looks once for new streams.
+    assert (asked["xread"], asked["scan"]) == (TURNS, TURNS)
+    assert asked.total() <= 8 * TURNS
+    assert redis.llen(FOLDS) == queued
+    before = commands()
+    waker.next_discovery = waker.next_sweep = 0.0
+    waker.poll()
+    # Once in five seconds it sweeps.
+    assert (commands() - before).total() <= 60
+    assert redis.llen(FOLDS) - queued <= 2 and not messages(redis)
+
+
+def test_a_redis_that_others_fill_is_gone_through_bit_by_bit(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scans() -> int:
+        return int(redis.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])
+
+    def look() -> None:
+        waker.next_discovery, waker.next_sweep = 0.0, math.inf
+        waker.poll()
+
+    redis.mset({f"another's {number}": 1 for number in range(10_000)})
+    streams.send(redis, [histories.failed(1)])
+    monkeypatch.setattr(wake, "STEPS_PER_SCAN", 2)
+    monkeypatch.setattr(wake, "POLL_SECONDS", 0.01)
+    waker, before, looks = Waker(), scans(), 0
+    # Also while no worker has said yet that this Redis is known.
+    while not (waker.positions and not waker.scan_cursor):
+        look()
+        looks += 1
+        assert scans() - before <= 2 * looks
+    assert 4 < looks < 20
+    assert set(waker.positions) == {redis_keys.events(APPLICATION)}
+
+    look()
+    redis.flushall()
+    streams.send(redis, [histories.failed(1)], application="another")
+    look()
+    look()
+    assert redis_keys.events("another") in waker.positions
+
+
+def test_each_stream_is_asked_for_once_however_often_there_is_something_to_see(
+    redis: Redis,
+) -> None:
+    for name in ("alpha", "beta"):
+        streams.send(redis, [histories.failed(1)], application=name)
+    waker = Waker()
+    waker.poll()
+    waker.poll()
+    assert messages(redis) == 2
+
+
+def test_a_stream_is_folded_while_another_one_is_at_it(redis: Redis) -> None:
+    for name in ("alpha", "beta"):
+        streams.send(redis, [histories.failed(1)], application=name)
+        store.open_stream(name)
+    held, let_go = threading.Event(), threading.Event()
+
+    def at_work() -> None:
+        with transaction.atomic():
+            store.lock("alpha")
+            held.set()
+            let_go.wait(60)
+        connection.close()
+
+    other = threading.Thread(target=at_work)
+    other.start()
+    try:
+        assert held.wait(60)
+        with connection.cursor() as cursor:
+            # Whoever waits for the other all the same ends here.
+            cursor.execute("SET lock_timeout = '5s'")
+        assert drain.drain("beta").events == 1
+        assert (length("alpha"), length("beta")) == (0, 1)
+    finally:
+        let_go.set()
+        other.join()
+    assert drain.drain("alpha").events == 1

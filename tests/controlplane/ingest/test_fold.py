@@ -1,0 +1,310 @@
+"""The fold of agents' batches: everything once, in order, whatever is said twice or lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import models, redis_client, store
+from arrester.controlplane.domain.events import Event, FailuresCounted, Response
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.history import rebuild
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest.fold_entries import Folded, Moved, fold
+from arrester.controlplane.store.stream_entry import read_entry
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, JFK
+
+
+@contextmanager
+def held_by_another() -> Iterator[None]:
+    """Hold the stream's advisory lock from another connection."""
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store.try_fold_lock(APPLICATION) as mine:
+            assert mine
+            taken.set()
+            done.wait(30)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        assert taken.wait(30)
+        yield
+        done.set()
+        holding.result(30)
+
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+def test_events_arrive_in_the_log_and_in_the_views(redis: Redis) -> None:
+    events = [*histories.started(), *histories.paused()]
+    batch = streams.send(redis, events)
+
+    done = drain.drain(APPLICATION)
+
+    assert done == drain.Drained(events=len(events))
+    assert streams.said() == events
+    state = streams.task(JFK.digest)
+    assert (state.status, state.position, state.held) == (TaskStatus.PAUSED, 7, 3)
+    assert streams.confirmed(redis) == {batch}
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+    streams.assert_exact()
+
+
+def test_what_goes_on_failing_is_counted_within_its_pages(redis: Redis) -> None:
+    for number in range(6):
+        again = histories.failed(number)
+        moment = again.occurred_at.replace(minute=0, microsecond=number)
+        streams.send(redis, [replace(again, occurred_at=moment)])
+        drain.drain(APPLICATION)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute(
+            "SELECT relname, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables"
+            " WHERE relname = ANY(%s) ORDER BY relname",
+            [["error_group", "hour_count", "minute_count", "task"]],
+        )
+        # Changed in five folds, and no entry of an index was written for it.
+        assert cursor.fetchall() == [
+            (table, 5, 5) for table in ("error_group", "hour_count", "minute_count", "task")
+        ]
+
+
+def test_a_batch_delivered_twice_counts_once(redis: Redis) -> None:
+    batch = streams.send(redis, [histories.failed(1)])
+    streams.send(redis, [histories.failed(1)], batch=batch)
+    drain.drain(APPLICATION)
+    streams.send(redis, [histories.failed(1)], batch=batch)
+    drain.drain(APPLICATION)
+
+    assert len(streams.log()) == 1
+    assert streams.confirmed(redis) == {batch}
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+
+
+def test_what_was_committed_but_not_confirmed_is_confirmed_by_the_next_drain(redis: Redis) -> None:
+    batch = streams.send(redis, [histories.failed(1)])
+    ((id, fields),) = redis_client.entries(redis, redis_keys.events(APPLICATION))
+    drain.drain(APPLICATION)
+    # As after a kill between the commit and the confirmation.
+    redis.delete(redis_keys.confirmed(APPLICATION, streams.SPOOL))
+    redis.delete(redis_keys.events(APPLICATION))
+    streams.put(redis, {name.decode(): value for name, value in fields.items()}, id=id)
+
+    drain.drain(APPLICATION)
+
+    assert len(streams.log()) == 1
+    assert streams.confirmed(redis) == {batch}
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+    assert store.read_stream(APPLICATION).generation == 0
+
+
+def test_batches_keep_the_order_of_the_stream(redis: Redis) -> None:
+    for position in range(1500):
+        streams.send(redis, [histories.failed(position)])
+
+    drain.drain(APPLICATION, budget_seconds=60)
+
+    positions = [each.event.data.position for each in streams.log()]  # type: ignore[union-attr]  # all RecordFailed
+    assert positions == list(range(1500))
+    streams.assert_exact()
+
+
+def test_a_redis_that_lost_everything_begins_a_new_generation(redis: Redis) -> None:
+    first = streams.send(redis, [histories.failed(1)])
+    drain.drain(APPLICATION)
+    redis.flushall()
+
+    drain.drain(APPLICATION)
+    assert store.read_stream(APPLICATION).generation == 1
+    # The agent sends again what it has not seen confirmed, then goes on.
+    streams.send(redis, [histories.failed(1)], batch=first)
+    second = streams.send(redis, [histories.failed(2)])
+    drain.drain(APPLICATION)
+
+    assert len(streams.log()) == 2
+    assert streams.confirmed(redis) == {first, second}
+    streams.assert_exact()
+
+
+def test_a_redis_whose_clock_went_back_is_read_all_the_same(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    drain.drain(APPLICATION)
+    redis.delete(redis_keys.events(APPLICATION))
+    body = codec.encode_batch([histories.failed(2)])
+    streams.put(redis, streams.fields(uuid4(), body), id="5-1")
+
+    drain.drain(APPLICATION)
+
+    stream = store.read_stream(APPLICATION)
+    assert (stream.generation, stream.cursor, stream.sequence) == (1, "5-1", 2)
+
+
+def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    drain.drain(APPLICATION)
+    cursor = store.read_stream(APPLICATION).cursor
+    # A new stream that has grown past our cursor already, and has an older entry too.
+    redis.delete(redis_keys.events(APPLICATION))
+    for id in ("5-1", f"{int(cursor.partition('-')[0]) + 1000}-0"):
+        body = codec.encode_batch([histories.failed(2)])
+        streams.put(redis, streams.fields(uuid4(), body), id=id)
+
+    drain.drain(APPLICATION)
+
+    assert store.read_stream(APPLICATION).sequence == 3
+
+
+def test_what_an_emptied_redis_gives_the_id_of_a_folded_entry_is_folded_too(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are milliseconds and a number: a Redis that is emptied within one gives them again."""
+    before, after = ([histories.failed(each)] for each in range(2))
+    again = [(uuid4(), before), (uuid4(), after)]
+
+    def flushall(*given: Any) -> Folded:
+        folded = fold(*given)
+        if again:
+            redis.flushall()
+            # Another order than before: only what the first entry had is known to the log.
+            for number, (batch, events) in enumerate(reversed(again)):
+                fields = streams.fields(batch, codec.encode_batch(events))
+                streams.put(redis, fields, id=f"7-{number}")
+            again.clear()
+        return folded
+
+    streams.put(redis, streams.fields(again[0][0], codec.encode_batch(before)), id="7-0")
+    monkeypatch.setattr(drain, "fold", flushall)
+    drain.drain(APPLICATION)
+
+    assert streams.said() == before + after
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+
+
+@pytest.mark.parametrize("twice", ["x", "batch"])
+def test_an_entry_that_names_a_field_twice_is_taken_out_too(redis: Redis, twice: str) -> None:
+    xadd = "redis.call('XADD', KEYS[1], '*', ARGV[1], 'one', ARGV[1], 'two')"
+    redis.eval(xadd, 1, redis_keys.events(APPLICATION), twice)
+    batch = streams.send(redis, [histories.failed(1)])
+
+    assert drain.drain(APPLICATION) == drain.Drained(events=1)
+    assert redis.xlen(redis_keys.events(APPLICATION)) == 0
+    assert streams.confirmed(redis) == {batch}
+
+
+def test_a_second_worker_leaves_a_busy_stream_alone(redis: Redis) -> None:
+    store.open_stream(APPLICATION)
+    streams.send(redis, [histories.failed(1)])
+    with held_by_another():
+        assert drain.drain(APPLICATION).busy
+    assert drain.drain(APPLICATION) == drain.Drained(events=1)
+
+
+@pytest.mark.parametrize("by", ["another fold", "a new generation"])
+def test_who_reads_before_the_stream_is_moved_on_folds_nothing(redis: Redis, by: str) -> None:
+    streams.send(redis, [histories.failed(1)])
+    drain.drain(APPLICATION)
+    streams.send(redis, [histories.failed(2)])
+    seen = store.read_stream(APPLICATION)
+    found = redis_client.entries(redis, redis_keys.events(APPLICATION))
+    read = [read_entry(APPLICATION, id, fields) for id, fields in found]
+    if by == "another fold":
+        fold(seen, read)
+    else:
+        with streams.locked(APPLICATION) as stream:
+            store.reset_cursor(stream)
+    now, log = store.read_stream(APPLICATION), streams.log()
+
+    with pytest.raises(Moved):
+        fold(seen, read)
+
+    assert store.read_stream(APPLICATION) == now
+    assert streams.log() == log
+    # What it has read was not lost: the drain reads again.
+    drain.drain(APPLICATION)
+    assert len(streams.log()) == 2
+    streams.assert_exact()
+
+
+def test_a_drain_whose_time_is_over_says_that_there_is_more(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    assert drain.drain(APPLICATION, budget_seconds=0) == drain.Drained(more=True)
+
+
+def test_a_count_beyond_the_columns_does_not_stop_the_fold(redis: Redis) -> None:
+    most = 2**63 - 1
+    huge = FailuresCounted(
+        task="JFK",
+        failure=histories.FAILURE,
+        response=Response.CONTINUE,
+        count=most,
+        first_position=0,
+        last_position=most,
+    )
+    streams.send(redis, [histories.event(huge), histories.event(huge)])
+    drain.drain(APPLICATION)
+    streams.send(redis, [histories.event(huge)])
+    drain.drain(APPLICATION)
+
+    assert streams.task(JFK.digest).failed == 3 * most
+    assert models.Task.objects.get().failed == most
+    assert models.MinuteCount.objects.get().count == most
+    streams.assert_exact()
+
+
+def is_believed(event: Event) -> bool:
+    """Return whether it is an agent's to say."""
+    fields = streams.fields(uuid4(), codec.encode_batch([event]))
+    packed = {name.encode(): str(value).encode() for name, value in fields.items()}
+    packed[b"events"] = codec.encode_batch([event])
+    return bool(read_entry(APPLICATION, "1-0", packed).events)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(st.lists(histories.agent_events, max_size=8), max_size=6), st.randoms())
+def test_live_rows_are_the_rebuilt_rows_are_the_pure_fold(
+    redis: Redis, batches: list[list[Event]], random: Random
+) -> None:
+    application = f"a{uuid4().hex}"
+    sent = [(uuid4(), events) for events in batches]
+    for batch, events in sent:
+        streams.send(redis, events, batch=batch, application=application)
+        if random.random() < 0.3:
+            streams.send(redis, events, batch=batch, application=application)
+        if random.random() < 0.5:
+            drain.drain(application)
+    drain.drain(application)
+
+    # What the server itself does about it stands between.
+    said = [
+        store.read_one(application, each.sequence).event
+        for each in streams.log(application)
+        if each.batch in dict(sent)
+    ]
+    assert said == [event for _, events in sent for event in events if is_believed(event)]
+    streams.assert_exact(application)
+    before = rebuild.live(application)
+    rebuild.rebuild(application)
+    assert rebuild.live(application) == before

@@ -1,0 +1,107 @@
+"""A key of another type in the place of one application's stream: the others go on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import msgspec
+import pytest
+from django.conf import settings
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import actions, queries, redis_client, tasks
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
+from arrester.controlplane.outbound import heartbeats
+from tests import histories
+from tests.controlplane import streams
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+APPLICATIONS = ("alpha", "beta", "gamma")
+OTHERS = {"alpha", "gamma"}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what the waker asks for: applications to fold, or names of tasks."""
+    found: list[str] = []
+    monkeypatch.setattr(
+        wake.Waker, "_send", lambda _, task, *args, **__: found.append(*args or [task.name])
+    )
+    monkeypatch.setattr(wake, "POLL_SECONDS", 0.05)
+    return found
+
+
+def send_to_all(redis: Redis) -> None:
+    for application in APPLICATIONS:
+        instance = uuid4()
+        started = [replace(each, instance=instance) for each in histories.started()]
+        streams.send(redis, started, application=application)
+
+
+@pytest.fixture
+def waker(redis: Redis, asked: list[str]) -> wake.Waker:
+    """Return one that knows three streams, one of which is none any more; the others have news."""
+    send_to_all(redis)
+    heartbeats.look(now=datetime.now(UTC))  # else it would sweep at once
+    waker = wake.Waker()
+    waker.poll()
+    assert set(APPLICATIONS) < set(asked)
+    asked.clear()
+    redis.set(redis_keys.events("beta"), "whose?")
+    for application in APPLICATIONS:
+        redis.delete(redis_keys.woken(application))
+    return waker
+
+
+def test_the_wake_looks_again_which_streams_there_are(
+    redis: Redis, waker: wake.Waker, asked: list[str]
+) -> None:
+    waker.poll()
+    assert waker.positions == {}
+    waker.poll()
+    assert set(asked) == OTHERS
+
+
+def test_the_sweep_of_the_wake_leaves_it_alone(waker: wake.Waker, asked: list[str]) -> None:
+    waker.next_sweep = 0.0
+    waker.poll()
+    assert set(asked) == OTHERS | {"arrester.sweep", "arrester.watch"}
+    assert set(map(redis_keys.application_of, waker.positions)) == OTHERS
+
+
+@pytest.fixture
+def folded(redis: Redis) -> Redis:
+    """Return a Redis beside three applications that are in the log."""
+    send_to_all(redis)
+    for application in APPLICATIONS:
+        drain.drain(application)
+        redis.delete(redis_keys.state(application))
+    return redis
+
+
+def test_the_others_are_relayed(folded: Redis) -> None:
+    folded.set(redis_keys.commands("beta"), "whose?")
+    tasks.sweep()
+    assert all(folded.exists(redis_keys.state(application)) for application in OTHERS)
+
+
+def test_the_others_are_watched(folded: Redis) -> None:
+    folded.set(redis_keys.events("beta"), "whose?")
+    now = datetime.now(UTC)
+    watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)
+    folded.set(redis_keys.WATCH, msgspec.json.encode(watched))
+    assert actions.watch(now=now) == 2
+    lost = {name for name in APPLICATIONS if any(each.lost for each in queries.instances(name))}
+    assert lost == OTHERS
+
+
+def test_an_outage_ends_the_round(folded: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
+    for turn in (tasks.sweep, actions.watch, wake.Waker().poll):
+        with pytest.raises(redis_client.RedisError) as away:
+            turn()
+        assert not isinstance(away.value, redis_client.ResponseError)

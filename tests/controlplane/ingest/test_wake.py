@@ -1,0 +1,226 @@
+"""Wake and a Celery worker as real processes: from an entry in Redis to a row in a view."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.db import connection
+from redis import Redis
+
+from arrester.controlplane import actions, embedded, queries
+from arrester.controlplane.celery import DRAINS, FOLDS
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.events import CommandApplied
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import CommandStatus
+from tests import histories
+from tests import services as running_services
+from tests.controlplane import streams
+from tests.histories import APPLICATION, JFK
+from tests.services import REPOSITORY
+
+PATIENCE_SECONDS = 60
+WAKE = ["manage.py", "wake"]
+WORKER = [
+    "-m",
+    "celery",
+    "-A",
+    "arrester.controlplane",
+    "worker",
+    "--concurrency",
+    "2",
+    "-l",
+    "WARNING",
+]
+pytestmark = pytest.mark.chaos
+
+
+@contextmanager
+def process(
+    words: list[str], log: Path, *, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process of the server; let it end cleanly unless it is dead by then.
+
+    A test that fails meanwhile shows what the process has said.
+    """
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, *words],
+            cwd=REPOSITORY,
+            stdout=output,
+            stderr=output,
+            env=os.environ
+            | {"DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"}
+            | dict(env or {}),
+            start_new_session=True,
+        )
+    try:
+        yield child
+    except BaseException:
+        print(log.read_text(errors="replace"))
+        raise
+    finally:
+        child.terminate()
+        child.wait(PATIENCE_SECONDS)
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a process with its children."""
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+@pytest.fixture
+def server(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run wake and a worker; return the worker."""
+    with process(WAKE, tmp_path / "wake.log"), process(WORKER, tmp_path / "worker.log") as worker:
+        yield worker
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def folded(count: int) -> Callable[[], bool]:
+    """Whether the log has `count` events."""
+
+    def look() -> bool:
+        try:
+            return queries.lag(APPLICATION).sequence >= count
+        except NotFound:
+            return False
+
+    return look
+
+
+def test_a_batch_becomes_a_row_and_a_command_is_answered(
+    redis: Redis, server: subprocess.Popen[bytes]
+) -> None:
+    batch = streams.send(redis, [*histories.started(), *histories.paused()])
+    wait_until(folded(5))
+    wait_until(lambda: batch in streams.confirmed(redis))
+    assert streams.task(JFK.digest).held == 3
+
+    command = actions.resume_task(JFK.digest, actor="ana")
+    applied = CommandApplied(command=command.id)
+    streams.send(redis, [histories.event(applied, run=None)])
+    wait_until(lambda: queries.command(command.id).status is CommandStatus.APPLIED)
+    wait_until(lambda: queries.health().well)
+    streams.assert_exact()
+
+
+def test_a_worker_keeps_its_connection(redis: Redis, server: subprocess.Popen[bytes]) -> None:
+    def opened() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")
+            cursor.execute(
+                "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
+            )
+            return int(cursor.fetchone()[0])
+
+    streams.send(redis, [histories.failed(0)])
+    wait_until(folded(1))
+    before = opened()
+    for position in range(1, 20):
+        wait_until(lambda: not redis.exists(redis_keys.woken(APPLICATION)))
+        streams.send(redis, [histories.failed(position)])
+        wait_until(folded(position + 1))
+    # Each of its processes has one; sweeps are folded beside.
+    assert opened() - before < 10
+
+
+def test_the_sweep_repairs_a_lost_wake(redis: Redis, server: subprocess.Popen[bytes]) -> None:
+    streams.send(redis, [histories.failed(1)])
+    wait_until(folded(1))
+    redis.flushall()
+    for position in range(2, 30):
+        streams.send(redis, [histories.failed(position)])
+        # Every message of the broker's, again and again, but not the streams.
+        redis.delete(FOLDS, DRAINS, "unacked", "unacked_index", redis_keys.woken(APPLICATION))
+    wait_until(folded(29))
+    streams.assert_exact()
+
+
+def test_a_killed_worker_is_replaced_by_the_next(
+    redis: Redis, server: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    streams.send(redis, [histories.failed(1)])
+    wait_until(folded(1))
+    kill(server)
+    for position in range(2, 30):
+        streams.send(redis, [histories.failed(position)])
+    with process(WORKER, tmp_path / "second.log"):
+        wait_until(folded(29))
+    streams.assert_exact()
+
+
+def test_a_postgres_that_cuts_all_connections_costs_a_sweep(
+    redis: Redis, server: subprocess.Popen[bytes], fresh_database: embedded.Urls
+) -> None:
+    with psycopg.connect(fresh_database.admin_database, autocommit=True) as admin:
+        for position in range(1, 30):
+            streams.send(redis, [histories.failed(position)])
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE usename = 'arrester_app'"
+            )
+            time.sleep(0.05)
+    # Ours was cut, too.
+    connection.close()
+    wait_until(folded(29))
+    streams.assert_exact()
+
+
+def test_postgres_away_delays_and_loses_nothing(
+    redis: Redis, services: embedded.Urls, tmp_path: Path
+) -> None:
+    # A PostgreSQL of its own, which can be stopped without harm to the other tests.
+    with tempfile.TemporaryDirectory(prefix="arrester-away-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        with embedded.servers(Path(folder) / "home", redis=False, durable=False) as servers:
+            (postgres,) = servers.running
+            running_services.make_template(servers.urls)
+            running_services.clone(servers.urls, "arrester")
+            env = {"DATABASE_URL": servers.urls.database}
+            with (
+                process(WAKE, tmp_path / "wake.log", env=env),
+                process(WORKER, tmp_path / "worker.log", env=env),
+            ):
+                first = streams.send(redis, [histories.failed(1)])
+                wait_until(lambda: first in streams.confirmed(redis))
+                postgres.stop()
+                second = streams.send(redis, [histories.failed(2)])
+                wait_until(
+                    lambda: b"PostgreSQL is unavailable" in (tmp_path / "wake.log").read_bytes()
+                )
+                assert redis.xlen(redis_keys.events(APPLICATION)) == 1
+                postgres.start()
+                wait_until(lambda: second in streams.confirmed(redis))
+            with psycopg.connect(servers.urls.database) as connection:
+                found = connection.execute("SELECT sequence, count FROM event ORDER BY sequence")
+                assert found.fetchall() == [(1, 1), (2, 1)]
+
+
+def test_wake_ends_cleanly_when_it_is_told_to(
+    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
+) -> None:
+    log = tmp_path / "wake.log"
+    with process(WAKE, log) as wake:
+        wait_until(lambda: b"wake started" in log.read_bytes())
+    assert wake.returncode == 0
+    assert log.read_bytes().endswith(b"wake stopped\n")

@@ -1,0 +1,172 @@
+"""Overload: agents are asked to tell less in time, Redis stays bounded, and the sums are exact."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from redis import Redis
+
+from arrester.agents.transport.redis_client import Transport
+from arrester.agents.transport.sender import Sender
+from arrester.agents.transport.spool import Spool
+from arrester.controlplane import embedded, queries, store
+from arrester.controlplane.celery import DRAINS, FOLDS
+from arrester.controlplane.domain.events import FailuresCounted, TaskPaused
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands.wake import MAXIMUM_MESSAGES, Waker
+from arrester.controlplane.outbound import backpressure
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, INSTANCE
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+NOW = datetime.now(UTC)
+STREAM_LIMIT = 100
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let eight batches be too many, and 30 seconds too long."""
+    environment = replace(settings.ENVIRONMENT, overload_seconds=30, overload_batches=8)
+    monkeypatch.setattr(settings, "ENVIRONMENT", environment)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_agents_are_asked_above_a_limit_and_until_it_is_calm(redis: Redis, limits: None) -> None:
+    key = redis_keys.overload(APPLICATION)
+    for _ in range(8):
+        streams.send(redis, [histories.failed(1)])
+    assert not backpressure.watch(APPLICATION, now=NOW)
+    streams.send(redis, [histories.failed(1)])
+    assert backpressure.watch(APPLICATION, now=NOW)
+    assert redis.get(key) == b"COUNTS"
+    assert 0 < redis.ttl(key) <= redis_keys.OVERLOAD_SECONDS
+    # Less than the limit is not yet calm.
+    redis.xtrim(redis_keys.events(APPLICATION), maxlen=3, approximate=False)
+    assert backpressure.watch(APPLICATION, now=NOW)
+    redis.xtrim(redis_keys.events(APPLICATION), maxlen=2, approximate=False)
+    assert not backpressure.watch(APPLICATION, now=NOW)
+    assert not redis.exists(key)
+
+
+def test_what_waits_for_long_is_too_much_as_well(redis: Redis, limits: None) -> None:
+    streams.send(redis, [histories.failed(1)])
+    now = datetime.now(UTC)
+    assert not backpressure.watch(APPLICATION, now=now + timedelta(seconds=29))
+    assert backpressure.watch(APPLICATION, now=now + timedelta(seconds=31))
+    assert backpressure.watch(APPLICATION, now=now + timedelta(seconds=9))
+    assert not backpressure.watch(APPLICATION, now=now + timedelta(seconds=5))
+
+
+def test_the_lag_says_how_far_the_fold_is_behind(redis: Redis) -> None:
+    body = codec.encode_batch([histories.failed(1)])
+    begin = int(datetime.now(UTC).timestamp() * 1000) - 100_000
+    streams.put(redis, streams.fields(uuids.uuid7(NOW), body), id=f"{begin}-0")
+    drain.drain(APPLICATION)
+    assert (queries.lag(APPLICATION).fold_seconds, queries.lag(APPLICATION).waiting) == (0, 0)
+    for seconds in (10, 40):
+        id = f"{begin + seconds * 1000}-0"
+        streams.put(redis, streams.fields(uuids.uuid7(NOW), body), id=id)
+    lag = queries.lag(APPLICATION)
+    assert (lag.waiting, lag.fold_seconds, lag.overloaded) == (2, 30, False)
+    assert lag.waiting_seconds == pytest.approx(90, abs=30)
+
+
+@pytest.mark.parametrize("id", ["253402300800000-0", "18446744073709551615-1"])
+def test_an_entry_of_a_year_that_no_clock_has_stops_nobody(redis: Redis, id: str) -> None:
+    body = codec.encode_batch([histories.failed(1)])
+    streams.put(redis, streams.fields(uuids.uuid7(NOW), body), id=id)
+    store.open_stream(APPLICATION)
+    Waker().poll()
+    assert queries.lag(APPLICATION).waiting == 1
+    drain.drain(APPLICATION)
+    lag = queries.lag(APPLICATION)
+    assert (lag.sequence, lag.waiting, lag.fold_seconds) == (1, 0, 0)
+
+
+def test_a_key_of_another_type_hides_the_lag_of_its_application_alone(redis: Redis) -> None:
+    for application in ("broken", APPLICATION):
+        store.open_stream(application)
+    redis.set(redis_keys.events("broken"), "no stream")
+    streams.send(redis, [histories.failed(1)])
+    assert [(each.application, each.waiting) for each in queries.lags()] == [
+        ("broken", None),
+        (APPLICATION, 1),
+    ]
+
+
+def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
+    redis: Redis, limits: None, services: embedded.Urls, tmp_path: Path
+) -> None:
+    spool = Spool(tmp_path / "spool.sqlite", id=streams.SPOOL, limit_bytes=2**30)
+    transport = Transport(
+        services.redis, application=APPLICATION, instance=INSTANCE, stream_limit=STREAM_LIMIT
+    )
+    sender = Sender(spool, transport, heartbeat=lambda: b"alive")
+    stream = redis_keys.events(APPLICATION)
+
+    def flood(batches: int) -> None:
+        for _ in range(batches):
+            events = [histories.failed(number) for number in range(20)]
+            spool.put(uuids.uuid7(datetime.now(UTC)), events)
+
+    def is_obeyed() -> bool:
+        assert redis.xlen(stream) <= STREAM_LIMIT
+        backpressure.watch(APPLICATION, now=datetime.now(UTC))
+        return spool.counts_only
+
+    sender.start()
+    try:
+        flood(120)
+        wait_until(is_obeyed)
+        flood(120)
+        spool.put(uuids.uuid7(datetime.now(UTC)), histories.paused())
+        # What changes a state is told all the same.
+        assert redis.xlen(stream) <= STREAM_LIMIT
+
+        def is_folded() -> bool:
+            drain.drain(APPLICATION)
+            backpressure.watch(APPLICATION, now=datetime.now(UTC))
+            return spool.events == 0
+
+        wait_until(is_folded)
+    finally:
+        sender.stop(flush_seconds=1)
+        transport.close()
+        spool.close()
+    failed = queries.application(APPLICATION).state.failed
+    assert failed == 240 * 20 + 1
+    log = streams.log()
+    assert any(isinstance(each.event.data, FailuresCounted) for each in log)
+    assert any(isinstance(each.event.data, TaskPaused) for each in log)
+    assert not redis.exists(redis_keys.overload(APPLICATION))
+    streams.assert_exact()
+
+
+def test_the_brokers_queue_is_bounded_while_nobody_works(redis: Redis) -> None:
+    store.open_stream(APPLICATION)
+    streams.send(redis, [histories.failed(1)])
+    for queue in (FOLDS, DRAINS):
+        redis.rpush(queue, *["x"] * MAXIMUM_MESSAGES)
+    waker = Waker()
+    waker.poll()
+    assert redis.llen(FOLDS) == redis.llen(DRAINS) == MAXIMUM_MESSAGES
+    redis.delete(FOLDS, DRAINS, redis_keys.woken(APPLICATION))
+    waker.next_sweep = 0.0
+    waker.poll()
+    # The sweep and the watch; one drain.
+    assert (redis.llen(FOLDS), redis.llen(DRAINS)) == (2, 1)

@@ -1,0 +1,74 @@
+"""An instance's heartbeats say how its tasks stand, and a view that differs is corrected."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+import pytest
+from redis import Redis
+
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state import drift
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import drift_check
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, INSTANCE, JFK, RUN
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def paused(redis: Redis) -> Redis:
+    """Return a Redis beside a view in which JFK is PAUSED."""
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    drain.drain(APPLICATION)
+    return redis
+
+
+def beat(redis: Redis, number: int, *tasks: TaskState, epoch: int = 1) -> list[UUID]:
+    """Let the instance say that just `tasks` do not run; return who is asked for a report."""
+    at = NOW + timedelta(seconds=5 * number)
+    run = msgspec.structs.replace(RUN, epoch=epoch)
+    standing = drift.standing([drift.weight(tasks)])
+    said = codec.Heartbeat(at=at, status="RUNNING", runs=(run,), standing=standing)
+    key = redis_keys.heartbeat(APPLICATION, INSTANCE)
+    redis.set(key, msgspec.json.encode(said), ex=redis_keys.LOST_AFTER_SECONDS)
+    return drift_check.look(APPLICATION, [INSTANCE], now=at)
+
+
+def test_a_view_that_stays_different_is_asked_about_and_healed(paused: Redis) -> None:
+    asked = [beat(paused, number) for number in range(5)]
+    assert asked == [[], [], [INSTANCE], [], []]
+    assert paused.get(redis_keys.report(APPLICATION, INSTANCE)) is not None
+
+    streams.send(paused, [histories.event(each) for each in drift.report([])])
+    drain.drain(APPLICATION)
+
+    task = streams.task(JFK.digest)
+    assert (task.status, task.position, task.held) == (TaskStatus.RUNNING, None, 0)
+    assert streams.log()[-1].event.type == "StateReported"
+    streams.assert_exact()
+    assert beat(paused, 6) == []
+    assert paused.get(redis_keys.drift(APPLICATION, INSTANCE)) is None
+
+
+def test_what_is_seen_alike_is_not_asked_about(paused: Redis) -> None:
+    same = streams.task(JFK.digest)
+    assert [beat(paused, number, same) for number in range(5)] == [[]] * 5
+
+
+def test_one_heartbeat_read_twice_is_no_second_word(paused: Redis) -> None:
+    assert [beat(paused, 0) for _ in range(5)] == [[]] * 5
+
+
+def test_while_something_is_on_its_way_nobody_is_asked(paused: Redis) -> None:
+    assert [beat(paused, number, epoch=2) for number in range(5)] == [[]] * 5
+    streams.put(paused, {"of": "another"})
+    assert [beat(paused, 1000 + number) for number in range(5)] == [[]] * 5

@@ -1,0 +1,82 @@
+"""An agent runs while `state` is absent in Redis: after a loss it has to be back soon."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import actions, redis_client, tasks
+from arrester.controlplane.domain.events import ApplicationShutdownRequested, CommandKind
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+@pytest.fixture
+def latched(redis: Redis) -> Redis:
+    """Return an emptied Redis beside a LATCHED application."""
+    actions.open_application(APPLICATION, actor="ana")
+    actions.shut_down_application(APPLICATION, actor="ana", reason="because")
+    assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
+    redis.flushall()
+    return redis
+
+
+def test_an_emptied_redis_is_swept_at_the_next_look(
+    latched: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(wake.Waker, "_send", lambda _, task, *__, **___: asked.append(task.name))
+    monkeypatch.setattr(wake, "POLL_SECONDS", 0.0)
+    waker = wake.Waker()
+    waker.poll()
+    assert "arrester.sweep" in asked
+
+    tasks.sweep()
+    actions.watch()
+    assert latched.get(redis_keys.state(APPLICATION)) == b"LATCHED"
+    asked.clear()
+    waker.poll()
+    assert asked == []
+
+    latched.flushall()
+    waker.poll()
+    assert "arrester.sweep" in asked
+
+
+def test_an_instance_that_asks_shuts_all_others_down_and_once(redis: Redis) -> None:
+    started = histories.started()[0]
+    other = uuid4()
+    streams.send(redis, [started, replace(started, instance=other)])
+    asked = histories.event(ApplicationShutdownRequested(reason="it broke"), run=None)
+    asked = replace(asked, occurred_at=datetime.now(UTC))
+    batch = streams.send(redis, [asked])
+    drain.drain(APPLICATION)
+
+    streams.send(redis, [asked], batch=batch)
+    drain.drain(APPLICATION)
+
+    assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
+    [(_, fields)] = redis_client.entries(redis, redis_keys.commands(APPLICATION))
+    command = codec.decode_command(fields[b"body"])
+    assert (command.kind, command.error) == (CommandKind.SHUT_DOWN_APPLICATION, True)
+    assert command.instances == (other,)
+    told = [each.event.type for each in streams.log()]
+    assert told[2:] == ["ApplicationShutdownRequested", "CommandIssued", "ApplicationLatched"]
+    streams.assert_exact()
+
+
+def test_whoever_starts_has_the_state_said_again(latched: Redis) -> None:
+    streams.send(latched, [replace(histories.started()[0], instance=uuid4())])
+    drain.drain(APPLICATION)
+    assert latched.get(redis_keys.state(APPLICATION)) == b"LATCHED"

@@ -1,0 +1,178 @@
+"""The feed: nothing ever appears behind a position already read, whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import base64
+import random
+import threading
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arrester.controlplane import queries, store
+from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
+from arrester.controlplane.domain.events import Event, StoredEvent
+from arrester.controlplane.queries.event_feed import feed_cursor
+from arrester.controlplane.store.column_limits import MOST
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+NAMES = ["alpha", "beta", "gamma"]
+WRITERS = READERS = 4
+TRANSACTIONS = 25
+
+
+class Undone(Exception):
+    """A writer changes its mind."""
+
+
+def some(count: int) -> list[Event]:
+    return [histories.failed(number) for number in range(count)]
+
+
+def append(name: str, count: int = 1) -> None:
+    with streams.locked(name) as stream:
+        batch = store.Batch(
+            id=uuid4(), events=[histories.failed(number) for number in range(count)]
+        )
+        store.append(stream, [batch], received_at=datetime.now(UTC))
+
+
+def write(seed: int) -> None:
+    """Append in transactions of any length, some of which are rolled back."""
+    chance = random.Random(seed)
+    for _ in range(TRANSACTIONS):
+        try:
+            with transaction.atomic():
+                append(chance.choice(NAMES), chance.randint(1, 4))
+                time.sleep(chance.choice((0, 0, 0.001, 0.02)))
+                if chance.random() < 0.2:
+                    raise Undone
+        except Undone:
+            pass
+    connection.close()
+
+
+def follow(written: threading.Event) -> list[StoredEvent]:
+    """Read the feed until nothing more can come."""
+    seen: list[StoredEvent] = []
+    cursor = None
+    while True:
+        over = written.is_set()
+        found = queries.feed(cursor=cursor, limit=random.choice((1, 7, 100)))
+        seen += found.events
+        cursor = found.cursor
+        if over and not found.events and not found.more:
+            connection.close()
+            return seen
+
+
+def test_four_readers_beside_four_writers_miss_nothing() -> None:
+    for name in NAMES:
+        store.open_stream(name)
+    written = threading.Event()
+    with ThreadPoolExecutor(WRITERS + READERS) as pool:
+        readers = [pool.submit(follow, written) for _ in range(READERS)]
+        for writer in [pool.submit(write, seed) for seed in range(WRITERS)]:
+            writer.result(120)
+        written.set()
+        seen = [reader.result(120) for reader in readers]
+    logs = {name: streams.log(name) for name in NAMES}
+    assert sum(map(len, logs.values())) > WRITERS * TRANSACTIONS
+    for events in seen:
+        for name, log in logs.items():
+            assert [each for each in events if each.application == name] == log
+
+
+def test_a_reader_by_time_would_miss_what_is_committed_late() -> None:
+    for name in NAMES[:2]:
+        store.open_stream(name)
+    began, committed = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with transaction.atomic():
+            append("alpha")
+            began.set()
+            assert committed.wait(30)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(slow)
+        assert began.wait(30)
+        append("beta")
+        first = queries.feed()
+        last = max(each.received_at for name in NAMES[:2] for each in store.read(name))
+        committed.set()
+        writing.result(30)
+
+    late = [each for each in store.read("alpha") if each.received_at > last]
+    assert late == []  # That is what the naive reader has missed,
+    (event,) = queries.feed(cursor=first.cursor).events
+    assert event.application == "alpha"  # and what the cursor finds.
+
+
+def test_a_quiet_log_has_its_share_beside_a_noisy_one() -> None:
+    streams.append(
+        [histories.failed(number) for number in range(50)], received_at=datetime.now(UTC)
+    )
+    streams.append([histories.failed(1)], received_at=datetime.now(UTC), application="quiet")
+    found = queries.feed(limit=10)
+    assert [each.application for each in found.events].count("quiet") == 1
+    assert found.more
+    one = queries.feed(APPLICATION, cursor=found.cursor, limit=500)
+    assert len(one.events) == 45
+    assert not one.more
+    assert queries.feed(cursor=one.cursor).events == ()
+
+
+def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
+    now = datetime.now(UTC)
+    streams.append(some(5), received_at=now)
+    begin = queries.feed(limit=1)
+    store.save_base(APPLICATION, 3, [], received_at=now - timedelta(days=1), now=now)
+    with pytest.raises(BeforeHistory):
+        queries.feed(cursor=begin.cursor)
+    assert [each.sequence for each in queries.feed().events] == [4, 5]
+    wrongs = [{store.read_stream(APPLICATION).id: 9}, {1: 2**63}]
+    for wrong in (
+        *map(feed_cursor.pack, wrongs),
+        "what is that?",
+        "e30x",
+        bomb(),
+        begin.cursor[:-2],
+    ):
+        with pytest.raises(InvalidValue, match="cursor"):
+            queries.feed(cursor=wrong)
+
+
+def bomb() -> str:
+    """A cursor of a few thousand characters that says gigabytes."""
+    return base64.urlsafe_b64encode(zlib.compress(bytes(2**24), 9)).decode()
+
+
+@given(st.dictionaries(st.integers(1, 2**31), st.integers(0, MOST), max_size=50))
+def test_a_cursor_says_what_was_put_in(given_positions: dict[int, int]) -> None:
+    assert feed_cursor.unpack(feed_cursor.pack(given_positions)) == given_positions
+
+
+def test_a_cursor_of_two_thousand_logs_fits_into_an_address() -> None:
+    chance = random.Random(1)
+    cursor = feed_cursor.pack({1 + id: chance.randrange(2_000_000) for id in range(2_000)})
+    assert len(cursor) < 8_100  # nginx takes a line of 8 KB, uvicorn one of 16.
+
+
+def test_what_is_dropped_while_the_feed_is_read_is_refused_not_passed_over() -> None:
+    streams.append_late(5)
+    cursor = queries.feed(limit=2).cursor
+    with streams.retaining_before("LATERAL"), pytest.raises(BeforeHistory):
+        queries.feed(cursor=cursor)
+    assert [each.sequence for each in queries.feed().events] == [6, 7, 8, 9, 10]

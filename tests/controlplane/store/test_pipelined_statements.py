@@ -1,0 +1,123 @@
+"""What a fold sends without waiting for each answer arrives whole, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from django.db import DataError, IntegrityError, InterfaceError, connection, transaction
+from msgspec.structs import replace
+
+from arrester.controlplane import store
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.copy_rows import BEGIN
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+NOW = datetime.now(UTC)
+PATIENCE_SECONDS = 30
+
+
+@pytest.fixture
+def patience() -> Iterator[None]:
+    """End what waits for ever."""
+
+    def end(*_: object) -> None:
+        connection.connection.pgconn.finish()
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(PATIENCE_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("answer", ["%s::text", "length(%s::text)"])
+def test_more_is_sent_than_a_socket_holds(patience: None, answer: str) -> None:
+    text = "x" * 2**22
+    with transaction.atomic():
+        with prepared_statements.together():
+            cursors = [prepared_statements.cursor() for _ in range(4)]
+            for cursor in cursors:
+                cursor.execute(f"SELECT {answer}", [text])
+        found = text if answer == "%s::text" else len(text)
+        assert [cursor.fetchone() for cursor in cursors] == [(found,)] * 4
+
+
+def test_what_is_refused_undoes_all_and_is_named() -> None:
+    store.open_stream(APPLICATION)
+    before = store.read_stream(APPLICATION)
+    with pytest.raises(DataError, match="malformed array"), transaction.atomic():
+        store.move_cursor(store.lock(APPLICATION), cursor="1-0")
+        with prepared_statements.together(), prepared_statements.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.execute("SELECT %s::int4[]", ["no array"])
+            cursor.execute("SELECT 2")
+    assert store.read_stream(APPLICATION) == before
+
+
+def test_more_is_copied_than_a_socket_holds(patience: None) -> None:
+    failed = [histories.failed(number) for number in range(10_000)]
+    streams.append(failed, received_at=NOW)
+    assert len(streams.log()) == len(failed)
+
+
+@pytest.mark.parametrize("rows", ["batches", "events"])
+def test_rows_that_are_refused_leave_nothing(rows: str) -> None:
+    streams.append([histories.failed(1)], received_at=NOW)
+    before = connection.connection
+    batch = store.Batch(id=uuid4(), events=[histories.failed(2)])
+    with pytest.raises(DataError, match="field count is 1"), streams.locked(APPLICATION) as stream:
+        layout = store.lay_out_rows(stream, [batch], received_at=NOW)
+        odd = [BEGIN, b"\0\1"]
+        if rows == "batches":
+            layout = dataclasses.replace(layout, batches=odd)
+        else:
+            layout = dataclasses.replace(layout, events=odd)
+        with store.copying(layout):
+            pass
+    streams.append([histories.failed(2)], received_at=NOW)
+    assert connection.connection is before
+    streams.assert_exact()
+    assert len(streams.log()) == 2
+
+
+def test_a_batch_that_stands_there_already_leaves_nothing() -> None:
+    streams.append([histories.failed(1)], received_at=NOW)
+    batch = store.Batch(id=uuid4(), events=[histories.failed(2)])
+    with pytest.raises(IntegrityError), streams.locked(APPLICATION) as stream:
+        store.append(replace(stream, sequence=0), [batch], received_at=NOW)
+    streams.assert_exact()
+    assert len(streams.log()) == 1
+
+
+def test_a_fold_that_breaks_while_rows_are_copied_leaves_nothing() -> None:
+    store.open_stream(APPLICATION)
+    batch = store.Batch(id=uuid4(), events=[histories.failed(1)])
+    with (
+        pytest.raises(ArithmeticError),
+        streams.locked(APPLICATION) as stream,
+        store.copying(store.lay_out_rows(stream, [batch], received_at=NOW)),
+    ):
+        raise ArithmeticError
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM event")
+        assert cursor.fetchone() == (0,)
+    streams.append([histories.failed(1)], received_at=NOW)
+    streams.assert_exact()
+
+
+def test_nothing_is_copied_outside_of_a_transaction() -> None:
+    store.open_stream(APPLICATION)
+    batch = store.Batch(id=uuid4(), events=[histories.failed(1)])
+    layout = store.lay_out_rows(store.read_stream(APPLICATION), [batch], received_at=NOW)
+    with pytest.raises(InterfaceError, match="lock"), store.copying(layout):
+        pass
+    assert streams.log() == []

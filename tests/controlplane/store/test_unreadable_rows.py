@@ -1,0 +1,142 @@
+"""A row of ours that cannot be read is no agent's fault: what is folded over it waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from unittest.mock import Mock
+
+import msgspec
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from redis import Redis
+
+from arrester.controlplane import actions, queries, tasks
+from arrester.controlplane.domain.errors import BrokenState
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.history import rebuild
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import heartbeats
+from arrester.controlplane.store import copy_rows
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+OTHER = "zebras"
+
+
+def break_rows(table: str) -> None:
+    """Let the rows of a view be as another version may write them: what they say last is no number
+    for us, or what they say of a failure has a field that we do not know."""
+    with connection.cursor() as cursor:
+        name = "name" if table == "application" else "application"
+        cursor.execute(f"SELECT state FROM {table} WHERE {name} = %s", [APPLICATION])
+        for (text,) in cursor.fetchall():
+            state = json.loads(text)
+            if table == "task":
+                state["failure"]["severity"] = "high"
+            else:
+                state["sequence"] = "severity"
+            newer = json.dumps(state)
+            cursor.execute(f"UPDATE {table} SET state = %s WHERE state = %s", [newer, text])
+
+
+@pytest.mark.parametrize("broken", ["task", "application", "error_group"])
+def test_a_row_that_cannot_be_read_blames_no_batch(
+    redis: Redis, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    drain.drain(APPLICATION)
+    confirmed, before = streams.confirmed(redis), len(streams.log())
+    break_rows(broken)
+    sent = [streams.send(redis, [histories.failed(position)]) for position in (8, 9)]
+    streams.send(redis, [histories.failed(1)], application=OTHER)
+
+    for _ in range(2):
+        with pytest.raises(BrokenState, match=f"a row of {broken} cannot be read"):
+            drain.drain(APPLICATION)
+    assert f"{APPLICATION}: nothing is folded until this is repaired" in caplog.text
+    assert drain.drain(OTHER).events == 1
+    # Both are there still, their sender keeps them, and it is seen how long they have waited.
+    assert queries.quarantine().rows == ()
+    assert streams.confirmed(redis) == confirmed
+    assert len(streams.log()) == before
+    assert queries.lag(APPLICATION).waiting == 2
+    # Nobody asks for the fold before the mark of this one is over: it does not spin.
+    assert 0 < redis.pttl(redis_keys.woken(APPLICATION)) <= redis_keys.WOKEN_SECONDS * 1000
+
+    rebuild.rebuild(APPLICATION)
+    assert drain.drain(APPLICATION).events == 2
+    assert streams.confirmed(redis) == confirmed | set(sent)
+    streams.assert_exact()
+
+
+def test_the_others_are_put_back_by_command(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    for application in (APPLICATION, OTHER):
+        streams.send(redis, histories.started(), application=application)
+        drain.drain(application)
+        with monkeypatch.context() as patch:
+            patch.setattr(copy_rows, "packed", Mock(side_effect=ValueError("two")))
+            streams.send(redis, [histories.failed(2)], application=application)
+            drain.drain(application)
+    break_rows("application")
+    out, error = StringIO(), StringIO()
+
+    with pytest.raises(CommandError, match="1 of 2 applications failed"):
+        call_command("requeue", stdout=out, stderr=error)
+
+    assert out.getvalue() == f"{OTHER}: 1 requeued, 0 still invalid\n"
+    assert error.getvalue().startswith(f"{APPLICATION}: a row of application cannot be read")
+
+
+@pytest.mark.parametrize("turn", [tasks.sweep, actions.watch])
+def test_the_others_are_swept_and_watched(redis: Redis, turn: Callable[[], object]) -> None:
+    now = datetime.now(UTC)
+    for application in (APPLICATION, OTHER):
+        streams.send(redis, histories.started(), application=application)
+        drain.drain(application)
+    break_rows("application")
+    redis.flushall()
+    watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)
+    redis.set(redis_keys.WATCH, msgspec.json.encode(watched))
+
+    turn()
+
+    if turn is tasks.sweep:
+        assert redis.exists(redis_keys.state(OTHER))
+    else:
+        assert all(each.lost for each in queries.instances(OTHER))
+
+
+@pytest.mark.parametrize("broken", ["application", "thread"])
+def test_what_shows_all_applications_shows_the_others(
+    redis: Redis, admin_client: Client, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    for application in (APPLICATION, OTHER):
+        told = [*histories.started(), *histories.paused()]
+        streams.send(redis, told, application=application)
+        drain.drain(application)
+    break_rows(broken)
+
+    for page in ("/", "/applications", "/metrics", "/api/applications"):
+        answer = admin_client.get(page)
+        assert (page, answer.status_code) == (page, 200)
+        assert OTHER in answer.content.decode()
+    assert f"it is not shown: a row of {broken} cannot be read" in caplog.text
+
+
+def test_a_list_that_would_leave_a_row_out_says_which(redis: Redis, admin_client: Client) -> None:
+    streams.send(redis, [*histories.started(), *histories.paused()])
+    drain.drain(APPLICATION)
+    break_rows("task")
+
+    answer = admin_client.get("/api/tasks")
+
+    assert answer.status_code == 503
+    assert answer.json()["detail"].startswith("a row of task cannot be read")
+    assert "`arrester rebuild` derives it again" in answer.json()["detail"]

@@ -1,0 +1,117 @@
+"""Every page and dialog as each role, at both widths, in both themes: one sweep, one browser.
+
+It looks for what axe finds, what is written to the console, what does not fit, and what the
+Content-Security-Policy says. Pictures of all that it has seen are left in `build/sweep/`.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pytest
+from django.urls import URLPattern, resolve
+from playwright.sync_api import Browser, Page
+
+from arrester.dashboard import urls
+from tests.dashboard import every_page
+from tests.dashboard.browser import open_dialog, violations, window
+from tests.dashboard.every_action import only_posts
+from tests.dashboard.story import Story
+from tests.services import REPOSITORY
+
+pytestmark = pytest.mark.e2e
+PICTURES = REPOSITORY / "build" / "sweep"
+SIZES = {"wide": (1280, 800), "phone": (360, 740)}
+GROUNDS: dict[Literal["light", "dark"], str] = {
+    "light": "rgb(247, 247, 245)",
+    "dark": "rgb(18, 19, 22)",
+}
+#: A page with its HTML, style and scripts, in bytes.
+MOST_BYTES = 250_000
+PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
+#: URLs that show no page of the dashboard by themselves: parts of one, files, machines' business.
+NO_PAGES = {
+    "skip-dialog", "resume-at-dialog", "shut-down-dialog", "start-dialog", "mute-dialog",
+    "resume-many-dialog", "groups-dialog", "dismiss-aside-dialog", "policy-dialog", "export",
+    "live", "login", "logout", "healthz", "readyz", "metrics",
+}  # fmt: skip
+
+
+class View(NamedTuple):
+    """A size of the window and a theme of the system."""
+
+    size: str
+    theme: Literal["light", "dark"]
+
+
+VIEWS = [View(*each) for each in product(SIZES, GROUNDS)]
+#: What a theme can break; everything else is the same in the other theme of the same size.
+OF_COLOUR = ["color-contrast", "link-in-text-block"]
+
+
+@pytest.mark.parametrize("role", PEOPLE)
+def test_every_page_is_whole_for_each_role_at_each_size_in_each_theme(
+    role: str, browser: Browser, server: str, story: Story
+) -> None:
+    told = every_page.tell(story)
+    folder = PICTURES / role
+    folder.mkdir(parents=True, exist_ok=True)
+    with window(browser, server, PEOPLE[role]) as page:
+        wrong = [
+            f"{name}: {each}"
+            for name, url in every_page.pages(told).items()
+            for each in _look_at(page, url, folder / name, axe=role == "admin")
+        ]
+        if role == "admin":
+            for name, (url, clicked) in every_page.dialogs(told).items():
+                page.goto(url)
+                open_dialog(page, clicked)
+                wrong += [f"{name}: {each}" for each in _seen(page, folder / name, axe=True)]
+    assert wrong == []
+
+
+def _look_at(page: Page, url: str, picture: Path, *, axe: bool) -> list[str]:
+    response = page.goto(url)
+    assert response is not None
+    assert response.status == 200, url
+    policy = response.headers["content-security-policy"]
+    wrong = [policy] if "unsafe" in policy or "default-src 'self'" not in policy else []
+    if len(response.body()) > MOST_BYTES:
+        wrong.append(f"{len(response.body()):,} bytes")
+    return wrong + _seen(page, picture, axe=axe)
+
+
+def _seen(page: Page, picture: Path, *, axe: bool) -> list[str]:
+    """Return what is wrong with what is shown now, in each view of it."""
+    wrong = []
+    for view in VIEWS:
+        width, height = SIZES[view.size]
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=view.theme, reduced_motion="reduce")
+        over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        if over > 0:
+            wrong.append(f"{over} px too wide at {width}")
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        if ground != GROUNDS[view.theme]:
+            wrong.append(f"{ground} in {view.theme}")
+        if axe:
+            rules = OF_COLOUR if view.theme == "dark" else []
+            wrong += [f"{view.size} {view.theme} {each}" for each in violations(page, only=rules)]
+            _photograph(page, f"{picture}-{view.size}-{view.theme}")
+    if not axe:
+        _photograph(page, str(picture))
+    return wrong
+
+
+def _photograph(page: Page, name: str) -> None:
+    page.screenshot(path=f"{name}.jpg", type="jpeg", quality=70, full_page=True)
+
+
+def test_no_page_is_left_out_of_the_sweep(story: Story) -> None:
+    paths = [url.partition("?")[0] for url in every_page.pages(every_page.tell(story)).values()]
+    patterns = [each for each in urls.urlpatterns if isinstance(each, URLPattern)]
+    forms = {each.name for each in patterns if only_posts(each.callback)}
+    shown = {resolve(path).url_name for path in paths}
+    assert {each.name for each in patterns} == shown | forms | NO_PAGES

@@ -1,0 +1,269 @@
+"""Finding one's way in a real browser: empty pages, dialogs, filters, ticks, copies, and time."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Browser, Page, expect
+from redis import Redis
+
+from arrester.controlplane import embedded, queries
+from arrester.controlplane.domain.wire import codec
+from tests.dashboard import every_page
+from tests.dashboard.browser import expect_no_reload, log_in, open_dialog, open_live, web, window
+from tests.dashboard.conftest import make_user
+from tests.dashboard.story import TYPO, Story, failure
+
+pytestmark = pytest.mark.e2e
+PATIENCE_MS = 60_000
+
+
+def test_an_empty_page_says_which_of_four_it_is(
+    browser: Browser, server: str, fresh_database: embedded.Urls, redis: Redis
+) -> None:
+    make_user("ana", "operator")
+    with window(browser, server, "ana") as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        # Nothing was heard yet.
+        expect(page.get_by_text("No application has been heard yet")).to_be_visible()
+        page.get_by_role("button", name="Copy").click()
+        assert "agent.pipeline(" in copied(page)
+        expect(page.get_by_role("button", name="Send a test error")).to_be_visible()
+        # All is well.
+        story = Story()
+        story.starts()
+        page.goto("/errors")
+        expect(page.get_by_text("No record has failed")).to_be_visible()
+        page.goto("/")
+        expect(page.get_by_text("Nothing needs attention")).to_be_visible()
+        # Nothing matches.
+        story.skips("EWR", 3)
+        page.goto("/errors?text=nothing+says+this")
+        expect(page.get_by_text("Nothing matches")).to_be_visible()
+        page.get_by_role("link", name="Clear").click()
+        expect(page.get_by_role("link", name="SparkNumberFormatException")).to_be_visible()
+        # The fold is behind.
+        lag_behind(redis)
+        page.goto("/")
+        expect(page.get_by_text("Behind: flights has 1 batch waiting")).to_be_visible()
+        expect(page.get_by_text("Nothing needs attention, as far as is folded")).to_be_visible()
+
+
+def copied(page: Page) -> str:
+    """Return what the clipboard has once something was copied, and empty it."""
+    for _ in range(PATIENCE_MS // 50):
+        text = str(page.evaluate("navigator.clipboard.readText()"))
+        if text:
+            break
+        page.wait_for_timeout(50)
+    page.evaluate("navigator.clipboard.writeText('')")
+    return text
+
+
+def lag_behind(redis: Redis) -> None:
+    """Leave a batch in Redis that has waited for a minute."""
+    seconds, _ = redis.time()
+    batch = codec.encode_batch([])
+    entry = f"{(seconds - 60) * 1000}-0"
+    stream = "arrester:flights:events"
+    if redis.exists(stream):
+        redis.delete(stream)
+    redis.xadd(stream, {"batch": "late", "spool": "late", "events": batch}, id=entry)
+
+
+def test_no_dialog_acts_when_it_is_closed_or_on_enter(
+    browser: Browser, server: str, story: Story
+) -> None:
+    told = every_page.tell(story)
+    before = done()
+    with window(browser, server, "ada") as page:
+        for name, (url, clicked) in every_page.dialogs(told).items():
+            page.goto(url)
+            for close in ("Escape", "Enter", "Cancel"):
+                open_dialog(page, clicked)
+                dialog = page.get_by_role("dialog")
+                if close == "Enter":
+                    for field in dialog.locator("input:visible").all():
+                        field.focus()
+                        page.keyboard.press("Enter")
+                    expect(dialog, name).to_be_visible()
+                    close = "Escape"
+                if close == "Cancel":
+                    dialog.locator("[data-close]").click()
+                else:
+                    page.keyboard.press(close)
+                expect(dialog, name).to_be_hidden()
+    assert done() == before
+
+
+def done() -> int:
+    return len(queries.audit(queries.AuditFilter(), limit=200).rows)
+
+
+def test_a_record_is_given_up_and_an_application_ended_only_with_a_reason(
+    page: Page, story: Story
+) -> None:
+    task = story.pauses("JFK")
+    page.goto(reverse("task", args=[task.digest]))
+    page.locator("#skip").click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator(".primary").click()
+    expect(dialog).to_be_visible()
+    page.goto(reverse("application", args=["flights"]))
+    page.locator("#shut-down").click()
+    dialog.get_by_label("Type flights to confirm").fill("flight")
+    expect(dialog.locator(".danger")).to_be_disabled()
+    dialog.get_by_label("Type flights to confirm").fill("flights")
+    dialog.locator(".danger").click()
+    expect(dialog).to_be_visible()
+    assert queries.commands().rows == ()
+
+
+def test_filters_are_in_the_url_and_a_range_stays_relative(page: Page, story: Story) -> None:
+    story.skips("EWR", 3)
+    story.pauses("JFK")
+    page.goto("/errors")
+    page.get_by_label("Class or message contains").fill("1301 minutes")
+    page.locator("select[name=range]").select_option("24h")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**text=1301+minutes**range=24h**")
+    assert "from=2" not in page.url
+    expect(page.locator("#groups > tr")).to_have_count(1)
+    page.reload()
+    expect(page.get_by_label("Class or message contains")).to_have_value("1301 minutes")
+    page.go_back()
+    expect(page.locator("#groups > tr")).to_have_count(2)
+    page.get_by_role("link", name="Records").click()
+    page.wait_for_url("**sort=-count**")
+    page.goto("/")
+    page.get_by_role("link", name="24h", exact=True).click()
+    page.wait_for_url("**range=24h**")
+
+
+def test_an_error_is_copied_as_markdown_json_and_curl(page: Page, story: Story) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    story.pauses("JFK")
+    page.goto(reverse("error", args=["flights", TYPO.fingerprint]))
+    said = {}
+    for form in ("Markdown", "JSON", "curl"):
+        page.get_by_text("Copy", exact=True).click()
+        page.get_by_role("button", name=f"as {form}").click()
+        said[form] = copied(page)
+        page.goto(page.url)
+    assert "ImplausibleDelay" in said["Markdown"]
+    assert json.loads(said["JSON"])["fingerprint"] == TYPO.fingerprint
+    assert said["curl"].startswith("curl ")
+
+
+def test_brackets_go_to_older_and_newer_examples(page: Page, story: Story) -> None:
+    for key in ("JFK", "LGA", "SEA"):
+        story.pauses(key)
+    page.goto(reverse("error", args=["flights", TYPO.fingerprint]))
+    expect(page.get_by_text("Newest example")).to_be_visible()
+    page.keyboard.press("[")
+    page.wait_for_url("**at=*")
+    expect(page.get_by_text("One occurrence")).to_be_visible()
+    older = page.url
+    page.keyboard.press("[")
+    page.wait_for_url(lambda url: url != older)
+    page.keyboard.press("]")
+    page.wait_for_url(older)
+
+
+def test_how_long_ago_it_was_ticks_and_says_when_on_pointing(page: Page, story: Story) -> None:
+    task = story.pauses("JFK")
+    page.goto(reverse("task", args=[task.digest]))
+    since = page.locator(".under time:not([data-form=clock])").first
+    expect(since).to_have_attribute("title", queries_clock(task.digest))
+    first = since.text_content()
+    expect(since).not_to_have_text(first or "", timeout=30_000)
+
+
+def queries_clock(digest: str) -> str:
+    since = queries.task(digest).state.since
+    assert since is not None
+    return f"{since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def test_rows_are_ticked_by_key_and_resumed_together(page: Page, story: Story) -> None:
+    for key in ("JFK", "LGA", "SEA"):
+        story.pauses(key, held=2)
+    story.skips("EWR", 1)
+    open_live(page, "/tasks")
+    expect(page.get_by_role("button", name="Resume ticked")).to_be_disabled()
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    button = page.get_by_role("button", name="Resume 2 ticked")
+    expect(button).to_be_enabled()
+    # Ticks stay where they are when there is news.
+    story.pauses("LGA", held=77)
+    expect(page.locator("#tasks")).to_contain_text("77")
+    expect(page.locator("#tasks input:checked")).to_have_count(2)
+    button.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="Resume 2 tasks")).to_be_visible()
+    dialog.get_by_role("button", name="Resume 2 tasks").click()
+    expect(page.get_by_text("2 tasks were asked to resume.")).to_be_visible()
+    assert len(queries.open_commands("flights")) == 2
+    expect_no_reload(page)
+
+
+def test_all_that_stand_are_ticked_at_once(page: Page, story: Story) -> None:
+    for key in ("JFK", "LGA"):
+        story.pauses(key)
+    story.dies_alone("SEA", cause=failure("produce", "app.Full", "no room"))
+    page.goto("/tasks")
+    page.get_by_label("Tick all that are PAUSED").check()
+    expect(page.get_by_role("button", name="Resume 2 ticked")).to_be_enabled()
+    page.get_by_label("Tick all that are PAUSED").uncheck()
+    expect(page.get_by_role("button", name="Resume ticked")).to_be_disabled()
+
+
+def test_error_groups_are_ticked_and_muted_or_resolved_together(page: Page, story: Story) -> None:
+    for name in ("Empty", "Full", "Late"):
+        story.pauses(name, cause=failure("process:x", f"app.{name}", "so it is"))
+    open_live(page, "/errors?application=flights")
+    expect(page.get_by_role("button", name="Resolve ticked")).to_be_disabled()
+    page.get_by_label("Tick Empty").check()
+    page.get_by_label("Tick Full").check()
+    # Focused by its key, and what it asks is asked in a dialog.
+    page.keyboard.press("m")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="Mute 2 groups")).to_be_visible()
+    dialog.get_by_label("for 7 days").check()
+    dialog.get_by_role("button", name="Mute 2 groups").click()
+    expect(page.get_by_text("2 groups muted.")).to_be_visible()
+    # The list is filtered as it was, and so are its links.
+    expect(page.locator("#groups > tr")).to_have_count(1)
+    page.get_by_role("link", name="Muted").click()
+    expect(page).to_have_url(re.compile("application=flights"))
+    page.get_by_label("Tick all").check()
+    page.get_by_role("button", name="Resolve 2 ticked").click()
+    dialog.get_by_label("Reason").fill("the feed is repaired")
+    dialog.get_by_role("button", name="Resolve 2 groups").click()
+    expect(page.get_by_text("2 groups resolved.")).to_be_visible()
+    resolved = queries.groups(queries.GroupFilter(state="RESOLVED")).rows
+    assert {each.exception_class for each in resolved} == {"app.Empty", "app.Full"}
+    assert {each.reason for each in resolved} == {"the feed is repaired"}
+
+
+def test_a_page_outlives_its_server_and_catches_up(browser: Browser, story: Story) -> None:
+    with web() as url:
+        context = browser.new_context(base_url=url)
+        page = context.new_page()
+        switch = page.locator("[data-live-switch]")
+        log_in(page, "ana")
+        open_live(page, url)
+    expect(switch).not_to_have_attribute("data-state", "on", timeout=PATIENCE_MS)
+    story.pauses("JFK")
+    with web(port=int(url.rpartition(":")[2])):
+        waiting = page.locator("#needs").get_by_text("delays_JFK")
+        expect(waiting).to_be_visible(timeout=PATIENCE_MS)
+        expect(switch).to_have_attribute("data-state", "on", timeout=PATIENCE_MS)
+        expect_no_reload(page)
+        context.close()

@@ -1,0 +1,124 @@
+"""Pages of the past: a task, an application and an error group as they stood."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from redis import Redis
+
+from arrester.controlplane import actions, embedded, queries, store
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.history import retention
+from arrester.controlplane.queries import GroupFilter
+from arrester.controlplane.queries.event_feed import feed_cursor
+from tests import histories
+from tests.controlplane import streams
+from tests.dashboard.story import Story
+from tests.histories import APPLICATION, JFK
+
+
+def text(client: Client, url: str, *, status: int = 200) -> str:
+    response = client.get(url)
+    assert response.status_code == status, response.content.decode()[:500]
+    return response.content.decode()
+
+
+def test_a_task_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK", held=5)
+    paused = queries.task(task.digest).state.status_sequence
+    command = actions.resume_task(task.digest, actor="ana").id
+    flights.resumes("JFK", command)
+    url = reverse("task", args=[task.digest])
+    now, then = text(operator, url), text(operator, f"{url}?as_of=@{paused}")
+    assert f"{url}?as_of=@{paused}" in now
+    assert "Why paused" in then and "Back to now" in then and "N384HA" in then
+    assert 'id="actions"' not in then and "data-live=" not in then
+    wrong = text(operator, f"{url}?as_of=tomorrow-ish", status=400)
+    assert 'name="as_of" value="tomorrow-ish"' in wrong and f'action="{url}"' in wrong
+    assert "is not allowed" in wrong and f'href="{url}">Back to now' in wrong
+    assert text(operator, f"{url}?as_of=@999999", status=400)
+
+
+def test_an_application_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
+    flights.starts(host="spark-driver-1")
+    before = queries.positions()["flights"]
+    task = flights.pauses("JFK", held=5)
+    paused = queries.positions()["flights"]
+    command = actions.resume_task(task.digest, actor="ana").id
+    flights.resumes("JFK", command)
+    url = reverse("application", args=["flights"])
+    newest = queries.positions()["flights"]
+    assert f'{url}?as_of=@{newest}"' in text(operator, url)
+    then = text(operator, f"{url}?as_of=@{paused}")
+    assert "Back to now" in then and "1 PAUSED" in then and "spark-driver-1" in then
+    cell = reverse("task", args=[task.digest])
+    assert f'href="{cell}?as_of=%40{paused}"' in then
+    assert "data-live=" not in then and 'id="shut-down"' not in then
+    assert "PAUSED" not in text(operator, f"{url}?as_of=@{before}")
+    moment = datetime.now(UTC).isoformat()
+    assert "1 PAUSED" not in text(operator, f"{url}?{urlencode({'as_of': moment})}")
+    assert text(operator, f"{url}?as_of=@999999", status=400)
+    assert text(operator, reverse("application", args=["nobody"]) + "?as_of=@1", status=404)
+
+
+def test_an_error_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK", held=5)
+    paused = queries.positions()["flights"]
+    (group,) = queries.groups(GroupFilter(application="flights")).rows
+    url = reverse("error", args=["flights", group.fingerprint])
+    flights.resumes("JFK", actions.resume_task(task.digest, actor="ana").id)
+    wish = GroupWish(
+        id=uuid7(datetime.now(UTC)), act=GroupAct.RESOLVE, fingerprint=group.fingerprint, actor="a"
+    )
+    actions.act_on_group("flights", wish)
+    now, then = text(operator, url), text(operator, f"{url}?as_of=@{paused}")
+    resolved = queries.group("flights", group.fingerprint).state
+    assert f'{url}?as_of=@{resolved.sequence}"' in now and ">RESOLVED<" in now
+    assert ">UNRESOLVED<" in then and "N384HA" in then and "Back to now" in then
+    assert f'{reverse("task", args=[task.digest])}?as_of=%40{paused}"' in then
+    assert text(operator, f"{url}?as_of=@1", status=404)
+
+
+@pytest.mark.parametrize("as_of", ["@2", "2020-01-01T00:00:00Z"])
+@pytest.mark.usefixtures("fresh_database", "redis")
+def test_what_was_before_the_log_is_gone_and_the_oldest_there_is_is_told(
+    operator: Client, as_of: str
+) -> None:
+    streams.append_late(5)
+    retention.retain(days=30, replay_days=30)
+    base = store.base(APPLICATION)
+    asked = urlencode({"as_of": as_of})
+    cause = histories.FAILURE.fingerprint
+    for place in (
+        f"tasks/{JFK.digest}",
+        f"applications/{APPLICATION}",
+        f"errors/{APPLICATION}/{cause}",
+    ):
+        response = operator.get(f"/api/{place}?{asked}")
+        assert response.status_code == 410, place
+        assert base.received_at is not None
+        assert response.json() == {
+            "detail": f"the history of flights begins at @5, {base.received_at:%Y-%m-%d %H:%M:%S}"
+            " UTC",
+            "oldest": base.received_at.isoformat(),
+            "position": 5,
+        }
+        page = text(operator, f"/{place}?{asked}", status=410)
+        assert "the history of flights begins at @5" in page
+    assert text(operator, f"/tasks/{JFK.digest}?as_of=@5")
+
+
+def test_a_feed_that_is_behind_the_log_is_gone(
+    fresh_database: embedded.Urls, redis: Redis, operator: Client
+) -> None:
+    streams.append_late(5)
+    retention.retain(days=30, replay_days=30)
+    response = operator.get(
+        "/api/feed", {"cursor": feed_cursor.pack({store.read_stream(APPLICATION).id: 1})}
+    )
+    assert (response.status_code, response.json()["position"]) == (410, 5)

@@ -1,0 +1,822 @@
+"""Every page, to everybody: what it says, who gets in, and what hostile data does to it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.test import Client
+from django.urls import reverse
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import actions, models, queries
+from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.events import (
+    RecordFailed,
+    RecordsHeld,
+    Response,
+    ResumeHow,
+    TaskPaused,
+    TaskResumed,
+    ThreadDied,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.ingest import drain
+from arrester.dashboard import attention
+from arrester.dashboard.grid import DENSE_FROM
+from arrester.dashboard.pages import applications
+from tests import histories
+from tests.controlplane import streams
+from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
+
+PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]
+STATIC = Path("dashboard/static/dashboard")
+#: No test runs over midnight; an hour may end in one.
+BY_DAY = replace(POLICY, rate_duration="day")
+HOSTILE = ["<script>alert(1)</script>", "a/b", "..", "🛫 é", "", "x" * 10_000, "%2F?#", "\0null"]
+
+
+def text(client: Client, url: str, *, status: int = 200) -> str:
+    """Return a page's HTML."""
+    response = client.get(url)
+    assert response.status_code == status, response.content.decode()[:500]
+    return response.content.decode()
+
+
+def every_url(story: Story, task: str, command: object) -> list[str]:
+    return [
+        *(reverse(page) for page in PAGES),
+        reverse("application", args=[story.application]),
+        reverse("task", args=[task]),
+        reverse("task-history", args=[task]),
+        reverse("error", args=[story.application, TYPO.fingerprint]),
+        reverse("command", args=[command]),
+    ]
+
+
+def test_viewer_and_operator_see_every_page(
+    flights: Story, operator: Client, viewer: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    command = actions.resume_task(task, actor="ana").id
+    for url in every_url(flights, task, command):
+        assert "flights" in text(operator, url)
+        assert "flights" in text(viewer, url)
+
+
+def test_nobody_sees_a_page_without_a_role(flights: Story, client: Client) -> None:
+    nobody = logged_in(make_user("cleo"))
+    task = flights.pauses("JFK").digest
+    for url in every_url(flights, task, actions.resume_task(task, actor="ana").id):
+        assert client.get(url).status_code == 302
+        assert nobody.get(url).status_code == 403
+
+
+def test_a_refresh_without_a_session_sends_the_page_to_the_login(client: Client, db: None) -> None:
+    response = client.get(reverse("overview"), headers={"HX-Request": "true"})
+    assert response.status_code == 401
+    assert response.headers["HX-Redirect"] == reverse("login")
+
+
+def test_a_refresh_is_the_part_of_the_page_that_moves(flights: Story, operator: Client) -> None:
+    url = reverse("task", args=[flights.pauses("JFK").digest])
+    whole = text(operator, url)
+    part = operator.get(url, headers={"HX-Request": "true"}).content.decode()
+    assert "<dialog" in whole and "<html" in whole
+    assert "<dialog" not in part and "<html" not in part
+    assert 'id="live"' in part and 'id="banners"' in part and 'id="position"' in part
+
+
+def test_an_empty_control_plane_says_how_to_begin(operator: Client) -> None:
+    assert "agent.pipeline(" in text(operator, reverse("overview"))
+    assert "agent.pipeline(" in text(operator, reverse("applications"))
+    for page in ("tasks", "errors", "commands", "quarantine"):
+        assert 'class="empty"' in text(operator, reverse(page))
+
+
+def test_the_banner_tells_that_nobody_keeps_house(flights: Story, operator: Client) -> None:
+    actions.sighted("wake", "worker")
+    found = text(operator, reverse("overview"))
+    assert "No housekeeping is done" in found and "arrester-housekeeping" in found
+    actions.expected("housekeeper")
+    assert "No housekeeping is done" not in text(operator, reverse("overview"))
+
+
+def test_nothing_needs_attention_while_all_runs(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 12)
+    assert "Nothing needs attention" in text(operator, reverse("overview"))
+
+
+def test_the_overview_begins_with_what_needs_somebody(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", held=42, ago=timedelta(minutes=3))
+    flights.pauses("LGA", ago=timedelta(minutes=9))
+    flights.falls_silent()
+    flights.send(b"not a batch")
+    page = text(operator, reverse("overview"))
+    order = [page.index(word) for word in ("delays_LGA", "delays_JFK", "LOST", "QUARANTINED")]
+    assert order == sorted(order)
+    assert "4 things need attention" in page
+    assert "42 held" in page
+    assert "flights @ " in page
+
+
+def test_an_application_of_which_nothing_is_understood_needs_attention(
+    redis: Redis, operator: Client
+) -> None:
+    Story(application="orders").send(b"not a batch")
+    page = text(operator, reverse("overview"))
+    assert "1 thing needs attention" in page
+    assert f"{reverse('quarantine')}?application=orders" in page
+    seen = queries.overview()
+    assert [tile.number for tile in attention.tiles(seen) if tile.word == "quarantined"] == [1]
+
+
+def test_a_driver_whose_clock_is_slow_by_weeks_is_told_of(redis: Redis, operator: Client) -> None:
+    said = "of flights in the last day are too old for the replay horizon"
+    long_ago = datetime.now(UTC) - timedelta(days=31)
+    for events in (histories.started(), histories.paused()):
+        streams.send(redis, events, batch=uuid7(long_ago))
+    drain.drain("flights")
+    # Nothing of it is in the log, and its sender was told that all of it arrived.
+    assert queries.positions() == {"flights": 0}
+    page = text(operator, reverse("tasks"))
+    assert f"2 batches {said}" in page and "is a clock slow?" in page
+    assert f"{reverse('quarantine')}?application=flights" in page
+    metrics = text(operator, "/metrics")
+    assert 'arrester_too_old{application="flights"} 2.0' in metrics
+    assert 'arrester_quarantined{application="flights"} 0.0' in metrics
+    # It goes on, or it was told once: then it is let go of, or a day is enough.
+    first, _ = queries.quarantine("flights").rows
+    actions.dismiss_one(first.id, actor="ana", reason="it is in the log", id=uuid4())
+    assert "1 batch of flights in the last day is too old" in text(operator, reverse("tasks"))
+    models.Quarantine.objects.update(received_at=datetime.now(UTC) - timedelta(hours=25))
+    assert "too old" not in text(operator, reverse("tasks"))
+
+
+def test_a_lost_instance_whose_runs_are_another_s_needs_nobody(
+    flights: Story, operator: Client
+) -> None:
+    flights.falls_silent()
+    assert "1 instance has not been heard" in text(operator, reverse("overview"))
+    heir = Story(epoch=2)
+    heir.starts(host="spark-driver-1")
+    assert "Nothing needs attention" in text(operator, reverse("overview"))
+    (living,) = queries.instances("flights")
+    (over,) = queries.instances("flights", ended=True)
+    assert (living.id, over.id, over.lost) == (heir.instance, flights.instance, True)
+    summary = queries.application("flights")
+    assert (summary.instances, summary.lost) == (1, 0)
+    heir.falls_silent()
+    assert queries.application("flights").lost == 1
+
+
+def test_a_page_claims_no_newer_position_than_it_shows(
+    flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lags() -> tuple[queries.Lag, ...]:
+        found = read()
+        flights.skips("EWR", 3)
+        return found
+
+    read, before = queries.lags, queries.positions()["flights"]
+    monkeypatch.setattr(queries, "lags", lags)
+    page = text(operator, reverse("applications"))
+    assert f'data-position="{before}"' in page and f"flights @ {before}<" in page
+    assert queries.positions()["flights"] > before
+
+
+def test_the_list_of_applications_has_pages(
+    flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applications, "SHOWN", 2)
+    for name in ("orders", "rates"):
+        Story(application=name, checkpoint=str(uuid4())).starts()
+    first = text(operator, reverse("applications"))
+    assert 'id="application-orders"' in first and 'id="application-rates"' not in first
+    found = re.search(r'href="([^"]*)">More</a>', first)
+    assert found is not None
+    second = text(operator, reverse("applications") + html.unescape(found[1]))
+    assert 'id="application-rates"' in second and 'id="application-orders"' not in second
+    assert "From the first" in second and 'rel="next"' not in second
+
+
+def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    flights.skips("EWR", 5)
+    assert "/tasks?state=PAUSED" in text(operator, reverse("overview"))
+    paused = text(operator, reverse("tasks") + "?state=PAUSED")
+    assert "delays_JFK" in paused and "delays_EWR" not in paused
+    other = text(operator, reverse("tasks") + "?application=orders")
+    assert "Nothing matches" in other
+
+
+def test_each_tile_leads_to_just_what_it_counts(flights: Story, operator: Client) -> None:
+    other = Story(pipeline="arrivals")
+    other.starts(host="spark-driver-1")
+    flights.falls_silent()
+    answered = flights.command(flights.pauses("LGA"))
+    flights.resumes("LGA", answered)
+    flights.command(flights.pauses("JFK", held=3))
+    flights.dies_alone("EWR")
+    # A cause of now that is RESOLVED, and one of long ago that is not.
+    flights.skips("BOS", 5)
+    wish = GroupWish(id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana")
+    actions.act_on_group("flights", wish)
+    flights.pauses("SEA", cause=failure("produce", "Old", "old"), ago=timedelta(hours=3))
+    flights.send(b"garbled")
+    actions.dismiss("flights", actor="ana")
+    flights.send(b"garbled, too")
+    tiles = {tile.word: tile for tile in attention.tiles(queries.overview())}
+    rows = {
+        "DEAD": ('id="task-', 1),
+        "PAUSED": ('id="task-', 2),
+        "held records": ('id="held-', 3),
+        "LOST": ('id="instance-', 1),
+        "failed in an hour": ('id="group-', 2),
+        "under way": ('href="/commands/', 1),
+        "quarantined": ("Raw bytes", 1),
+    }
+    assert tiles.keys() == rows.keys()
+    for word, (row, number) in rows.items():
+        page = text(operator, tiles[word].url)
+        assert page.count(row) == number, word
+    assert tiles["held records"].number == 5
+    assert tiles["failed in an hour"].number == 8
+    counted_in_rows = ("DEAD", "PAUSED", "LOST", "under way", "quarantined")
+    assert all(tiles[word].number == rows[word][1] for word in counted_in_rows)
+
+
+def test_a_command_under_way_is_seen_behind_many_refused_ones(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK")
+    under_way = flights.command(task)
+    for _ in range(11):
+        with pytest.raises(CommandRefused):
+            actions.resume_task(task.digest, actor="ana")
+    end = queries.positions()["flights"]
+    for seen in (
+        queries.task(task.digest),
+        queries.as_of_state.task(task.digest, queries.AsOf(position=end)),
+    ):
+        assert seen.open_command is not None and seen.open_command.id == under_way
+        assert seen.last_command is not None and seen.last_command.id != under_way
+
+
+def test_the_list_of_tasks_is_of_the_checkpoints_that_are_counted(
+    flights: Story, operator: Client
+) -> None:
+    flights.pauses("JFK")
+    flights.stops()
+    anew = Story(checkpoint=str(uuid4()))
+    anew.starts()
+    anew.pauses("LGA")
+    assert queries.application("flights").paused == 1
+    url = reverse("tasks") + "?state=PAUSED"
+    live, every = text(operator, url), text(operator, f"{url}&history=1")
+    assert "delays_LGA" in live and "delays_JFK" not in live
+    assert "delays_LGA" in every and "delays_JFK" in every
+    assert len(operator.get("/api/tasks?state=PAUSED").json()["results"]) == 2
+
+
+def test_the_task_page_says_why_it_is_paused(flights: Story, operator: Client) -> None:
+    page = text(operator, reverse("task", args=[flights.pauses("JFK", held=1843).digest]))
+    assert "checks.ImplausibleDelay" in page
+    assert "departed 1301 minutes late" in page
+    assert "process:validate" in page
+    assert "checks.py:23 in ensure_plausible" in page
+    assert "151,974" in page and "the other 1,842 held records follow" in page
+    assert "N384HA" in page and "redacted on the driver" in page
+    assert '<span class="frame-own">  File &quot;/srv/flights/checks.py&quot;, line 41' in page
+    assert '<span class="frame-other">  File &quot;/opt/spark/python/lib/pyspark.zip' in page
+    assert "Applies within about a second: spark-driver-0, pid 4242, was heard" in page
+
+
+def test_a_resumed_task_says_where_it_last_stood(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK")
+    flights.resumes("JFK", flights.command(task))
+    page = text(operator, reverse("task", args=[task.digest]))
+    assert 'position <span class="mono">151,974</span>' in page
+
+
+def test_the_timeline_says_why_a_run_has_ended(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    flights.stops(reason="a newer run owns the checkpoint")
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=timeline")
+    assert "a newer run owns the checkpoint" in page
+
+
+def test_a_cut_record_says_so(flights: Story, operator: Client) -> None:
+    page = text(operator, reverse("task", args=[flights.pauses("JFK", cut_from=70_000).digest]))
+    assert "Cut: the record had 70,000 bytes" in page
+
+
+def test_a_task_paused_by_hand_blames_no_record(flights: Story, operator: Client) -> None:
+    flights.tell(TaskPaused(task="JFK", position=17))
+    page = text(operator, reverse("task", args=[flights.task("JFK").digest]))
+    assert "Paused by hand" in page and "Why paused" not in page
+
+
+def test_nobody_listening_is_said_before_the_click(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    flights.stops()
+    page = text(operator, reverse("task", args=[task]))
+    assert "No instance is listening: the command waits 15 min" in page
+    assert "<b>nobody runs it</b>" in page and 'class="not-running"' in page
+
+
+def test_an_application_that_nobody_runs_does_not_look_well(
+    flights: Story, operator: Client
+) -> None:
+    own, tab = reverse("application", args=["flights"]), "?tab=policy"
+    task = flights.pauses("JFK", held=12).digest
+    # A restart tries it again, and ends before its held records have run.
+    flights.epoch = 2
+    flights.tell(ThreadStarted(), TaskResumed(task="JFK", how=ResumeHow.RESTART))
+    pages = [own, own + tab, *(reverse(name) for name in ("applications", "tasks", "held"))]
+    pages.append(reverse("task", args=[task]))
+    assert all("nobody runs" not in text(operator, url).lower() for url in [*pages, "/"])
+    flights.stops(reason="stopped")
+    for url in pages:
+        found = text(operator, url)
+        assert "nobody runs" in found.lower(), url
+        # On a task's page its history follows: there it did run.
+        shown = found[found.index('id="live"') :].partition('id="actions"')[0]
+        # Neither OPEN nor RUNNING is green, and nobody is told of a failure where none was.
+        assert 'class="state is-running"' not in shown and "word-running" not in shown, url
+        assert 'class="state is-dead"' not in shown, url
+    assert "STOPPED" in text(operator, own) and "Not running: stopped" in text(operator, own)
+    overview = text(operator, "/")
+    assert "12 records are held, and no instance is alive" in overview
+    assert reverse("held") + "?application=flights" in overview
+    # As of when it ran it looks as it did.
+    assert "STOPPED" not in text(operator, f"{own}?as_of=@5")
+    flights.tell(RecordsHeld(task="JFK", held=0))
+    assert "Nothing needs attention" in text(operator, "/")
+
+
+def test_a_run_that_failed_is_dead_and_no_other(flights: Story, operator: Client) -> None:
+    own = reverse("application", args=["flights"])
+    flights.tell(ThreadDied(reason="it raised", failure=TYPO))
+    assert 'class="state is-dead"' in text(operator, own)
+    flights.epoch = 2
+    flights.tell(ThreadStarted(), ThreadDied(reason="the query has come to its end"))
+    page = text(operator, own)
+    assert 'class="state is-dead"' not in page and "STOPPED" in page
+    # The instance lives, and may run others.
+    assert "nobody runs" not in page.lower()
+
+
+def test_what_runs_where_nobody_is_heard_is_not_green(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 3)
+    task = flights.task("EWR").digest
+    flights.falls_silent()
+    for url in (reverse("application", args=["flights"]), reverse("task", args=[task])):
+        page = text(operator, url)
+        shown = page[page.index("<h1") :].partition("</section>")[0]
+        assert "not heard" in shown and 'class="state is-running"' not in shown, url
+        assert "nobody runs" not in shown.lower()
+
+
+def test_the_application_page_has_a_cell_per_task(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", held=7)
+    flights.skips("EWR", 12)
+    page = text(operator, reverse("application", args=["flights"]))
+    assert 'class="cell is-paused"' in page and 'class="cell is-running"' in page
+    assert "7 held" in page and "12 failed" in page
+
+
+def test_the_application_has_a_tab_for_each_subject(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK", held=7)
+    command = actions.resume_task(task.digest, actor="ana")
+    own = reverse("application", args=["flights"])
+    for tab, word in (
+        ("tasks", 'class="cell is-paused"'),
+        ("errors", "ImplausibleDelay"),
+        ("timeline", "Task paused"),
+        ("commands", str(command.id)),
+        ("instances", "spark-driver-0"),
+        ("policy", '<b class="break">process:validate</b>'),
+        ("nonsense", 'class="cell is-paused"'),
+    ):
+        assert word in text(operator, f"{own}?tab={tab}")
+    assert "Record failed" not in text(operator, f"{own}?tab=timeline")
+
+
+def test_the_policy_is_what_the_run_told_with_its_gauge(flights: Story, operator: Client) -> None:
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
+    assert "0 of 100</b> left out this hour" in page and "no task has left out a record" in page
+    for told in (
+        "checks.Careful",
+        "on_error=",
+        "configuration",
+        "TimeoutError",
+        "3; waits of at most 60 s",
+        "parquet, /data/dlq/flights",
+        "1,000 per run and 100 per hour, for each task",
+        "<dd>SHUTDOWN_CLIENT</dd>",
+        "parquet files, all or nothing",
+    ):
+        assert told in page
+    flights.skips("EWR", 12)
+    flights.skips("JFK", 37)
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
+    assert "37 of 1,000</b> left out in this run" in page and "within the limit" in page
+    assert reverse("task", args=[flights.task("JFK").digest]) in page
+    assert 'value="0.037"' in page
+    assert 'aria-label="37 of 1,000 records left out in this run"' in page
+    flights.skips("JFK", 963)
+    page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
+    assert "1,000 of 1,000</b>" in page and "spent: one more is too many" in page
+
+
+def test_a_task_shows_how_much_of_its_tolerance_it_has_spent(
+    flights: Story, operator: Client
+) -> None:
+    flights.epoch = 2
+    flights.starts(policy=BY_DAY)
+    flights.skips("JFK", 37)
+    own = reverse("task", args=[flights.task("JFK").digest])
+    page = text(operator, own)
+    assert "37 of 100</b> today" in page and 'aria-label="37 of 100 today' in page
+    assert "37 of 1,000</b> in this run" in page and "within the limit" in page
+    # A cell of the grid has the limit that is nearest.
+    grid = text(operator, reverse("application", args=["flights"]))
+    assert '<span class="left-out">37 of 100 today</span>' in grid
+    assert '<rect width="37.0" height="3"/>' in grid
+    flights.skips("JFK", 62)
+    page = text(operator, own)
+    assert "99 of 100</b> today" in page and "nearly spent" in page
+    # Another run begins with nothing spent; of one that has ended nothing is said.
+    flights.epoch = 3
+    flights.starts(policy=BY_DAY)
+    assert "0 of 100</b> today" in text(operator, own)
+    assert "left-out" not in text(operator, reverse("application", args=["flights"]))
+    flights.stops()
+    assert 'id="tolerance"' not in text(operator, own)
+
+
+def test_a_small_cell_tells_its_limit_too(flights: Story, operator: Client) -> None:
+    flights.epoch = 2
+    flights.starts(policy=BY_DAY)
+    for number in range(DENSE_FROM + 1):
+        flights.skips(f"k{number}", 1)
+    flights.skips("k7", 80)
+    page = text(operator, reverse("application", args=["flights"]))
+    assert 'title="k7 RUNNING; left out 81 of 100 today"' in page
+    assert page.count("near-limit") == 1
+
+
+def test_an_empty_key_is_not_no_key(flights: Story, operator: Client) -> None:
+    whole, empty = flights.pauses(None), flights.pauses("")
+    flights.skips(None, 2)
+    for url in (
+        reverse("application", args=["flights"]),
+        reverse("tasks"),
+        reverse("dead-letters"),
+    ):
+        assert "(no key)" in text(operator, url), url
+    assert "delays (no key), position" in text(operator, reverse("task", args=[whole.digest]))
+    assert "delays_, position" in text(operator, reverse("task", args=[empty.digest]))
+
+
+def test_a_run_of_an_older_agent_shows_no_policy_and_the_next_one_does(
+    flights: Story, operator: Client
+) -> None:
+    older = Story(application="older", pipeline="lines", checkpoint=str(uuid4()))
+    older.starts(policy=None)
+    own = reverse("application", args=["older"]) + "?tab=policy"
+    assert "The agent of this run is older" in text(operator, own)
+    older.epoch = 2
+    silent = replace(POLICY, tolerance_limit=0, rate_limit=None, uncaught="checks.Last")
+    older.starts(policy=silent)
+    page = text(operator, own)
+    assert "checks.Last is asked" in page
+    assert "none may be left out" in page and "0 of 0</b> left out in this run" in page
+
+
+def test_ten_thousand_tasks_are_shown_page_by_page(flights: Story, operator: Client) -> None:
+    keys = [f"sku-{number:04d}" for number in range(900)]
+    failed = {"position": 1, "failure": TYPO, "response": Response.PAUSE}
+    flights.tell(*(RecordFailed(task=key, **failed) for key in keys))  # type: ignore[arg-type]
+    flights.tell(TaskPaused(task="sku-0777", position=1, failure=TYPO))
+    own = reverse("application", args=["flights"])
+    first = text(operator, own)
+    assert first.count('class="cell ') == 400 and "1 to 400 of 900" in first
+    assert first.index("sku-0777") < first.index("sku-0000")
+    last = text(operator, f"{own}?pipeline=delays&page=3")
+    assert last.count('class="cell ') == 100 and "801 to 900" in last
+    found = text(operator, f"{own}?pipeline=delays&key=sku-05")
+    assert found.count('class="cell ') == 100
+    assert text(operator, f"{own}?page=0", status=400)
+    assert "Nothing matches" in text(operator, f"{own}?page=99999")
+
+
+def test_many_tasks_of_one_cause_are_one_thing_that_needs_attention(
+    flights: Story, operator: Client
+) -> None:
+    for number in range(5):
+        flights.pauses(f"gate-{number}", held=2)
+    page = text(operator, reverse("overview"))
+    assert "1 thing needs attention" in page
+    assert "5 tasks of delays" in page and "10 held" in page
+    link = f"{reverse('tasks')}?state=PAUSED&amp;application=flights&amp;cause={TYPO.fingerprint}"
+    assert link in page
+    assert "gate-4" in text(operator, link.replace("&amp;", "&"))
+
+
+def test_many_commands_that_nobody_hears_are_one_thing_that_needs_attention(
+    flights: Story, operator: Client
+) -> None:
+    tasks = [flights.pauses(f"gate-{number}").digest for number in range(5)]
+    asked = actions.resume_tasks(tasks[:4], actor="ana")
+    actions.skip_record(tasks[4], actor="ben", reason="a typo")
+
+    def silent(at: datetime) -> list[attention.Item]:
+        items = attention.items(queries.overview(), now=at)
+        return [each for each in items if each.key.startswith("command")]
+
+    now = datetime.now(UTC)
+    assert silent(now) == []
+    alone, many = silent(now + 2 * attention.ANSWER_WITHIN)
+    assert alone.name == "Command for delays_gate-4"
+    assert (many.name, many.status) == ("4 commands for flights", "ISSUED")
+    assert many.text == "Resume task by ana, not answered yet"
+    assert many.url == f"{reverse('commands')}?application=flights&state=ISSUED"
+    assert asked[0].command is not None
+    flights.fetches(asked[0].command.id)
+    _, many = silent(now + 2 * attention.ANSWER_WITHIN)
+    assert (many.name, many.status) == ("4 commands for flights", "ISSUED")
+    assert "gate-0" in text(operator, many.url) and "gate-3" in text(operator, many.url)
+
+
+def test_two_live_checkpoints_of_one_name_need_attention(flights: Story, operator: Client) -> None:
+    Story(checkpoint=str(uuid4()), instance=flights.instance).starts()
+    page = text(operator, reverse("overview"))
+    assert "TWO CHECKPOINTS" in page and "runs at two live checkpoints" in page
+
+
+@pytest.mark.parametrize("span", ["1h", "6h", "24h", "7d", "30d"])
+def test_charts_have_the_range_of_the_url_and_a_table(
+    span: str, flights: Story, operator: Client
+) -> None:
+    flights.skips("EWR", 7, ago=timedelta(minutes=20))
+    for url in (
+        reverse("overview"),
+        reverse("application", args=["flights"]) + "?tab=errors&",
+        reverse("error", args=["flights", NA.fingerprint]),
+    ):
+        page = text(operator, f"{url}{'' if '?' in url else '?'}range={span}")
+        assert '<b class="number small">7</b>' in page
+        assert '<td class="number">7</td>' in page and 'class="bar-1"' in page
+
+
+def test_rankings_say_what_fails_and_what_is_held_most(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 30)
+    flights.pauses("JFK", held=1843)
+    page = text(operator, reverse("overview"))
+    assert page.index("SparkNumberFormatException") < page.rindex("ImplausibleDelay")
+    assert "30 failed in 24 h, at most 30 in an hour" in page
+    assert 'id="held-' in page and "1,843" in page
+
+
+def test_a_task_s_states_over_time_are_a_strip_and_a_table(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK", ago=timedelta(minutes=30))
+    command = actions.resume_task(task.digest, actor="ana").id
+    flights.resumes("JFK", command)
+    page = text(operator, reverse("task", args=[task.digest]))
+    # Nothing is known of the time before, and nothing ran after it was stopped.
+    assert page.count("<title>PAUSED from") == 1 and page.count("<title>RUNNING from") == 1
+    assert page.count("<td>now</td>") == 1
+    flights.stops()
+    assert "<td>now</td>" not in text(operator, reverse("task", args=[task.digest]))
+    assert "Task resumed" in page and "Command issued" in page
+
+
+def test_a_history_is_compact_full_or_json(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK", held=5)
+    url = reverse("task-history", args=[task.digest])
+    compact = text(operator, url)
+    assert "Task paused" in compact and "Record failed" not in compact
+    assert "Records held" in text(operator, f"{url}?view=full")
+    told = html.unescape(text(operator, f"{url}?view=json"))
+    listed = json.loads(told.partition('<pre id="json" tabindex="0">')[2].partition("</pre>")[0])
+    assert [each["type"] for each in listed] == ["RecordsHeld", "TaskPaused", "RecordFailed"]
+
+
+def test_a_record_is_shown_pretty_raw_and_in_hex(flights: Story, operator: Client) -> None:
+    record: dict[str, object] = {"a": "b\u00a0c", "blob": "base64:AAEC", "long": "x…[cut]"}
+    page = text(operator, reverse("task", args=[flights.pauses("JFK", record=record).digest]))
+    assert "62 c2 a0 63" in page and "00 01 02" in page and "cut here" in page
+    assert "Left out on the driver: passenger.name" in page
+    assert "1 frame of the platform" in page
+
+
+def test_errors_are_groups_that_can_be_searched(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 300)
+    flights.skips("LGA", 700)
+    flights.pauses("JFK")
+    page = text(operator, reverse("errors"))
+    assert "<b>1,000</b>" in page and "1 task" in page
+    found = text(operator, reverse("errors") + "?text=a TYPO, or")
+    assert "ImplausibleDelay" in found and "SparkNumberFormatException" not in found
+    quoted = text(operator, reverse("errors") + '?text=type "string"')
+    assert "SparkNumberFormatException" in quoted and "ImplausibleDelay" not in quoted
+    assert "Nothing matches" in text(operator, reverse("errors") + "?text=fingerprint")
+
+
+def test_an_error_shows_its_occurrences_one_by_one(flights: Story, operator: Client) -> None:
+    for minutes in (9, 6, 3):
+        flights.pauses("JFK", ago=timedelta(minutes=minutes))
+    url = reverse("error", args=["flights", TYPO.fingerprint])
+    newest = text(operator, url)
+    assert "Newest example" in newest and "← Older" in newest and "Newer →" not in newest
+    rows = queries.group_occurrences("flights", TYPO.fingerprint).rows
+    middle = text(operator, f"{url}?at={rows[1].sequence}")
+    assert "← Older" in middle and "Newer →" in middle
+    assert text(operator, f"{url}?at=soon", status=400)
+    assert text(operator, f"{url}?at=999999", status=404)
+
+
+def test_history_has_every_event_page_by_page(flights: Story, operator: Client) -> None:
+    for _ in range(30):
+        flights.pauses("JFK")
+    digest = flights.task("JFK").digest
+    full = reverse("task-history", args=[digest]) + "?view=full"
+    first = text(operator, full)
+    assert "Task paused" in first and "Record failed" in first and "Older" in first
+    cursor = queries.task_history(digest).next
+    second = text(operator, f"{full}&after={cursor}")
+    assert "Newest" in second
+    assert text(operator, reverse("task-history", args=[digest]) + "?after=nonsense", status=400)
+
+
+def test_a_command_shows_its_steps_and_who_answered(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    command = actions.resume_task(task, actor="ana", reason="repaired").id
+    url = reverse("command", args=[command])
+    assert "waits for an instance to fetch it" in text(operator, url)
+    flights.fetches(command)
+    assert "waits for an answer" in text(operator, url)
+    flights.resumes("JFK", command)
+    page = text(operator, url)
+    assert "Applied" in page and "spark-driver-0" in page and "“repaired”" in page
+
+
+def test_quarantine_shows_the_bytes(flights: Story, operator: Client) -> None:
+    flights.send(b"\x00<script>nonsense")
+    page = text(operator, reverse("quarantine"))
+    assert "not a packed list" in page
+    assert "00000000  " in page and "00000010  " in page
+    assert "<script>" not in page.partition("</head>")[2]
+
+
+@pytest.mark.parametrize("key", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_harm_no_page(key: str, flights: Story, operator: Client) -> None:
+    cause = failure(f"process:{key[:50]}", f"app.{key[:50]}<b>", f"{key} <script>x()</script>")
+    task = flights.pauses(key, cause=cause, record={key: key, "nested": [key]}, stack=key)
+    urls = [
+        reverse("overview"),
+        reverse("tasks"),
+        reverse("errors"),
+        reverse("errors") + "?text=script",
+        reverse("application", args=["flights"]),
+        reverse("task", args=[task.digest]),
+        reverse("task-history", args=[task.digest]),
+        reverse("error", args=["flights", cause.fingerprint]),
+        reverse("skip-dialog", args=[task.digest]),
+    ]
+    for url in urls:
+        page = text(operator, url)
+        assert "<script>alert" not in page and "<script>x()" not in page
+        assert len(page) < 250_000
+
+
+def test_a_page_weighs_less_than_250_kilobytes(flights: Story, operator: Client) -> None:
+    flights.tell(
+        *(
+            RecordFailed(
+                task=f"customer-{number}", position=1, failure=TYPO, response=Response.PAUSE
+            )
+            for number in range(600)
+        )
+    )
+    page = text(operator, reverse("application", args=["flights"]))
+    assert page.count('class="cell ') == 400
+    assets = sum(path.stat().st_size for path in STATIC.rglob("*.*") if path.suffix != ".md")
+    assert len(page.encode()) + assets < 250_000
+
+
+def test_what_does_not_exist_is_said(operator: Client) -> None:
+    assert "no application" in text(operator, "/applications/nowhere", status=404)
+    assert "no task" in text(operator, f"/tasks/{'0' * 32}", status=404)
+    assert "no command" in text(operator, f"/commands/{uuid4()}", status=404)
+    assert "no error group" in text(operator, "/errors/nowhere/1-abc", status=404)
+
+
+def cursor(*key: object) -> str:
+    """Return a cursor as no page gives it."""
+    return base64.urlsafe_b64encode(json.dumps(key if len(key) > 1 else key[0]).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/applications/a%00",
+        "/errors?application=%00",
+        "/errors/flights/a%00",
+        "/tasks?pipeline=%00",
+        "/tasks?state=%00",
+        "/commands?application=%00",
+        "/quarantine?application=%00",
+        f"/errors?after={cursor('2026-01-01T00:00:00Z', chr(0), 'x')}",
+        "/api/applications/a%00b",
+        f"/api/errors?cursor={cursor('2026-01-01T00:00:00Z', 'x', chr(0))}",
+        f"/api/failures?cursor={cursor('2026-01-01T00:00:00Z', chr(0), 1)}",
+        f"/api/failures?cursor={cursor('2026-01-01T00:00:00', 'flights', 1)}",
+    ],
+)
+def test_what_postgresql_cannot_hold_is_refused(url: str, flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    assert operator.get(url).status_code == 400
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_a_cursor_with_a_number_beyond_all_is_no_500(
+    number: int, flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    moment = "2026-01-01T00:00:00Z"
+    for url in (
+        f"/quarantine?after={cursor(number)}",
+        f"/tasks/{task}/history?after={cursor(number)}",
+        f"/errors/flights/{TYPO.fingerprint}?after={cursor(moment, 'flights', number)}",
+        f"/api/failures?cursor={cursor(moment, 'flights', number)}",
+    ):
+        with transaction.atomic():
+            assert operator.get(url).status_code in (200, 400), url
+            transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize(
+    ("at", "status"),
+    [("1", 404), (str(2**63 - 1), 404), (str(2**63), 400), ("9" * 20, 400), ("9" * 5000, 400)],
+)
+def test_an_occurrence_is_a_failure_of_its_group(
+    at: str, status: int, flights: Story, operator: Client
+) -> None:
+    flights.skips("EWR", 1)
+    flights.pauses("JFK")
+    url = reverse("error", args=["flights", TYPO.fingerprint])
+    text(operator, f"{url}?at={at}", status=status)
+    (other,) = queries.group_occurrences("flights", NA.fingerprint).rows
+    text(operator, f"{url}?at={other.sequence}", status=404)
+
+
+def test_postgresql_away_is_said(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OperationalError("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "cursor", refuse)
+        assert "PostgreSQL does not answer" in text(operator, "/", status=503)
+        refresh = operator.get("/", headers={"HX-Request": "true"})
+        assert operator.get("/api/applications").status_code == 503
+        given = {"username": "ana", "password": "a password for tests"}
+        login = Client().post(reverse("login"), given)
+        assert operator.post(reverse("logout")).status_code == 503
+    assert login.status_code == 503 and b"PostgreSQL does not answer" in login.content
+    assert (refresh.status_code, refresh.headers["HX-Reswap"]) == (503, "none")
+    assert b'id="banners"' in refresh.content
+
+
+def test_login_and_logout(db: None, client: Client) -> None:
+    make_user("ana", "operator")
+    wrong = client.post(reverse("login"), {"username": "ana", "password": "wrong"})
+    assert b"do not match" in wrong.content
+    given = {"username": "ana", "password": "a password for tests", "next": "/errors"}
+    right = client.post(reverse("login"), given)
+    assert right.headers["Location"] == "/errors"
+    assert client.get("/errors").status_code == 200
+    assert client.post(reverse("logout")).status_code == 302
+    assert client.get("/errors").status_code == 302
+
+
+def test_the_counts_of_a_group_are_those_of_its_task(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 8255)
+    page = text(operator, reverse("error", args=["flights", NA.fingerprint]))
+    assert "8,255 records" in page
+    assert "8,255" in text(operator, reverse("application", args=["flights"]))

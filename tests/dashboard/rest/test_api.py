@@ -1,0 +1,584 @@
+"""REST: reads, filters, cursors, commands, roles, and what each error is over HTTP."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import ANY
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+from msgspec.structs import replace
+from rest_framework.authtoken.models import Token
+
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.queries.failure_history import search
+from arrester.controlplane.store import failures
+from arrester.dashboard.rest.errors import STATUS_CODES, status_code
+from arrester.dashboard.rest.serializers import A_TIME
+from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.story import NA, TYPO, Story
+
+JSON = "application/json"
+
+
+def read(client: Client, path: str, *, status: int = 200, **filters: Any) -> Any:
+    """Return what an endpoint answers."""
+    response = client.get(f"/api/{path}?{urlencode(filters)}")
+    assert response.status_code == status, response.content
+    return response.json()
+
+
+def every(client: Client, path: str, **filters: Any) -> Iterator[Any]:
+    """Return the rows of all pages."""
+    cursor: dict[str, Any] = {}
+    while True:
+        page = read(client, path, **filters, **cursor)
+        yield from page["results"]
+        if page["next"] is None:
+            return
+        cursor = {"cursor": page["next"]}
+
+
+def command(client: Client, *, key: str = "", **body: Any) -> tuple[int, Any]:
+    headers = {"Idempotency-Key": key} if key else {}
+    response = client.post("/api/commands", body, content_type=JSON, headers=headers)
+    return response.status_code, response.json()
+
+
+def test_applications_and_tasks_are_as_the_pages_say(flights: Story, viewer: Client) -> None:
+    task = flights.pauses("JFK", held=12).digest
+    flights.skips("EWR", 40)
+    (application,) = read(viewer, "applications")
+    assert application == read(viewer, "applications/flights")
+    assert (application["name"], application["status"]) == ("flights", "OPEN")
+    assert (application["paused"], application["held"], application["failed"]) == (1, 12, 41)
+    one = read(viewer, f"tasks/{task}")
+    assert (one["name"], one["status"], one["position"]) == ("delays_JFK", "PAUSED", 151_974)
+    assert one["failure"]["exception_class"] == "checks.ImplausibleDelay"
+    assert one["counters"]["record_failures"] == 1
+
+
+def test_tasks_are_filtered_and_paged(flights: Story, viewer: Client) -> None:
+    for number in range(7):
+        flights.pauses(f"gate-{number}")
+    flights.skips("EWR", 1)
+    assert len(list(every(viewer, "tasks", limit=3))) == 8
+    assert [row["key"] for row in every(viewer, "tasks", state="RUNNING")] == ["EWR"]
+    assert list(every(viewer, "tasks", pipeline="delays", application="flights", limit=2))
+
+
+def test_the_counts_of_failures_sum_up_to_the_failed_records(
+    flights: Story, viewer: Client
+) -> None:
+    for records in (1, 2, 8255, 17):
+        flights.skips("EWR", records)
+    flights.pauses("JFK")
+    rows = list(every(viewer, "failures", limit=2))
+    assert sum(row["count"] for row in rows) == 8276
+    assert read(viewer, "applications/flights")["failed"] == 8276
+    groups = {row["fingerprint"]: row["count"] for row in every(viewer, "errors")}
+    assert groups == {NA.fingerprint: 8275, TYPO.fingerprint: 1}
+
+
+def test_failures_are_filtered(flights: Story, viewer: Client) -> None:
+    old = timedelta(hours=2)
+    flights.skips("EWR", 10, ago=old)
+    flights.skips("LGA", 20)
+    task = flights.pauses("JFK").digest
+    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+
+    def total(**filters: object) -> int:
+        return sum(row["count"] for row in every(viewer, "failures", **filters))
+
+    assert total(application="flights") == 31
+    assert total(pipeline="delays", since=hour_ago) == 21
+    assert total(until=hour_ago) == 10
+    assert total(stage="deserialize") == 30
+    assert total(exception_class=TYPO.exception_class) == 1
+    assert total(fingerprint=NA.fingerprint) == 30
+    (row,) = every(viewer, "failures", task=task)
+    assert (row["task"], row["key"], row["first_position"]) == (task, "JFK", 151_974)
+    assert row["failure"]["message"] == TYPO.message
+
+
+def test_a_page_of_failures_says_up_to_where_it_has_looked(
+    flights: Story, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flights.pauses("JFK", ago=timedelta(hours=2))
+    for _ in range(3):
+        flights.skips("EWR", 2)
+    monkeypatch.setattr(search, "FEW", 0)
+    monkeypatch.setattr(failures, "CANDIDATES", 3)
+    asked: dict[str, Any] = {"exception_class": TYPO.exception_class, "limit": 2}
+    first = read(viewer, "failures", **asked)
+    assert first["results"] == []
+    assert first["next"]
+    looked_at = list(every(viewer, "failures"))[2]
+    assert first["searched_until"] == looked_at["occurred_at"]
+    (found,) = every(viewer, "failures", **asked)
+    assert found["failure"]["fingerprint"] == TYPO.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("path", "filters", "field"),
+    [
+        ("failures", {"since": "yesterday"}, "since"),
+        ("failures", {"limit": 0}, "limit"),
+        ("failures", {"limit": 501}, "limit"),
+        ("failures", {"cursor": "made-up"}, "cursor"),
+        ("failures", {"aplication": "flights"}, "aplication"),
+        ("failures", {"task": "JFK"}, "task"),
+        ("tasks", {"state": "SLEEPY"}, "state"),
+        ("commands", {"task": "JFK"}, "task"),
+        ("failures", {"exception_class": "NoSuch"}, "exception_class"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(
+    path: str, filters: dict[str, object], field: str, viewer: Client
+) -> None:
+    problem = read(viewer, path, status=400, **filters)
+    assert problem["field"] == field
+    assert problem["value"] == str(filters[field]) or problem["value"] == filters[field]
+    assert problem["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("path", "filters", "allowed"),
+    [
+        ("tasks", {"state": "SLEEPY"}, "one of RUNNING, PAUSED, DEAD"),
+        ("errors", {"state": "open"}, "one of UNRESOLVED, RESOLVED, MUTED"),
+        ("failures", {"limit": 501}, "a whole number from 1 to 500"),
+        ("failures", {"limit": "few"}, "a whole number from 1 to 500"),
+        ("feed", {"limit": 501}, "a whole number from 1 to 500"),
+        ("failures", {"since": "yesterday"}, f"a time in ISO 8601: {A_TIME}"),
+        ("audit", {"until": "2026-13-01"}, f"a time in ISO 8601: {A_TIME}"),
+        (
+            "errors",
+            {"since": "2026-11-20T10:00Z", "until": "2026-11-20T09:00Z"},
+            "a time before until, 2026-11-20T09:00Z",
+        ),
+    ],
+)
+def test_what_is_allowed_is_said_in_full(
+    path: str, filters: dict[str, object], allowed: str, viewer: Client
+) -> None:
+    assert read(viewer, path, status=400, **filters)["allowed"] == allowed
+
+
+def test_a_filter_said_twice_is_named(viewer: Client) -> None:
+    answer = viewer.get("/api/failures?application=a&application=b")
+    assert (answer.status_code, answer.json()["field"]) == (400, "application")
+    assert answer.json()["value"] == "a, b"
+
+
+def test_a_class_without_its_package_is_answered_with_the_whole_name(
+    flights: Story, viewer: Client
+) -> None:
+    flights.pauses("JFK")
+    short = TYPO.exception_class.rpartition(".")[2]
+    problem = read(viewer, "failures", exception_class=short, status=400)
+    assert problem["allowed"] == f"the whole name, with its package: {TYPO.exception_class}"
+    # A class may have none.
+    flights.pauses("LGA", cause=replace(TYPO, fingerprint="1-bare", exception_class=short))
+    (row,) = every(viewer, "failures", exception_class=short)
+    assert row["failure"]["fingerprint"] == "1-bare"
+
+
+LISTS = ("tasks", "failures", "errors", "commands", "audit", "dead-letters", "held", "instances")
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_an_application_never_heard_of_is_404_and_named(path: str, viewer: Client) -> None:
+    problem = read(viewer, path, application="nowhere", status=404)
+    assert problem["detail"] == "there is no application 'nowhere'"
+
+
+def test_an_error_group_that_there_is_not_has_no_failures_to_list(
+    flights: Story, viewer: Client
+) -> None:
+    orders = Story(application="orders")
+    orders.starts()
+    flights.pauses("JFK")
+    mark = TYPO.fingerprint
+    for asked, named in (
+        ({"fingerprint": "1-x"}, "'1-x'"),
+        ({"fingerprint": mark, "application": "orders"}, f"orders '{mark}'"),
+    ):
+        problem = read(viewer, "failures", status=404, **asked)
+        assert problem["detail"] == f"there is no error group {named}"
+
+
+def test_a_path_that_is_no_endpoint_is_answered_in_json(viewer: Client) -> None:
+    detail = "there is no /api/task; /api/docs/ has what there is"
+    assert read(viewer, "task", status=404)["detail"] == detail
+    strict = Client(enforce_csrf_checks=True)
+    assert strict.post("/api/task", "{}", content_type=JSON).json() == {"detail": detail}
+    assert "detail" in read(viewer, "commands/7", status=404)
+
+
+def test_a_command_is_accepted_and_can_be_followed(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    status, issued = command(operator, kind="SKIP_RECORD", task=task, reason="a typo")
+    assert (status, issued["status"], issued["actor"]) == (202, "ISSUED", "ana")
+    assert [each["status"] for each in issued["deliveries"]] == ["ISSUED"]
+    flights.fetches(issued["id"])
+    flights.resumes("JFK", issued["id"])
+    followed = read(operator, f"commands/{issued['id']}")
+    assert (followed["status"], followed["reason"]) == ("APPLIED", "a typo")
+    assert [row["id"] for row in every(operator, "commands", task=task)] == [issued["id"]]
+
+
+def test_a_task_is_resumed_at_a_position_and_paused_by_hand(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    asked = {"kind": "RESUME_AT", "task": task, "reason": "a bad hour"}
+    status, problem = command(operator, **asked)
+    assert (status, problem["field"]) == (400, "position")
+    far = 2**62
+    status, issued = command(operator, **asked, position=far)
+    assert (status, issued["kind"], issued["target"]) == (202, "RESUME_AT", far)
+    flights.skips("EWR", 3)
+    status, issued = command(operator, kind="PAUSE_TASK", task=flights.task("EWR").digest)
+    assert (status, issued["kind"], issued["target"]) == (202, "PAUSE_TASK", None)
+
+
+def test_a_policy_is_set_and_taken_back_by_programs(flights: Story, operator: Client) -> None:
+    asked = {"kind": "SET_POLICY", "application": "flights", "pipeline": "delays", "reason": "x"}
+    status, problem = command(operator, **asked, stage="produce")
+    assert (status, problem["field"]) == (400, "answer")
+    status, problem = command(operator, **asked, stage="produce", answer="SKIP")
+    assert (status, problem["field"]) == (400, "answer")
+    status, problem = command(operator, **asked, stage="process:nope", answer="FAIL")
+    assert (status, problem["state"]) == (409, "OPEN")
+    status, issued = command(operator, **asked, stage="produce", answer="CONTINUE")
+    assert (status, issued["stage"], issued["answer"]) == (202, "produce", "CONTINUE")
+    flights.answers_so(issued["id"])
+    (thread,) = read(operator, "applications/flights/threads")
+    (said,) = thread["policy"]["commanded"]
+    assert (said["name"], said["answer"], said["actor"]) == ("produce", "CONTINUE", "ana")
+    status, issued = command(operator, **asked, stage="produce", answer=None)
+    assert (status, issued["answer"]) == (202, None)
+
+
+def test_a_command_said_twice_is_one(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK").digest
+    _, first = command(operator, key="again", kind="RESUME_TASK", task=task)
+    _, second = command(operator, key="again", kind="RESUME_TASK", task=task)
+    assert first["id"] == second["id"]
+    id = str(uuid4())
+    _, third = command(operator, id=id, kind="RESUME_TASK", task=task)
+    assert third["state"] == "PAUSED"  # Refused: the first is still under way.
+    assert len(list(every(operator, "commands"))) == 2
+
+
+def test_what_the_state_forbids_is_409_and_in_the_log(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 3)
+    task = flights.task("EWR").digest
+    status, problem = command(operator, kind="RESUME_TASK", task=task)
+    assert status == 409
+    assert problem == {
+        "detail": "only a PAUSED task can resume; delays_EWR is RUNNING",
+        "state": "RUNNING",
+        "position": ANY,
+    }
+    (refused,) = every(operator, "commands")
+    assert (refused["status"], refused["sequence"]) == ("REFUSED", problem["position"])
+    assert read(operator, f"tasks/{task}")["status"] == "RUNNING"
+
+
+def test_shutting_down_and_starting(flights: Story, operator: Client) -> None:
+    flights.stops()
+    shut_down = {"kind": "SHUT_DOWN_APPLICATION", "application": "flights", "reason": "night"}
+    status, done = command(operator, **shut_down)
+    assert (status, done["status"]) == (201, "APPLIED")
+    assert command(operator, **shut_down)[0] == 409
+    start = {"kind": "START_APPLICATION", "application": "flights"}
+    assert command(operator, **start)[0] == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"kind": "EXPLODE"}, "kind"),
+        ({"kind": "RESUME_TASK"}, "task"),
+        ({"kind": "SHUT_DOWN_APPLICATION", "reason": "x"}, "application"),
+        ({"kind": "SHUT_DOWN_APPLICATION", "application": "flights"}, "reason"),
+        ({"kind": "START_APPLICATION", "application": "flights", "id": "7"}, "id"),
+        ({"kind": "START_APPLICATION", "application": "flights", "force": True}, "force"),
+    ],
+)
+def test_a_wish_that_is_none_leaves_no_trace(
+    body: dict[str, Any], field: str, flights: Story, operator: Client
+) -> None:
+    status, problem = command(operator, **body)
+    assert (status, problem["field"]) == (400, field)
+    assert list(every(operator, "commands")) == []
+
+
+@pytest.mark.parametrize("body", ["[]", '"x"', "5", "null", "[1e999]"])
+def test_a_body_that_is_no_object_is_named(body: str, operator: Client) -> None:
+    response = operator.post("/api/commands", body, content_type=JSON)
+    assert (response.status_code, response.json()["field"]) == (400, "body")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"kind": "\\ud800"}',
+        '{"kind": 1e999}',
+        '{"\\ud800": 1}',
+        '{"kind": "START_APPLICATION", "application": "\\ud800"}',
+        '{"kind": "START_APPLICATION", "application": "flights", "reason": "\\ud800"}',
+        '{"kind": "START_APPLICATION", "application": "flights", "id": -1e999}',
+        '{"kind": "RESUME_TASK", "task": "\\u0000"}',
+    ],
+)
+def test_what_json_cannot_carry_is_echoed_all_the_same(
+    body: str, flights: Story, operator: Client
+) -> None:
+    response = operator.post("/api/commands", body, content_type=JSON)
+    assert response.status_code == 400
+    assert "is not allowed" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "applications/nowhere",
+        "applications/nowhere/instances",
+        "applications/nowhere/threads",
+        f"tasks/{'0' * 32}",
+        "tasks/JFK",
+    ],
+)
+def test_what_does_not_exist_is_404(path: str, viewer: Client) -> None:
+    assert "there is no" in read(viewer, path, status=404)["detail"]
+
+
+def test_viewers_read_and_do_not_act(flights: Story, viewer: Client) -> None:
+    task = flights.pauses("JFK").digest
+    status, problem = command(viewer, kind="RESUME_TASK", task=task)
+    assert (status, problem["detail"]) == (403, "this needs the role operator")
+    assert list(every(viewer, "commands")) == []
+
+
+def test_without_a_role_or_a_login_there_is_nothing_to_see(client: Client, db: None) -> None:
+    wrong = {"Authorization": "Token made-up"}
+    for headers in ({}, wrong):
+        answer = client.get("/api/applications", headers=headers)
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Token")
+    client.force_login(make_user("cleo"))
+    assert client.get("/api/applications").status_code == 403
+
+
+def test_a_token_is_enough(flights: Story, client: Client) -> None:
+    token = Token.objects.create(user=make_user("robot", "operator"))
+    task = flights.pauses("JFK").digest
+    response = client.post(
+        "/api/commands",
+        {"kind": "RESUME_TASK", "task": task},
+        content_type=JSON,
+        headers={"Authorization": f"Token {token.key}"},
+    )
+    assert response.status_code == 202
+    assert queries.commands().rows[0].actor == "robot"
+
+
+def test_commands_from_pages_and_programs_are_the_same(flights: Story, viewer: Client) -> None:
+    issued = actions.resume_task(flights.pauses("JFK").digest, actor="ana")
+    (row,) = every(viewer, "commands")
+    assert row["id"] == str(issued.id)
+
+
+def _errors(cls: type[ArresterError] = ArresterError) -> list[type[ArresterError]]:
+    return [each for sub in cls.__subclasses__() for each in (sub, *_errors(sub))]
+
+
+# An agent's own errors never reach a request; its classes are here when its tests are.
+SERVERS_OWN = [error for error in _errors() if not error.__module__.startswith("arrester.agents.")]
+
+
+@pytest.mark.parametrize("error", SERVERS_OWN)
+def test_every_error_has_an_answer(error: type[ArresterError]) -> None:
+    assert error in STATUS_CODES
+    assert status_code(error.__new__(error)) == STATUS_CODES[error]
+
+
+def test_the_schema_has_no_warning(tmp_path: Any) -> None:
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "api"))
+
+
+def test_schema_and_docs_are_served_by_us_alone(viewer: Client) -> None:
+    assert viewer.get("/api/schema/").status_code == 200
+    answer = viewer.get("/api/docs/")
+    page = answer.content.decode()
+    assert "swagger-ui" in page and "//cdn" not in page
+    # Not even here a script may stand in the page.
+    assert "script-src" not in answer.headers["Content-Security-Policy"]
+    assert re.findall(r"<script(?![^>]* src=)", page) == []
+    assert b"/api/schema/" in viewer.get("/api/docs/?script=").content
+
+
+def test_schema_and_docs_need_a_role(client: Client, db: None) -> None:
+    for nobody, status in ((client, 401), (logged_in(make_user("cleo")), 403)):
+        for path in ("/api/schema/", "/api/docs/", "/api/docs/?script="):
+            assert nobody.get(path).status_code == status
+
+
+def test_probes_answer_without_a_login(client: Client, flights: Story) -> None:
+    assert client.get("/healthz").status_code == 200
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "away": []})
+
+
+def test_readyz_says_what_is_away(client: Client, db: None, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["away"]) == (503, ["redis"])
+
+
+def test_pages_say_that_redis_is_away(operator: Client, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert b"Redis is away" in operator.get("/").content
+
+
+def test_a_run_tells_its_policy_and_what_it_has_spent(flights: Story, viewer: Client) -> None:
+    (thread,) = read(viewer, "applications/flights/threads")
+    assert thread["policy"]["stages"][2] == {
+        "name": "process:validate",
+        "step": "validate",
+        "kind": "Process",
+        "answer": None,
+        "handler": "checks.Careful",
+        "origin": "on_error",
+        "on": {"checks.ImplausibleDelay": "PAUSE", "builtins.TimeoutError": "RETRY"},
+    }
+    assert (thread["policy"]["rate_limit"], thread["policy"]["rate_duration"]) == (100, "hour")
+    assert thread["spent"]["total"] == 0 and thread["spent"]["window_start"] is None
+    flights.skips("JFK", 37)
+    (thread,) = read(viewer, "applications/flights/threads")
+    assert (thread["spent"]["total"], thread["spent"]["task"]) == (37, "JFK")
+    assert thread["spent"]["window_start"].endswith(":00:00Z")
+
+
+def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer: Client) -> None:
+    before = read(viewer, "applications/flights")["position"]
+    task = flights.pauses("JFK", held=12).digest
+    paused = datetime.now(UTC).isoformat()
+    flights.skips("EWR", 40)
+
+    (group,) = read(viewer, "errors", as_of=paused)["results"]
+    for path in ("applications", "applications/flights", f"tasks/{task}", "tasks", "errors"):
+        assert read(viewer, path, as_of=datetime.now(UTC).isoformat()) == read(viewer, path)
+    path = "applications/flights/instances"
+    assert read(viewer, path, as_of=paused) == read(viewer, path) != []
+    path = "applications/flights/threads"
+    before_skips, now = read(viewer, path, as_of=paused), read(viewer, path)
+    assert [each["spent"]["total"] for each in (*before_skips, *now)] == [0, 40]
+    (instance,) = read(viewer, "applications/flights/instances")
+    path = f"applications/flights/instances/{instance['id']}"
+    assert read(viewer, path) == read(viewer, path, as_of=paused) == instance
+    one = read(viewer, f"errors/flights/{group['fingerprint']}", as_of=paused)
+    assert one == group
+    assert read(viewer, "applications/flights", as_of=paused)["failed"] == 1
+    assert read(viewer, "tasks", application="flights", as_of=f"@{before}")["results"] == []
+    read(viewer, f"tasks/{task}", as_of=f"@{before}", status=404)
+    assert read(viewer, "tasks", as_of="@1", status=400)["field"] == "as_of"
+    assert read(viewer, "applications", as_of="soon", status=400)["field"] == "as_of"
+
+
+def test_what_has_not_been_yet_is_no_past(flights: Story, viewer: Client) -> None:
+    for ahead, status in ((timedelta(minutes=1), 200), (timedelta(days=300), 400)):
+        then = (datetime.now(UTC) + ahead).isoformat()
+        assert viewer.get("/api/tasks", {"as_of": then}).status_code == status
+
+
+def test_a_fingerprint_may_have_any_character(flights: Story, operator: Client) -> None:
+    odd = replace(TYPO, fingerprint="their/own#1?")
+    flights.pauses("JFK", cause=odd)
+    page = operator.get(reverse("error", args=["flights", odd.fingerprint]))
+    found = re.search(
+        r"http://testserver(/api/errors/[^ &<]*)", html.unescape(page.content.decode())
+    )
+    assert found is not None
+    path = found[1].rstrip("'")
+    assert operator.get(path).json()["fingerprint"] == odd.fingerprint
+    assert operator.post(f"{path}/acts", {"act": "RESOLVE"}, content_type=JSON).status_code == 200
+    (act,) = operator.get(f"{path}/history").json()["results"]
+    assert act["kind"] == "ErrorGroupResolved"
+
+
+def test_many_error_groups_are_acted_on_at_once(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK", cause=TYPO)
+    flights.pauses("LGA", cause=NA)
+    keys = [
+        {"application": "flights", "fingerprint": mark}
+        for mark in (TYPO.fingerprint, "unknown", NA.fingerprint)
+    ]
+    body = {"id": str(uuid4()), "act": "RESOLVE", "reason": "repaired", "groups": keys}
+    for _ in range(2):
+        answer = operator.post("/api/errors/acts", body, content_type=JSON)
+        assert answer.status_code == 200
+        first, unknown, last = answer.json()
+        assert first["group"]["status"] == last["group"]["status"] == "RESOLVED"
+        assert (unknown["group"], "no error group" in unknown["refused"]) == (None, True)
+    again = operator.post("/api/errors/acts", body | {"id": str(uuid4())}, content_type=JSON)
+    assert [bool(each["refused"]) for each in again.json()] == [True] * 3
+    (act,) = read(operator, f"errors/flights/{NA.fingerprint}/history")["results"]
+    assert (act["kind"], act["actor"]) == ("ErrorGroupResolved", "ana")
+    strange: list[tuple[list[Any], str]] = [
+        ([], "groups"),
+        (keys * 50, "groups"),
+        ([*keys, {"application": "flights"}], "groups[3].fingerprint"),
+        ([keys[0] | {"zz": 1}], "groups[0].zz"),
+        (["flights"], "groups[0]"),
+    ]
+    for groups, named in strange:
+        wrong = operator.post("/api/errors/acts", body | {"groups": groups}, content_type=JSON)
+        assert (wrong.status_code, wrong.json()["field"]) == (400, named)
+
+
+def test_what_is_wrong_with_one_group_of_many_is_said_of_that_one(
+    flights: Story, operator: Client
+) -> None:
+    flights.pauses("JFK", cause=TYPO)
+    flights.pauses("LGA", cause=NA)
+    keys = [{"application": "flights", "fingerprint": each.fingerprint} for each in (NA, TYPO)]
+    body = {"id": str(uuid4()), "act": "MUTE", "failures": 5, "period_seconds": 60}
+    one = operator.post("/api/errors/acts", body | {"groups": keys[1:]}, content_type=JSON)
+    assert one.json()[0]["group"]["status"] == "MUTED"
+    other = {"id": body["id"], "act": "RESOLVE", "groups": keys}
+    first, second = operator.post("/api/errors/acts", other, content_type=JSON).json()
+    assert first["group"]["status"] == "RESOLVED"
+    assert (second["group"], "an id that no other act has" in second["refused"]) == (None, True)
+    # What is wrong with the wish is said before anything is done.
+    never = {"act": "MUTE", "groups": keys[1:]}
+    assert operator.post("/api/errors/acts", never, content_type=JSON).status_code == 400
+
+
+def test_the_feed_is_followed_by_its_cursor(flights: Story, viewer: Client) -> None:
+    first = read(viewer, "feed", limit=2)
+    rest = read(viewer, "feed", cursor=first["cursor"])
+    assert [each["sequence"] for each in first["events"]] == [1, 2]
+    assert first["events"][0]["type"] == "InstanceStarted"
+    assert first["events"][1]["run"]["pipeline"] == "delays"
+    # A cursor of thousands of applications does not fit into an address.
+    body = {"cursor": first["cursor"]}
+    answer = viewer.post("/api/feed", body, content_type=JSON)
+    assert (answer.status_code, answer.json()) == (200, rest)
+    assert Client().post("/api/feed", body, content_type=JSON).status_code == 401
+    flights.pauses("JFK", held=12)
+    more = read(viewer, "feed", cursor=rest["cursor"], application="flights")["events"]
+    assert [each["type"] for each in more] == ["RecordFailed", "TaskPaused", "RecordsHeld"]
+    assert more[1]["data"]["position"] == 151_974
+    read(viewer, "feed", cursor="x", status=400)

@@ -1,0 +1,190 @@
+"""A policy set by command: what forbids it, who answers, and what pages show of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, Wish, decide
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    ApplicationLatched,
+    CommandApplied,
+    CommandDelivered,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    Event,
+    InstanceStarted,
+    PipelineDescribed,
+    PolicyChanged,
+    Run,
+    StageAnswer,
+    StageCommanded,
+    StageDescribed,
+    ThreadDied,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from tests import histories
+from tests.histories import APPLICATION, INSTANCE, NOON, OTHER_INSTANCE, POLICY
+
+ID = UUID(int=1)
+STAGES = ("source", "deserialize", "process:check", "produce")
+TOLD = replace(
+    POLICY,
+    stages=tuple(
+        StageDescribed(name=name, kind="Step", answer="FAIL", origin="default") for name in STAGES
+    ),
+    retries_limit=3,
+)
+
+
+def running(policy: PipelineDescribed | None = TOLD, *more: Event) -> StreamState:
+    told = [] if policy is None else [histories.event(policy)]
+    return state([*histories.started(), *told, *more])
+
+
+def state(events: list[Event]) -> StreamState:
+    return empty(APPLICATION).fold(histories.stored(events))
+
+
+def a_wish(
+    *,
+    stage: str | None = "process:check",
+    answer: StageAnswer | None = "CONTINUE",
+    pipeline: str | None = "delays",
+    reason: str = "because",
+) -> Wish:
+    return Wish(
+        command=ID,
+        kind=CommandKind.SET_POLICY,
+        actor="ana",
+        reason=reason,
+        pipeline=pipeline,
+        stage=stage,
+        answer=answer,
+    )
+
+
+def refused(known: StreamState, wish: Wish) -> str:
+    _, answer = decide(wish, known, now=NOON)
+    assert isinstance(answer, CommandRefused)
+    return answer.reason
+
+
+def changed(answer: StageAnswer | None = "CONTINUE", **envelope: object) -> Event:
+    data = PolicyChanged(stage="process:check", answer=answer, actor="ana", reason="because")
+    return histories.event(data, minute=5, **envelope)  # type: ignore[arg-type]  # by name
+
+
+def test_every_instance_that_runs_the_pipeline_has_to_answer() -> None:
+    other = Run(pipeline="delays", checkpoint="cp-2", epoch=1)
+    elsewhere = Run(pipeline="gains", checkpoint="cp-3", epoch=1)
+    begun = InstanceStarted(host="b", pid=8, versions={})
+    second = [
+        histories.event(begun, run=None, instance=OTHER_INSTANCE),
+        histories.event(ThreadStarted(), run=other, instance=OTHER_INSTANCE),
+        histories.event(TOLD, run=other, instance=OTHER_INSTANCE),
+        histories.event(ThreadStarted(), run=elsewhere, instance=OTHER_INSTANCE),
+    ]
+    known = running(TOLD, *second)
+    (issued,) = decide(a_wish(), known, now=NOON)
+    assert isinstance(issued, CommandIssued)
+    assert set(issued.instances) == {INSTANCE, OTHER_INSTANCE}
+    assert (issued.pipeline, issued.checkpoint, issued.task) == ("delays", None, None)
+    assert (issued.stage, issued.answer) == ("process:check", "CONTINUE")
+    answers = [
+        histories.event(issued, run=None, instance=None),
+        *[
+            histories.event(data, instance=instance)
+            for instance in (INSTANCE, OTHER_INSTANCE)
+            for data in (CommandDelivered(command=ID), CommandApplied(command=ID))
+        ],
+    ]
+    known = running(TOLD, *second, *answers[:3])
+    assert known.commands[ID].status is CommandStatus.DELIVERED
+    known = running(TOLD, *second, *answers)
+    command = known.commands[ID]
+    assert (command.status, command.task) == (CommandStatus.APPLIED, None)
+    assert (command.pipeline, command.stage) == ("delays", "process:check")
+
+
+def test_what_the_server_knows_to_be_wrong_is_refused() -> None:
+    assert "delays does not run" in refused(state([]), a_wish())
+    ended = running(TOLD, histories.event(ThreadDied(reason="stopped")))
+    assert "delays does not run" in refused(ended, a_wish())
+    assert "older than policies" in refused(running(None), a_wish())
+    unknown = refused(running(), a_wish(stage="process:nope"))
+    assert unknown == f"delays has no stage process:nope; it has {', '.join(STAGES)}"
+    at_python = refused(running(), a_wish(answer="RETRY"))
+    assert at_python.startswith("process:check has spent its retries")
+    assert len(decide(a_wish(stage="deserialize", answer="RETRY"), running(), now=NOON)) == 1
+    poor = running(replace(TOLD, retries_limit=0))
+    assert "no budget" in refused(poor, a_wish(stage="deserialize", answer="RETRY"))
+    assert "as in the code already" in refused(running(), a_wish(answer=None))
+    latched = histories.event(ApplicationLatched(reason="night"), run=None)
+    assert "LATCHED" in refused(running(TOLD, latched), a_wish())
+
+
+def test_one_command_at_a_time_for_a_stage() -> None:
+    (issued,) = decide(a_wish(), running(), now=NOON)
+    known = running(TOLD, histories.event(issued, run=None, instance=None))
+    again = replace(a_wish(answer="FAIL"), command=UUID(int=2))
+    assert "already under way for this stage" in refused(known, again)
+    assert len(decide(replace(again, stage="source"), known, now=NOON)) == 1
+    assert known.commands[ID].expires_at == NOON + COMMAND_EXPIRY
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [a_wish(reason=" "), a_wish(pipeline=None), a_wish(stage=""), a_wish(stage="\ud800")],
+    ids=["no reason", "no pipeline", "no stage", "no text"],
+)
+def test_a_wish_that_is_none_leaves_no_trace(wish: Wish) -> None:
+    with pytest.raises(InvalidValue):
+        decide(wish, running(), now=NOON)
+
+
+def commanded(known: StreamState) -> tuple[StageCommanded, ...]:
+    (thread,) = known.threads.values()
+    return () if thread.policy is None else thread.policy.commanded
+
+
+def test_the_thread_shows_what_was_set_by_whom_and_since_when() -> None:
+    said = StageCommanded(
+        name="process:check",
+        answer="CONTINUE",
+        actor="ana",
+        reason="because",
+        since=NOON + timedelta(minutes=5),
+    )
+    known = running(TOLD, changed())
+    assert commanded(known) == (said,)
+    (thread,) = known.threads.values()
+    assert thread.since == NOON
+    assert [each.answer for each in commanded(running(TOLD, changed(), changed("FAIL")))] == [
+        "FAIL"
+    ]
+    assert commanded(running(TOLD, changed(), changed(None))) == ()
+    assert commanded(running(None, changed())) == ()
+
+
+def test_a_new_run_says_itself_what_still_holds() -> None:
+    later = Run(pipeline="delays", checkpoint="cp-1", epoch=2)
+    begun = [
+        histories.event(ThreadStarted(), run=later),
+        histories.event(TOLD, run=later),
+    ]
+    assert commanded(running(TOLD, changed(), *begun)) == ()
+    late = changed()
+    assert commanded(running(TOLD, *begun, late)) == ()
+    keeps = replace(
+        TOLD, commanded=(StageCommanded(name="process:check", answer="PAUSE", since=NOON),)
+    )
+    kept = [begun[0], histories.event(keeps, run=later)]
+    assert commanded(running(TOLD, changed(), *kept)) == keeps.commanded

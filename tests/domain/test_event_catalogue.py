@@ -1,0 +1,44 @@
+"""The catalogue is closed: each event has a sample kept for ever, a page, and is in the tests."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, find, settings
+
+from arrester.controlplane.domain.events import EVENT_TYPES
+from arrester.controlplane.domain.wire import codec
+from tests import histories
+from tests.services import REPOSITORY
+
+SAMPLES = sorted((Path(__file__).parent / "samples").glob("*.json"))
+#: Any one will do, not the smallest.
+ANY = settings(phases=[Phase.generate], max_examples=2000, database=None)
+PAGE = REPOSITORY / "docs" / "events.md"
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_what_was_ever_sent_is_still_read(sample: Path) -> None:
+    text = sample.read_text()
+    event = codec.from_json(text)
+    assert event.type == sample.stem.partition("-")[0]
+    assert json.loads(codec.to_json(event)) == json.loads(text)
+    assert codec.decode_event(codec.encode_event(event)) == event
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_every_event_has_a_sample(name: str) -> None:
+    assert name in {sample.stem for sample in SAMPLES}
+
+
+def test_the_page_has_every_event_and_no_other() -> None:
+    assert sorted(re.findall(r"^## (\w+)$", PAGE.read_text(), re.M)) == sorted(EVENT_TYPES)
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_every_event_is_in_the_histories_of_the_tests(name: str) -> None:
+    found = find(histories.any_event, lambda event: event.type == name, settings=ANY)
+    assert found.type == name

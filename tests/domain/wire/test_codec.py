@@ -1,0 +1,367 @@
+"""The wire: what is sent comes back equal, and nothing that comes can break the reader."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.errors import MalformedBatch
+from arrester.controlplane.domain.events import (
+    CommandIssued,
+    Event,
+    InstanceStopping,
+    RecordFailed,
+    TaskPaused,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES, BATCH_MOST_EVENTS
+from arrester.controlplane.domain.wire.failure_columns import FailedRecords, each_of, in_columns
+from tests import histories
+from tests.histories import FAILURE, RUN
+
+
+def packed(*events: bytes) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
+
+
+def unreadable(event: Event | bytes) -> str:
+    """Return why an event alone in its batch is not understood."""
+    raw = event if isinstance(event, bytes) else codec.encode_event(event)
+    (read,) = codec.decode_batch(packed(raw))
+    assert isinstance(read, codec.Unreadable)
+    assert read.raw == raw
+    assert codec.decode_event(raw) == read
+    return read.reason
+
+
+@given(histories.floods)
+def test_a_batch_comes_back_as_it_was_sent(events: list[Event]) -> None:
+    assert codec.decode_batch(codec.encode_batch(events)) == events
+
+
+@given(histories.floods)
+def test_heads_and_bodies_of_a_batch_can_be_read_apart(events: list[Event]) -> None:
+    packed = codec.encode_batch(events)
+    heads = [replace(event, body=None) for event in events]
+    found = codec.read_batch(packed)
+    assert found is not None
+    assert found == (list(in_columns(heads)), codec.pack(events))
+    assert list(each_of(codec.decode_told(found[1].heads))) == heads
+    assert codec.decode_some(found[1].heads, range(len(events))) == dict(enumerate(heads))
+    bodies = [event.body for event in events]
+    if found[1].bodies is None:
+        assert not any(bodies)
+    else:
+        assert [codec.decode_body(found[1].bodies, at) for at in range(len(events))] == bodies
+
+
+def test_a_batch_whose_events_hold_their_bodies_is_read_too() -> None:
+    event = histories.failed(1)
+    whole = packed(codec.encode_event(event))
+    assert event.body is not None
+    assert codec.decode_batch(whole) == [event]
+    assert codec.read_batch(whole) is None
+
+
+def test_an_event_that_is_not_understood_is_kept_with_its_body() -> None:
+    good, strange = (
+        histories.failed(1),
+        replace(histories.failed(2), schema_version=2),
+    )
+    first, second = codec.decode_batch(codec.encode_batch([good, strange]))
+    assert first == good
+    assert isinstance(second, codec.Unreadable)
+    assert codec.read_batch(codec.encode_batch([good, strange])) is None
+    assert msgspec.msgpack.decode(second.raw, type=Event) == strange
+
+
+def changed(event: Event, **changes: Any) -> Event:
+    """Return a failed record whose data, or the failure in it, says something else."""
+    data = event.data
+    assert isinstance(data, RecordFailed)
+    failure = {name: value for name, value in changes.items() if hasattr(data.failure, name)}
+    rest = {name: value for name, value in changes.items() if name not in failure}
+    return replace(event, data=replace(data, failure=replace(data.failure, **failure), **rest))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"position": 2**63}, {"fingerprint": "not a token"}, {"key": 7}, {"message": None}]
+)
+def test_a_strange_event_among_columns_spoils_no_other(changes: dict[str, Any]) -> None:
+    events = [histories.failed(position) for position in range(6)]
+    strange = changed(events[3], **changes)
+    batch = codec.encode_batch([*events[:3], strange, *events[4:]])
+    assert codec.read_batch(batch) is None
+    *before, found, fifth, sixth = codec.decode_batch(batch)
+    assert [*before, fifth, sixth] == [*events[:3], *events[4:]]
+    assert isinstance(found, codec.Unreadable)
+    # With its body, to be read again once it is understood.
+    kept, sent = msgspec.msgpack.decode(found.raw), msgspec.to_builtins(strange)
+    assert (kept["data"], kept["body"]) == (sent["data"], sent["body"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tasks": ["JFK"] * 5},
+        {"frames": []},
+        {"cause": [1] * 6},
+        {"cause": [-1] * 6},
+        {"kind": [1]},
+        {"moments": [2**62] * 6},
+        {"moments": ["now"] * 6},
+        {"tasks": "AABBCC"},
+        {"messages": "AABBCC"},
+        {"frames": "F"},
+        {"kinds": ["SCX"]},
+        {"messages": {str(each): None for each in range(6)}},
+        {"cause": [], "moments": [], "tasks": [], "positions": [], "keys": [], "messages": []},
+    ],
+)
+def test_a_batch_with_columns_that_are_no_events_is_none(changes: dict[str, Any]) -> None:
+    events = [replace(histories.failed(position), body=None) for position in range(6)]
+    (columns,) = in_columns(events)
+    assert isinstance(columns, FailedRecords)
+    raw = msgspec.msgpack.encode(columns._replace(**changes))
+    batch = packed(raw, codec.encode_event(events[0]))
+    assert codec.read_batch(batch) is None
+    # How many bodies are theirs is not known, so nobody could say whose the others are.
+    with pytest.raises(MalformedBatch, match="columns"):
+        codec.decode_batch(batch)
+
+
+def test_columns_of_a_newer_agent_are_kept_for_a_newer_server() -> None:
+    (columns,) = in_columns(replace(histories.failed(each), body=None) for each in range(6))
+    assert isinstance(columns, FailedRecords)
+    batch = packed(msgspec.msgpack.encode([*columns, "a column that nobody knows yet"]))
+    assert codec.read_batch(batch) is None
+    with pytest.raises(MalformedBatch, match="columns"):
+        codec.decode_batch(batch)
+
+
+def test_a_batch_with_columns_is_none_to_who_knows_no_columns() -> None:
+    events = [histories.failed(position) for position in range(6)]
+    for marked in (codec.encode_batch(events), codec.pack(events).heads):
+        with pytest.raises(zlib.error):
+            zlib.decompressobj().decompress(marked)
+    # Whoever wrote columns before there was a mark is read still.
+    bare = codec.encode_batch(events)[1:]
+    assert codec.decode_batch(bare) == events
+    found, marked_one = codec.read_batch(bare), codec.read_batch(codec.encode_batch(events))
+    assert found is not None and marked_one is not None
+    assert found[0] == marked_one[0] == codec.decode_told(found[1].heads)
+    assert found[1].bodies == marked_one[1].bodies
+
+
+def test_a_batch_without_columns_is_the_bytes_that_it_always_was() -> None:
+    events = [histories.failed(1), *histories.started()]
+    heads = [replace(event, body=None) for event in events]
+    bodies = [event.body for event in events]
+    lists = [zlib.compress(msgspec.msgpack.encode(each), level=1) for each in (heads, bodies)]
+    assert codec.encode_batch(events) == b"".join(lists)
+
+
+def test_events_that_travel_each_for_themselves_are_read_too() -> None:
+    events = [replace(histories.failed(position), body=None) for position in range(6)]
+    batch = packed(*map(codec.encode_event, events))
+    assert codec.decode_batch(batch) == events
+    assert codec.decode_told(batch) == events
+    assert codec.decode_some(batch, [5, 0]) == {0: events[0], 5: events[5]}
+
+
+def test_bodies_that_are_cut_off_say_so() -> None:
+    cut = codec.encode_batch([histories.failed(1)])[:-5]
+    found = codec.read_batch(cut)
+    assert found is not None
+    (heads, packed) = found
+    assert heads == [replace(histories.failed(1), body=None)]
+    assert packed.bodies is not None
+    for read in (partial(codec.decode_body, packed.bodies, 0), partial(codec.decode_batch, cut)):
+        with pytest.raises(MalformedBatch, match="cut off"):
+            read()
+
+
+@given(st.lists(histories.any_event, max_size=5))
+def test_the_bytes_of_a_batch_are_always_the_same(events: list[Event]) -> None:
+    assert codec.encode_batch(events) == codec.encode_batch(list(events))
+
+
+@given(histories.any_event)
+def test_events_come_back_from_json(event: Event) -> None:
+    assert codec.from_json(codec.to_json(event)) == event
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_or_read_but_never_breaks_the_reader(garbage: bytes) -> None:
+    for data in (garbage, zlib.compress(garbage)):
+        with suppress(MalformedBatch):
+            codec.decode_batch(data)
+    codec.decode_event(garbage)
+
+
+@given(st.lists(histories.agent_events, min_size=1, max_size=3), st.data())
+def test_a_flipped_byte_never_breaks_the_reader(events: list[Event], data: st.DataObject) -> None:
+    raw = bytearray(msgspec.msgpack.encode(events))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    with suppress(MalformedBatch):
+        codec.decode_batch(zlib.compress(bytes(raw)))
+
+
+def test_one_strange_event_spoils_no_other() -> None:
+    good = histories.failed(1)
+    plain: dict[str, Any] = msgspec.to_builtins(good)
+    plain["data"]["type"] = "RecordVanished"
+    strange = msgspec.msgpack.encode(plain)
+    first, middle, last = codec.decode_batch(
+        packed(codec.encode_event(good), strange, codec.encode_event(good))
+    )
+    assert first == last == good
+    assert isinstance(middle, codec.Unreadable)
+
+
+@pytest.mark.parametrize("head", [7, "RecordFailed", [1], {1: 2}, None])
+def test_a_head_that_is_no_map_spoils_no_other(head: object) -> None:
+    good = histories.failed(1)
+    bare = codec.encode_event(replace(good, body=None))
+    heads = packed(bare, msgspec.msgpack.encode(head), bare)
+    bodies = zlib.compress(msgspec.msgpack.encode([good.body] * 3))
+    first, strange, last = codec.decode_batch(heads + bodies)
+    assert first == last == good
+    assert isinstance(strange, codec.Unreadable)
+    assert strange.raw == msgspec.msgpack.encode(head)
+
+
+@pytest.mark.parametrize("field", ["mood", "schema_versions"])
+def test_a_field_that_we_do_not_know_is_kept_aside(field: str) -> None:
+    plain: dict[str, Any] = msgspec.to_builtins(histories.failed(1))
+    plain[field] = 1
+    assert field in unreadable(msgspec.msgpack.encode(plain))
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (histories.event(ThreadStarted(), run=None), "ThreadStarted without a run"),
+        (
+            histories.event(ThreadStarted(), instance=None),
+            "ThreadStarted without an instance",
+        ),
+        (
+            histories.event(InstanceStopping(reason="x"), instance=None, run=None),
+            "InstanceStopping without an instance",
+        ),
+        (
+            replace(histories.failed(1), run=replace(RUN, pipeline="De lays")),
+            "pipeline: 'De lays'",
+        ),
+        (replace(histories.failed(1), run=replace(RUN, checkpoint="a\0")), "checkpoint 'a"),
+        (
+            replace(histories.failed(1), run=replace(RUN, checkpoint="c" * 201)),
+            "checkpoint 'c",
+        ),
+        (replace(histories.failed(1), schema_version=2), "schema version 2"),
+        (
+            histories.event(
+                TaskPaused(task="JFK", position=1, failure=replace(FAILURE, fingerprint=""))
+            ),
+            "fingerprint ''",
+        ),
+    ],
+)
+def test_an_event_that_lacks_something_is_kept_aside(event: Event, reason: str) -> None:
+    assert unreadable(event).startswith(reason)
+
+
+def test_a_moment_beyond_time_is_kept_aside() -> None:
+    plain: dict[str, Any] = msgspec.to_builtins(histories.failed(1))
+    plain["occurred_at"] = "0001-01-01T00:00:00+14:00"
+    assert "out of range" in unreadable(msgspec.msgpack.encode(plain))
+
+
+def test_a_moment_has_one_spelling() -> None:
+    east = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
+    event = codec.decode_event(codec.encode_event(replace(histories.failed(1), occurred_at=east)))
+    assert isinstance(event, Event)
+    assert event.occurred_at == east
+    assert event.occurred_at.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [b"", b"{}", zlib.compress(b""), zlib.compress(msgspec.msgpack.encode({})), b"\x78\x9c"],
+)
+def test_what_is_no_batch_says_so(batch: bytes) -> None:
+    with pytest.raises(MalformedBatch):
+        codec.decode_batch(batch)
+
+
+def test_a_batch_does_not_unpack_without_end() -> None:
+    with pytest.raises(MalformedBatch, match="unpacks to more"):
+        codec.decode_batch(zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
+
+
+_PLAIN = replace(histories.failed(1), body=None)
+_OTHER = histories.event(ThreadStarted())
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        codec.encode_batch([_PLAIN] * (BATCH_MOST_EVENTS + 1)),
+        codec.encode_batch([*[_PLAIN] * 6000, _OTHER, *[_PLAIN] * 6000]),
+        # A third of a million, and each column is short.
+        packed(*[msgspec.msgpack.encode(next(in_columns([_PLAIN] * 9000)))] * 37),
+        codec.encode_batch([_PLAIN, _OTHER] * 6000),
+        zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1))),
+        zlib.compress(b"\xdd\0\x98\x96\x80" + bytes(10_000_000)),
+    ],
+    ids=["columns", "two columns", "many columns", "events", "small", "ten million"],
+)
+def test_what_says_more_events_than_anybody_sends_is_no_batch(batch: bytes) -> None:
+    assert len(batch) < 200_000
+    with pytest.raises(MalformedBatch, match="more than 10000 events"):
+        if codec.read_batch(batch) is None:
+            codec.decode_batch(batch)
+    with pytest.raises(MalformedBatch, match="more than 10000 events"):
+        codec.decode_batch(batch)
+
+
+def test_a_batch_of_as_many_events_as_may_be_is_one() -> None:
+    events = [_PLAIN] * BATCH_MOST_EVENTS
+    found = codec.read_batch(codec.encode_batch(events))
+    assert found is not None
+    assert list(each_of(found[0])) == events
+
+
+def test_more_bodies_than_events_may_be_are_no_batch() -> None:
+    strange = packed(codec.encode_event(replace(_PLAIN, schema_version=2)))
+    bodies = zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1)))
+    with pytest.raises(MalformedBatch, match="more than 10000"):
+        codec.decode_batch(strange + bodies)
+
+
+def test_a_record_nested_without_end_is_kept_aside() -> None:
+    with pytest.raises(MalformedBatch):
+        codec.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
+    assert isinstance(codec.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), codec.Unreadable)
+
+
+@given(histories.issued_commands)
+def test_commands_reach_the_agent_as_they_were_issued(command: CommandIssued) -> None:
+    assert codec.decode_command(codec.encode_command(command)) == command
+
+
+@pytest.mark.parametrize("text", [None, "", "7", b"\xff", b"no uuid"])
+def test_what_is_no_uuid_says_what_it_should_be(text: bytes | str | None) -> None:
+    with pytest.raises(MalformedBatch, match="batch"):
+        codec.parse_uuid(text, "batch")
