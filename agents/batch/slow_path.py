@@ -56,9 +56,6 @@ class Evaluated:
     parted: bool = False
     #: What the pipeline's tail made of all that passed; None: there is none, or rows have changed.
     made: DataFrame | None = None
-    #: The pipeline's tail was not run yet without the records that it failed of: more may fail,
-    #: when the sink asks for what it makes.
-    untried: bool = False
     #: Its failed records, where they are known already.
     known: Failures | None = None
 
@@ -108,15 +105,13 @@ def evaluate(
     policy: Policy = Policy(),  # noqa: B008 (frozen)
     is_large: bool = False,
     fails: bool = False,
-    untried: bool = False,
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record by itself.
 
     Held rows have a column ENTRY beside the source's own; the position is unique within an entry.
     Tasks in `blocked` are not evaluated: their records are to be held. `marks` gives fates that
     are known already, by task, entry and position. `is_large`: its rows may not fit as objects.
-    `fails`: some of its records are likely to fail. `untried`: what passes a transform at the end
-    may be run by the sink for the first time, once a record was found that does not.
+    `fails`: some of its records are likely to fail.
     """
     names = [name for name in source.columns if name != ENTRY]
     begun = prepared(source, pipeline, blocked, marks)
@@ -125,7 +120,7 @@ def evaluate(
     evaluated = _evaluated(begun, way, pipeline.guarded, holds=bool(blocked))
     if pipeline.tail is None:
         return evaluated
-    return _with_tail(evaluated, pipeline.tail, len(pipeline.steps), policy, untried=untried)
+    return _with_tail(evaluated, pipeline.tail, len(pipeline.steps), policy)
 
 
 def _evaluated(begun: DataFrame, way: Way, steps: Sequence[Step], *, holds: bool) -> Evaluated:
@@ -153,17 +148,14 @@ def _whole(evaluated: Evaluated) -> Evaluated:
         evaluated.release()
 
 
-def _with_tail(
-    evaluated: Evaluated, step: Transform, number: int, policy: Policy, *, untried: bool
-) -> Evaluated:
+def _with_tail(evaluated: Evaluated, step: Transform, number: int, policy: Policy) -> Evaluated:
     """Run the last step, a transform: its failures are marked, what it made is kept aside."""
     kept: list[DataFrame] = []
     made: DataFrame | None
     try:
         frame, made, blamed = after_tail(
-            evaluated.frame, step, number=number, policy=policy, kept=kept, untried=untried
+            evaluated.frame, step, number=number, policy=policy, kept=kept
         )
-        untried = made is None
         if blamed and ORDINAL not in evaluated.rows.columns:
             # Each row is a record of its own: all that changes are the fates of those found.
             evaluated = evaluated.with_frame(frame, failed=evaluated.failed + blamed)
@@ -179,7 +171,7 @@ def _with_tail(
         evaluated.release()
         raise
     blocks = (*evaluated.blocks, *kept)
-    return replace(evaluated, made=made, untried=untried, blocks=blocks)
+    return replace(evaluated, made=made, blocks=blocks)
 
 
 def _checkpointed(frame: DataFrame, way: Way, *, holds: bool) -> Evaluated:

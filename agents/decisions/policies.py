@@ -41,12 +41,6 @@ class StagePolicy:
         return constant_answer(self.handler)
 
     @property
-    def leaves_out(self) -> bool:
-        """Whether a record that fails is left out, whatever the others do, before and behind it."""
-        answers = {self.answer, *self.policy.by_class.values()}
-        return answers == {Answer.CONTINUE} and not (self.tries or self.policy.tolerance.configured)
-
-    @property
     def asks(self) -> bool:
         """Whether each failed record has to be looked at by itself."""
         if self.tries:

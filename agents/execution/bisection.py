@@ -86,15 +86,12 @@ class Search:
         self._kept: list[DataFrame] = []
         #: Whether it is known to pass without the guilty.
         self._passes = False
-        #: Whether another record has passed alone while the guilty one failed.
-        self.spares = False
 
     def one(self, rows: DataFrame, failed: Failed) -> Guilty:
         """Return one guilty row of a local checkpoint's rows, with a column ID, that failed.
 
         Raises NotAlone where no record is to blame, or there are too many of them.
         """
-        self.spares = False
         if self._trying:
             self._without(rows)
         try:
@@ -170,8 +167,7 @@ class Search:
         is_alone = alone.read == 1 and not self._trying
         if alone.partition is None or not is_alone or alone.partition >= len(ids):
             return self._within(_Rows(frame=each, count=len(ids)), alone)
-        self.spares = alone.passed > 0
-        self._passes |= self.spares
+        self._passes |= alone.passed > 0
         return Guilty(id=ids[alone.partition], raised=alone.raised)
 
     def _within(self, rows: _Rows, failed: Failed) -> Guilty:

@@ -128,12 +128,6 @@ class Blame:
         """How many records were found."""
         return len(self._fates)
 
-    @property
-    def spares(self) -> bool:
-        """Whether another record has passed alone while the one that was found last failed: what
-        they need is not down."""
-        return self._search.spares
-
     def _failed(
         self, problem: Problem, raised: Exception, why: str, *, recordless: bool = False
     ) -> StepFailed:

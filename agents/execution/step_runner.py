@@ -47,8 +47,7 @@ class Survived(NamedTuple):
     """Rows with the fates of the records that a step failed of, and what it makes of the rest."""
 
     marked: DataFrame
-    #: None: the rest was not run yet, and more records may fail.
-    made: DataFrame | None
+    made: DataFrame
     #: How many records were found.
     blamed: int
 
@@ -80,16 +79,16 @@ def one_by_one(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept)
         run = suspect.whole
         if isinstance(segment[0], Transform):
             run = partial(transformed_on, step=segment[0])
-        frame = _made(survived(keep(frame, kept), run, suspect, policy=policy, kept=kept))
+        frame = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept).made
     return frame
 
 
 def after_tail(
-    frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept, untried: bool
+    frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept
 ) -> Survived:
     """Return `frame`, a local checkpoint, with failures of the last step, and what the step made.
 
-    What it made does not know its records. See `survived` for `untried`.
+    What it made does not know its records.
     """
     return survived(
         frame,
@@ -97,7 +96,6 @@ def after_tail(
         _suspect(number, [step], policy),
         policy=policy,
         kept=kept,
-        untried=untried,
     )
 
 
@@ -113,27 +111,16 @@ def survived(
     *,
     policy: Policy,
     kept: Kept,
-    untried: bool = False,
 ) -> Survived:
-    """Return `base` with the fates of guilty records, and what `run` makes of it.
-
-    `untried`: once a record was found beside which others pass, the rest need not be run here.
-    """
+    """Return `base` with the fates of failing records, and what `run` makes of the others."""
     blame = Blame(base, suspect, policy)
     while True:
         marked = blame.marked()
-        if untried and blame.blamed and blame.spares:
-            return Survived(marked, None, blame.blamed)
         made = partial(_evaluated, run, marked, kept)
         try:
             return Survived(marked, attempted(base.sparkSession, made), blame.blamed)
         except AttemptFailed as exc:
             blame.blame(exc.failed)
-
-
-def _made(survived: Survived) -> DataFrame:
-    assert survived.made is not None
-    return survived.made
 
 
 def _evaluated(run: Operation, frame: DataFrame, kept: Kept) -> DataFrame:

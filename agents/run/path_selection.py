@@ -44,16 +44,6 @@ class Ways:
             or self.is_decided(batch)
         )
 
-    def may_be_untried(self, batch: int) -> bool:
-        """Whether what is left behind a failed record may go to the sink before it was evaluated:
-        a sink that raises has written nothing then, and no second record is likely to fail."""
-        return (
-            self.pipeline.sink.is_atomic(self.pipeline.source.sparkSession)
-            and not self.always_decides
-            and not self.fails
-            and not self.is_decided(batch)
-        )
-
     def is_decided(self, batch: int) -> bool:
         """Whether there is a decision about a micro-batch that Spark has not committed."""
         kept = self.journal.kept

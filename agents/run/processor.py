@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -38,13 +37,11 @@ from arrester.agents.journal.state import Ledger, TaskLedger
 from arrester.agents.journal.storage import Storage
 from arrester.agents.run.commit import Commits
 from arrester.agents.run.path_selection import CAREFUL_BATCHES, Ways
-from arrester.agents.sink.batch_writer import NotTried
 from arrester.agents.sink.probe import Trials
 from arrester.agents.sink.stage import Production
 from arrester.controlplane.domain.error_policy.policy import StageKind
 
 Clock = Callable[[], datetime]
-_log = logging.getLogger("arrester.thread")
 
 
 class Processor:
@@ -164,34 +161,18 @@ class Processor:
         number = self._ledger.batch_number(batch)
         self.begun_batch = max(batch, self.begun_batch)
         if self._ways.takes_care(batch):
-            self._with_care(source, batch)
+            self._write_on_slow_path(source, batch)
         elif not self._wrote_in_one_pass(source, number):
-            # It may be large: nobody has been careful with one of its size before.
-            self._with_care(source, batch, is_large=True)
+            # Its size is unknown to the slow path: its rows may not fit into memory as objects.
+            self._write_on_slow_path(source, batch, is_large=True)
         self.last_batch = max(batch, self.last_batch)
 
     def _wrote_in_one_pass(self, source: DataFrame, number: int) -> bool:
         with self._given_up_on_stop():
             return self._ways.wrote_in_one_pass(source, number, check=self._check)
 
-    def _with_care(self, source: DataFrame, batch: int, *, is_large: bool = False) -> None:
-        try:
-            clean = self._wrote_with_care(source, batch, is_large=is_large)
-        except NotTried as exc:
-            message = "%s, batch %s: %s, behind a record that has failed; doing the rest with care"
-            _log.info(message, self._pipeline.name, batch, exc)
-        else:
-            self._ways.done_with_care(clean=clean)
-            return
-        # Nothing is written, and what was decided stands, as after a crash at this point. Not in
-        # the handler: what is raised from here on has nothing to do with that.
-        self._check()
-        self._journal.check_owned()
-        self._wrote_with_care(source, batch, is_large=is_large)
-        self._ways.done_with_care(clean=False)
-
-    def _wrote_with_care(self, source: DataFrame, batch: int, *, is_large: bool) -> bool:
-        """Evaluate, decide, commit, write; return whether nothing failed. Raises NotTried."""
+    def _write_on_slow_path(self, source: DataFrame, batch: int, *, is_large: bool = False) -> None:
+        """Evaluate, decide, commit, write."""
         before = self._ledger.asides_of_batch(batch)
         replayed = self._ways.is_decided(batch)
         with self._given_up_on_stop():
@@ -203,7 +184,6 @@ class Processor:
                 policy=self._policy,
                 is_large=is_large,
                 fails=self._ways.fails,
-                untried=self._may_be_untried(batch),
             )
         try:
             with self._given_up_on_stop():
@@ -224,14 +204,7 @@ class Processor:
                 clean = False
         finally:
             evaluated.release()
-        return clean
-
-    def _may_be_untried(self, batch: int) -> bool:
-        """Whether the sink may be the first to run what a tail that fails of a record leaves: what
-        is decided of that one holds, whatever else fails."""
-        last = self._fates.stages[len(self._pipeline.steps)]
-        by_itself = last.leaves_out and self._judge.outage.share is None
-        return by_itself and self._ways.may_be_untried(batch)
+        self._ways.done_with_care(clean=clean)
 
     def take_policies(self) -> None:
         """Answer failures as the journal has it from now on; nothing is at work."""

@@ -40,7 +40,6 @@ from arrester.controlplane.domain.error_policy.respond import (
     respond,
 )
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, Undecided
-from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import Response
 
 if TYPE_CHECKING:
@@ -48,11 +47,6 @@ if TYPE_CHECKING:
 
 #: Said where the records are told of.
 _QUIET = (Saying.TASK_PAUSED, Saying.TASK_KILLED, Saying.OUTPUT_SKIPPED)
-
-
-class NotTried(ArresterError):
-    """An atomic sink has raised, and so has written nothing, where the last step had not been tried
-    without the records that it fails of: whose failure it is, an evaluation before it tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +173,6 @@ class Writing:
                 return None
             # An interrupted job after a stop request is the stop, not a failure of its own.
             self.production.check()
-            if coming.evaluated.untried:
-                raise NotTried(f"{type(raised).__name__} was raised") from raised
             now_ms = fates.now_ms()
             problem = replace(
                 problem_of(passed.sparkSession, raised, attempts=made), took_ms=now_ms - started_ms

@@ -1,10 +1,10 @@
 """A driver process of its own, to be killed.
 
-    python -m tests.agents.killable_driver FOLDER [POINT] [produce | transform]
+    python -m tests.agents.killable_driver FOLDER [POINT] [produce]
 
 It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
 `before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, or `after-abort`:
-then the sink is all or nothing, as it always is behind a transform.
+then the sink is all or nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -136,18 +136,6 @@ def main(folder: Path, point: str, end: str) -> None:
                 sent.write(f"{row['task']} {row['position']}\n")
 
         pipeline = lines.produce(send, on_error=ByValue())
-    elif end == "transform":
-
-        def numbers(frames: Iterator[Any]) -> Iterator[Any]:
-            for frame in frames:
-                if (frame["value"] == "worse").any():
-                    raise ValueError("one of these rows is worse")
-                yield frame
-
-        transformed = lines.transform(
-            "numbers", lambda df: df.mapInPandas(numbers, df.schema), on_error=LogAndContinue()
-        )
-        pipeline = transformed.write(dying_sink(folder / "out", point), atomic=True)
     else:
         pipeline = (
             lines.process("parse", parse, on_error=LogAndContinue())

@@ -143,45 +143,6 @@ def test_a_driver_killed_between_an_abort_and_the_redo(driver: Driver, spark: Sp
     assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
 
 
-def test_a_driver_killed_where_the_sink_is_the_first_to_run_what_a_transform_leaves(
-    driver: Driver, spark: SparkSession
-) -> None:
-    """Of two records one is found and decided about; the sink then meets the other."""
-    rows: list[dict[str, object]] = [
-        {"task": "ab"[n >= 30], "position": 10 + n, "value": "worse" if n in (7, 41) else "x"}
-        for n in range(60)
-    ]
-    write_batch(driver.folder / "in", 3, rows)
-    driver.end = "transform"
-    points = [
-        "after-abort",  # what is decided about one is durable; the sink has raised over the other
-        "after-entry:batch",  # the other is found, too, and decided about
-        "after-sink:3",  # the sink has written, Spark has not committed
-    ]
-    for point in points:
-        assert max(driver.positions("a"), default=0) < 10
-        driver.start(point)
-        driver.dies()
-
-    driver.start()
-
-    wait_until((driver.folder / "checkpoint/commits/3").exists, what=driver.log())
-    driver.stop()
-    # Within one call of the sink Spark writes them in any order.
-    assert sorted(driver.positions("a")) == [*range(5), *range(10, 17), *range(18, 40)]
-    assert sorted(driver.positions("b")) == [*range(4), *range(40, 51), *range(52, 70)]
-    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
-    found = [("a", 17), ("b", 51)]
-    assert sorted((row["task"], row["position"]) for row in letters) == found
-    events = read_outbox(driver.folder / "outbox")
-    data = [event.data for event in events]
-    failed = [each for each in data if isinstance(each, RecordFailed)]
-    assert sorted((str(each.task), each.position or 0) for each in failed) == found
-    assert sum(each.count for each in data if isinstance(each, RecordsDeadLettered)) == 2
-    states = server_state(events).tasks.values()
-    assert [state.counters.records_skipped for state in states] == [1, 1]
-
-
 def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> None:
     driver.end = "produce"
     driver.start("before-entry:batch")  # all is sent but what failed; nothing is decided
