@@ -1,14 +1,14 @@
-"""Counts by the minute and the hour, so that no page ever reads the log for a chart.
+"""Counts per minute and hour, so that charts do not read the log.
 
-Written by `projections`, and by nobody else.
+Only `views.projections` writes them.
 """
 
 from __future__ import annotations
 
 from django.db import models
 
-#: How far one cause has come in one hour. What is found by its count is found by the step that it
-#: has reached: that changes seldom, and a row of which no indexed column changes stays in its page.
+#: Steps of the count of one group in one hour. Lists search by the step, which changes seldom: an
+#: update that changes no indexed column stays in its page (HOT).
 STEPS = tuple(first * 10**zeros for zeros in range(1, 10) for first in (2, 5, 10))
 
 
@@ -33,7 +33,7 @@ class MinuteCount(models.Model):
 
 
 class HourCount(models.Model):
-    """Failed records of one hour (of occurrence) and error group: what sparklines are drawn of."""
+    """Failed records of one hour (of occurrence) and error group, for sparklines."""
 
     pk = models.CompositePrimaryKey("application", "hour", "fingerprint")
     application = models.TextField()
@@ -41,7 +41,7 @@ class HourCount(models.Model):
     fingerprint = models.TextField()
     count = models.BigIntegerField()
     sequence = models.BigIntegerField()
-    #: How many of STEPS the count has reached; PostgreSQL says so.
+    #: How many of STEPS the count has reached; PostgreSQL computes it.
     step = models.GeneratedField(
         expression=models.Func(
             "count",
@@ -63,7 +63,7 @@ class HourCount(models.Model):
 
 
 class MinuteTotal(models.Model):
-    """Failed records of one minute, whatever failed: the sum of its `MinuteCount`s."""
+    """All failed records of one minute: the sum of its `MinuteCount`s."""
 
     pk = models.CompositePrimaryKey("application", "minute")
     application = models.TextField()
@@ -80,7 +80,7 @@ class MinuteTotal(models.Model):
 
 
 class HourTotal(models.Model):
-    """Failed records of one hour, whatever failed: the sum of its `HourCount`s."""
+    """All failed records of one hour: the sum of its `HourCount`s."""
 
     pk = models.CompositePrimaryKey("application", "hour")
     application = models.TextField()
@@ -97,8 +97,10 @@ class HourTotal(models.Model):
 
 
 class HeldChange(models.Model):
-    """By how much the records that a pipeline's tasks hold became more, or less, in an hour (of
-    occurrence): with what they hold now, it gives what they held at any hour."""
+    """The change of a pipeline's held records in one hour (of occurrence).
+
+    Subtracted from the records held now, the changes give those held at any hour.
+    """
 
     pk = models.CompositePrimaryKey("application", "hour", "pipeline", "checkpoint")
     application = models.TextField()

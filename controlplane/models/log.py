@@ -1,6 +1,6 @@
-"""The log: the streams it is fed from, its batches and events, what is quarantined, and its bases.
+"""The log: its streams, batches and events, the quarantine, snapshots and bases.
 
-Written by `store`, and by nobody else. The event tables are partitioned by day.
+Only `store` writes them. The event tables are partitioned by day.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from django.db import models
 
 
 class Stream(models.Model):
-    """An application's log: how long it is, and how much of its stream in Redis is in it."""
+    """An application's log: its length, and the position read in the Redis stream."""
 
     application = models.TextField(primary_key=True)
-    #: In the place of the name, where there are many rows; the database counts it on.
+    #: Stands for the name in large tables; PostgreSQL assigns it.
     id = models.IntegerField(unique=True)
     #: The newest entry of the stream in Redis that is in the log.
     cursor = models.TextField()
-    #: How often Redis lost the stream, so that the cursor had to begin again.
+    #: How many times Redis lost the stream and the cursor was reset.
     generation = models.IntegerField()
-    #: The sequence of the newest event, and when it came.
+    #: The sequence of the newest event, and when it was received.
     sequence = models.BigIntegerField()
     received_at = models.DateTimeField(null=True)
 
@@ -30,29 +30,31 @@ class Stream(models.Model):
 
 
 class Event(models.Model):
-    """What an event is searched by; what it says is in its batch. Names are numbers here, see
-    `store.marks`."""
+    """The columns that find an event; its content is in its batch.
+
+    Names are stored as numbers, see `store.hash_keys`.
+    """
 
     pk = models.CompositePrimaryKey("stream", "sequence", "day")
     stream = models.IntegerField()
-    #: Of receipt, in UTC: the partition.
+    #: The day of receipt in UTC: the partition key.
     day = models.DateField()
     sequence = models.BigIntegerField()
     occurred_at = models.DateTimeField()
-    #: Among the events of its batch.
+    #: Index in its batch.
     place = models.IntegerField()
     type = models.IntegerField()
-    #: The digest of the task that it is about, also of a command for it.
+    #: The digest of the event's task; commands for a task have it, too.
     task = models.UUIDField(null=True)
-    #: The error group that it is about.
+    #: The hash key of the error group.
     cause = models.BigIntegerField(null=True)
-    #: Failed records: set on RecordFailed and FailuresCounted, and on nothing else.
+    #: Failed records; set only on RecordFailed and FailuresCounted.
     count = models.BigIntegerField(null=True)
     pipeline = models.IntegerField(null=True)
     stage = models.IntegerField(null=True)
     exception_class = models.IntegerField(null=True)
     command = models.UUIDField(null=True)
-    #: Who did it, where it is what a person did and no consequence of a command.
+    #: The person, if the event is an action and not the result of a command.
     actor = models.TextField(null=True)
 
     class Meta:
@@ -63,8 +65,11 @@ class Event(models.Model):
 
 
 class Batch(models.Model):
-    """The log itself: `count` events from `sequence` on as they came, packed, without their
-    bodies; and the bodies (records, stack traces). To erase one is to pack these without it."""
+    """The log itself: `count` events from `sequence` on, packed as received.
+
+    `heads` are the events without bodies; `bodies` are records and stack traces. Erasing a body
+    replaces `bodies`.
+    """
 
     pk = models.CompositePrimaryKey("stream", "sequence", "day")
     stream = models.IntegerField()
@@ -84,12 +89,12 @@ class Batch(models.Model):
 
 
 class BatchSeen(models.Model):
-    """A batch that is in the log: whoever sends it again changes nothing."""
+    """A batch in the log; a second delivery of it is ignored."""
 
     pk = models.CompositePrimaryKey("application", "batch")
     application = models.TextField()
     batch = models.UUIDField()
-    #: The sequence of its first event, and how many of its events were understood.
+    #: The sequence of its first event, and how many of its events were valid.
     first_sequence = models.BigIntegerField()
     count = models.IntegerField()
     received_at = models.DateTimeField()
@@ -102,8 +107,10 @@ class BatchSeen(models.Model):
 
 
 class IdsKept(models.Model):
-    """The day from which on the ids of batches are known: before it some were dropped. One row,
-    and none before the first was; it goes forward only, by whoever drops them."""
+    """The day since which all batch ids are known; earlier ids were dropped by retention.
+
+    One row, created by the first drop; the day only increases.
+    """
 
     id = models.SmallIntegerField(primary_key=True)
     since = models.DateField()
@@ -117,21 +124,21 @@ class IdsKept(models.Model):
 
 
 class Quarantine(models.Model):
-    """An entry of a stream, or one event of it, that was not understood."""
+    """An invalid entry of a stream, or one invalid event of its batch."""
 
     id = models.BigAutoField(primary_key=True)
     application = models.TextField()
     entry = models.TextField()
     batch = models.UUIDField(null=True)
-    #: Of the event in its batch; NULL when the whole entry is meant.
+    #: Index of the event in its batch; NULL for the whole entry.
     index = models.IntegerField(null=True)
     reason = models.TextField()
     raw = models.BinaryField()
-    #: SHA-256 of `raw`: the same thing read twice is kept once.
+    #: SHA-256 of `raw`: an entry that is read twice is stored once.
     digest = models.TextField()
     received_at = models.DateTimeField()
     requeued_at = models.DateTimeField(null=True)
-    #: Nothing is wrong with it but its age: it may be in the log already.
+    #: Valid, but older than the replay horizon: it may be in the log already.
     too_old = models.BooleanField(default=False, db_default=False)
     dismissed_at = models.DateTimeField(null=True)
 
@@ -145,7 +152,7 @@ class Quarantine(models.Model):
             )
         ]
         indexes = [
-            # What each page and scrape counts, however much is kept aside or was put back.
+            # Each page and each scrape counts these, however many entries were handled.
             models.Index(
                 "application",
                 name="not_understood",
@@ -163,13 +170,16 @@ class Quarantine(models.Model):
         return f"{self.application} {self.entry}: {self.reason}"
 
 
-class Kept(models.Model):
-    """Base of the states that are kept as they were at a position: those that had changed since
-    the position before. The newest row of a key up to a position is what was true there."""
+class StateAtPosition(models.Model):
+    """Base of the tables of states at positions of the log.
+
+    Each position stores the states that changed since the position before it, so the newest row of
+    a key up to a position is its state as of that position.
+    """
 
     pk = models.CompositePrimaryKey("application", "kind", "key", "position")
     application = models.TextField()
-    #: The name of the view that the state is of, and its key there.
+    #: The table of the view, and the key of the row in it.
     kind = models.TextField()
     key = models.TextField()
     position = models.BigIntegerField()
@@ -179,13 +189,13 @@ class Kept(models.Model):
         abstract = True
 
 
-class Snapshot(Kept):
-    """A state kept so that the past is found quickly; it can be derived again from the log."""
+class Snapshot(StateAtPosition):
+    """A state that speeds up reads of the past; it can be derived from the log."""
 
     class Meta:
         db_table = "snapshot"
         indexes = [
-            # What one snapshot holds, for who compares it or drops it.
+            # For comparing and deleting the states of one position.
             models.Index("application", "position", name="snapshot_position"),
         ]
 
@@ -194,12 +204,12 @@ class Snapshot(Kept):
 
 
 class Base(models.Model):
-    """A position that the log may begin after: what was true there is in `BaseState`, verified."""
+    """A position that the log may begin after; `BaseState` has the verified states there."""
 
     pk = models.CompositePrimaryKey("application", "position")
     application = models.TextField()
     position = models.BigIntegerField()
-    #: When the event at the position came.
+    #: When the event at the position was received.
     received_at = models.DateTimeField()
     made_at = models.DateTimeField()
 
@@ -210,8 +220,8 @@ class Base(models.Model):
         return f"{self.application} @ {self.position}"
 
 
-class BaseState(Kept):
-    """A state at a base: the truth in place of the events up to there, once they are dropped."""
+class BaseState(StateAtPosition):
+    """A state at a base: it replaces the events up to there, once they are dropped."""
 
     class Meta:
         db_table = "base_state"

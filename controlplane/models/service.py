@@ -1,4 +1,4 @@
-"""What the server itself keeps beside the log: who was seen at work, accounts, refusals."""
+"""Tables of the service itself: sightings of processes, account changes, retention refusals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Sighting(models.Model):
-    """When a part of the system (redis, wake, worker) was last seen at work."""
+    """When a part of the system (redis, wake, worker) was last active."""
 
     name = models.TextField(primary_key=True)
     at = models.DateTimeField()
@@ -19,7 +19,7 @@ class Sighting(models.Model):
 
 
 class AccountChange(models.Model):
-    """Who changed whose account: it belongs to no application, and so to no log of one."""
+    """A change of an account; it belongs to no application, so it is in no log."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
@@ -38,7 +38,7 @@ class AccountChange(models.Model):
 
 
 class RetentionRefusal(models.Model):
-    """An application whose log gives other states than were shown: nothing is dropped meanwhile."""
+    """An application whose log and views differ; retention drops nothing until a rebuild."""
 
     application = models.TextField(primary_key=True)
     since = models.DateTimeField()

@@ -1,6 +1,6 @@
-"""The views: one row for each thing that the log tells of, as it stands.
+"""The views: one row with the current state of each application, run, task, command and group.
 
-Written by `projections`, and by nobody else.
+Only `views.projections` writes them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from django.db import models
 
 
 def about(moment: str) -> str:
-    """Return the SQL of a moment to ten seconds."""
+    """Return the SQL that rounds a time down to ten seconds."""
     return f"date_bin('10 seconds', {moment}, 'epoch'::timestamptz)"
 
 
 class View(models.Model):
-    """Base of the views: the domain's state as JSON beside the columns that are searched by."""
+    """Base of the views: the domain's state as JSON, and the columns that queries search by."""
 
     state = models.TextField()
-    #: The position in the log that the row is true for.
+    #: The position in the log that the row reflects.
     sequence = models.BigIntegerField()
 
     class Meta:
@@ -87,7 +87,7 @@ class Task(View):
     since = models.DateTimeField(null=True)
     failed = models.BigIntegerField()
     held = models.BigIntegerField()
-    #: The error group of the failure that it stood at last; NULL where no record is to blame.
+    #: The error group of its last stop; NULL if no record caused it.
     fingerprint = models.TextField(null=True)
 
     class Meta:
@@ -115,10 +115,10 @@ class Command(View):
     id = models.UUIDField()
     kind = models.TextField()
     actor = models.TextField()
-    #: The digest of the task that it is about.
+    #: The digest of its task.
     task = models.UUIDField(null=True)
     status = models.TextField()
-    #: Whether anything can follow.
+    #: Whether its status can still change.
     open = models.BooleanField()
     issued_at = models.DateTimeField()
 
@@ -144,15 +144,15 @@ class ErrorGroup(View):
     fingerprint = models.TextField()
     stage = models.TextField()
     exception_class = models.TextField()
-    #: NULL where there are none; `columns.ANY` where they are not known.
+    #: NULL: none; `column_limits.ANY`: not known.
     other_classes = ArrayField(models.TextField(), null=True)
     pipeline = models.TextField(null=True)
     status = models.TextField(default="UNRESOLVED")
     count = models.BigIntegerField()
     first_seen = models.DateTimeField(null=True)
     last_seen = models.DateTimeField()
-    #: The same less exactly, said by PostgreSQL, for the index: a row of which no indexed column
-    #: changes stays in its page, and what fails all the time is seen many times a second.
+    #: `last_seen` rounded down, computed by PostgreSQL for the index: an update that changes no
+    #: indexed column stays in its page (HOT), and a frequent group is seen many times a second.
     seen_about = models.GeneratedField(
         expression=models.Func("last_seen", template=about("%(expressions)s")),
         output_field=models.DateTimeField(),
@@ -170,7 +170,7 @@ class ErrorGroup(View):
                 "other_classes",
                 name="group_other_classes",
                 condition=models.Q(other_classes__isnull=False),
-                # Written seldom: what waits would be looked through by each page.
+                # Rarely written; pending entries would slow down each page.
                 fastupdate=False,
             ),
             models.Index(
@@ -187,7 +187,7 @@ class ErrorGroup(View):
 
 
 class ShadowRow(models.Model):
-    """A row of a view that is made beside the live one, until a rebuild swaps them."""
+    """A row of a view that a rebuild has derived, until it is swapped with the live row."""
 
     pk = models.CompositePrimaryKey("application", "view", "key")
     application = models.TextField()

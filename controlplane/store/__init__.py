@@ -1,8 +1,8 @@
 """The only code that touches the tables of the log: batch, event, batch_seen, stream,
 ids_kept, quarantine, snapshot, base and base_state.
 
-The log only grows, and only under the lock of its stream: whoever appends counts the sequence on,
-so nothing ever appears behind a reader.
+The log is append-only. Appends hold the row lock of the stream and number events without gaps, so
+a reader never misses an event.
 """
 
 from __future__ import annotations

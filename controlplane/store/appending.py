@@ -1,4 +1,4 @@
-"""Appending to the log: how events are laid out as rows, and how the rows get in."""
+"""Append to the log: lay out events as rows, and COPY the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from arrester.controlplane.store.batches import placed
 from arrester.controlplane.store.streams import Stream
 
 CHANNEL = "arrester"
-#: In one message: PostgreSQL goes on to the second when it has the rows of the first.
+#: Both in one message: PostgreSQL continues with the second after the rows of the first.
 _COPY = "; ".join(
     f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
     for table, columns in (("batch", copy_rows.BATCH_COLUMNS), ("event", copy_rows.COLUMNS))
@@ -38,16 +38,16 @@ _COPY = "; ".join(
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Events under the id that they were sent under."""
+    """Events, and the id of the batch that they were sent in."""
 
     id: UUID
     events: Sequence[Told]
-    #: The bytes that they came in, where those hold just these events and their bodies.
+    #: The received bytes, if they contain exactly these events and their bodies.
     packed: codec.Packed | None = None
 
 
 def record_batches(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
-    """Note that `batches` follow the end of the log."""
+    """Store the ids of batches that follow the end of the log."""
     first, ids, firsts, counts = stream.sequence + 1, [], [], []
     for batch in batches:
         ids.append(batch.id)
@@ -79,7 +79,7 @@ def append(
 
 
 def advance_stream(stream: Stream, layout: Layout, *, cursor: str | None = None) -> Stream:
-    """Note how long the log is with what was `copied`, and how far its stream is read."""
+    """Update the length of the log, and the cursor of its Redis stream."""
     stream = replace(
         stream,
         sequence=last(layout.stored[-1]),
@@ -99,7 +99,7 @@ def advance_stream(stream: Stream, layout: Layout, *, cursor: str | None = None)
 
 
 def notify(stream: Stream) -> None:
-    """Let live pages know, once the transaction is committed, that the application has moved."""
+    """Notify live pages of the application's new position, when the transaction commits."""
     with prepared_statements.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", _notice(stream))
 
@@ -110,13 +110,13 @@ def _notice(stream: Stream) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Events as they follow the end of the log, and what they become in the tables."""
+    """Events that follow the end of the log, and their rows."""
 
     stored: list[Stored]
     received_at: datetime
-    #: Of receipt, in UTC: the partition.
+    #: The day of receipt in UTC: the partition key.
     day: date
-    #: Rows of `batch` and of `event`, as COPY has them in binary, in pieces.
+    #: Rows of `batch` and `event` in binary COPY format, in pieces.
     batches: list[bytes]
     events: list[bytes]
 
@@ -159,8 +159,7 @@ def lay_out_rows(stream: Stream, batches: Iterable[Batch], *, received_at: datet
 
 @contextmanager
 def copying(layout: Layout) -> Iterator[None]:
-    """Have rows copied into their tables while the block runs, in which PostgreSQL can be asked
-    nothing."""
+    """COPY the rows while the block runs; the block cannot query PostgreSQL."""
     if not layout.stored:
         yield
         return
@@ -190,7 +189,7 @@ def _hand_over(server: PGconn, rows: Iterable[bytes]) -> None:
 
 
 def _expect(server: PGconn, status: ExecStatus) -> None:
-    """Wait for PostgreSQL's answer; raise what it refuses."""
+    """Wait for the result of PostgreSQL; raise its error."""
     wait = connection.connection.wait
     wait(generators.send(server))
     result = wait(generators.fetch(server))
@@ -202,7 +201,7 @@ def _expect(server: PGconn, status: ExecStatus) -> None:
 
 
 def ensure_partitions(first: date, *, days: int) -> int:
-    """Make the partitions of `days` days; return how many were missing."""
+    """Create the partitions of `days` days; return how many were missing."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT arrester_ensure_partitions(%s, %s)", [first, days])
         (made,) = cursor.fetchone()
@@ -210,14 +209,14 @@ def ensure_partitions(first: date, *, days: int) -> int:
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):
-    """What retention took out of the log."""
+    """The partitions and bytes that retention dropped."""
 
     partitions: int
     bytes: int
 
 
 def drop_days(before: date, *, batches_before: date) -> Dropped:
-    """Drop the days before one of events, and of batches seen; bases have to cover the events."""
+    """Drop events before one day and batch ids before another; bases must cover the events."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM arrester_drop_days(%s, %s)", [before, batches_before])
         partitions, size = cursor.fetchone()

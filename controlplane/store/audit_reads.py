@@ -1,4 +1,4 @@
-"""Reading the log for lists: what people did, dead letters, and what was done with a group."""
+"""Read actions of people, dead letters, and the history of an error group."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_actions(wanted: ActionQuery, *, before: Newest | None, limit: int) -> list[StoredEvent]:
-    """Return what people did, newest first."""
+    """Return actions of people, newest first."""
     conditions, parameters = _range(wanted.since, wanted.until, before)
     _equal(conditions, parameters, actor=wanted.actor, application=wanted.application)
     if wanted.types is not None:
@@ -62,7 +62,7 @@ def read_actions(wanted: ActionQuery, *, before: Newest | None, limit: int) -> l
 def read_dead_letters(
     wanted: DeadLetterQuery, *, before: Newest | None, limit: int
 ) -> list[StoredEvent]:
-    """Return which records became dead letters, newest first."""
+    """Return dead letters, newest first."""
 
     def has(stored: StoredEvent) -> bool:
         run = stored.event.run
@@ -93,7 +93,7 @@ def _dead_letters(
 
 
 def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
-    """Return the records of a task that failed at about a position in the log, newest first."""
+    """Return failed records of a task near a position, newest first."""
     return select(
         "WHERE task = %s AND type = %s AND sequence < %s ORDER BY sequence DESC LIMIT %s",
         [task, type_of(RecordFailed), around + limit, limit],
@@ -103,7 +103,7 @@ def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
 def read_group_actions(
     application: str, fingerprint: str, *, before: int | None, limit: int
 ) -> list[StoredEvent]:
-    """Return what was done with an error group, newest first: all but its failures."""
+    """Return the actions on an error group, newest first."""
     return select(
         f"WHERE cause = %s AND type IN ({_ON_GROUPS}) AND sequence < %s"
         " ORDER BY sequence DESC LIMIT %s",

@@ -1,4 +1,4 @@
-"""The batches of the log: where events are read from, whatever they were found by."""
+"""Batches of the log: read events at the places that an index gave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STREAM = "(SELECT id FROM stream WHERE application = %(application)s)"
 
 
 class Row(NamedTuple):
-    """A batch as it is read: of whom, from which position on, and its events packed."""
+    """A batch as read: its application, first position, and packed events."""
 
     application: str
     sequence: int

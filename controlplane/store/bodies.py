@@ -1,4 +1,4 @@
-"""The bodies of events: how one is read, and how the owner of the database erases one."""
+"""Bodies of events: read one, and erase one as the owner of the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class _BatchBodies(NamedTuple):
-    """The bodies of the batch that an event came in, and the event's place among them."""
+    """The bodies of an event's batch, and the event's index in it."""
 
     stream: int
     first: int
@@ -26,22 +26,22 @@ class _BatchBodies(NamedTuple):
 
 
 def body_of(stored: StoredEvent) -> Body | None:
-    """Return the body of an event, if it has one that can be read."""
+    """Return the body of an event; None if it has none or it is unreadable."""
     found = _batch_bodies(stored)
     if found is None:
         return None
     try:
         return codec.decode_body(found.bodies, found.place)
     except MalformedBatch:
-        # The fold does not look at bodies: a sender whose zlib was broken is found out here.
+        # The fold does not decode bodies, so broken compression is detected here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
         return None
 
 
 def erase_body(stored: StoredEvent) -> str:
-    """Put a tombstone in the place of an event's body; return the partition that it was in.
+    """Replace an event's body with a tombstone; return its partition.
 
-    Only the owner of the tables may. Raises NotFound when there is nothing to erase.
+    Requires the owner's role. Raises NotFound if there is no body.
     """
     found = _batch_bodies(stored)
     try:
@@ -59,7 +59,7 @@ def erase_body(stored: StoredEvent) -> str:
 
 
 def vacuum(partition: str) -> None:
-    """Give the room of rows that are gone free, outside of any transaction."""
+    """Free the disk space of deleted rows; call it outside of a transaction."""
     with connection.cursor() as cursor:
         cursor.execute(f"VACUUM {partition}")
 

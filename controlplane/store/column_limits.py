@@ -1,13 +1,13 @@
-"""How a text or a number is made to fit a column; whole values are in packed states and events."""
+"""Make texts and numbers fit columns; packed states and events have the full values."""
 
 from __future__ import annotations
 
 #: The greatest number of PostgreSQL's bigint.
 MOST = 2**63 - 1
-#: Stages, exception classes and keys are cut here: an index row must stay small.
+#: Stages, exception classes and keys are cut at this length: index rows have a limit.
 TEXT_LIMIT = 300
 
-#: In the place of texts that are not known: it may be any.
+#: Stands for unknown texts: any text matches.
 ANY = "*"
 
 

@@ -1,8 +1,8 @@
-"""Numbers in the place of names: what the rows that are searched by keep of texts.
+"""Hash keys: numbers that stand for names in the rows of events.
 
-A number is enough to find a row, and a dictionary would have to be looked up, locked and kept in
-step. Of causes it has 64 bits, which do not meet. Two pipelines, stages or classes may share one:
-who reads looks at the event itself (`FailureQuery.has`, `log.filled`).
+A number finds a row, and needs no dictionary table. Keys of error groups have 64 bits, so they do
+not collide. Two pipelines, stages or classes can share a 32-bit key, so readers compare the event
+itself (`FailureQuery.matches`, `log.filled`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 @lru_cache(maxsize=100_000)
 def of_cause(application: str, fingerprint: str) -> int:
     """Return the number of an error group."""
-    # An application's name has no space in it.
+    # The name of an application has no space.
     return _first(f"{application} {fingerprint}", 8)
 
 

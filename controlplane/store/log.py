@@ -1,4 +1,4 @@
-"""Reading the log: in its order, by position, by task. `failures` and `lists` read it otherwise."""
+"""Read the log in order, by position, and by task; see `failures` and `audit_reads` for lists."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Statements that come again and again, as folds and pages of history send them: planned once for a
-connection, and not one by one."""
+"""Prepared statements for folds and history pages: planned once per connection."""
 
 from __future__ import annotations
 
@@ -14,11 +13,10 @@ from psycopg.pq import Format
 
 
 def cursor() -> CursorWrapper:
-    """Return a cursor whose statements are prepared when they come again and again.
+    """Return a cursor that prepares repeated statements.
 
-    Its values are bound by PostgreSQL: it has to know their types, by a cast where nothing else
-    says them. All else is as `connection.cursor()`, which writes them into the statement: for what
-    is planned best with its values.
+    PostgreSQL binds the values, so parameters of unclear type need a cast. `connection.cursor()`
+    writes values into the statement: use it where the plan depends on them.
     """
     connection.ensure_connection()
     assert connection.connection is not None
@@ -28,8 +26,7 @@ def cursor() -> CursorWrapper:
 def rows(
     statement: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, binary: bool = False
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of such a statement; `binary` where they have bytes, of which each would be
-    two as text, or many times, which Python would read."""
+    """Return the rows of a prepared statement; use `binary` for bytes and for many timestamps."""
     with cursor() as asked:
         asked.cursor.format = Format.BINARY if binary else Format.TEXT
         asked.execute(statement, parameters)
@@ -39,12 +36,10 @@ def rows(
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Send the statements of the block without waiting for their answers: while PostgreSQL works at
-    one, we make the next.
+    """Send the statements of the block in a pipeline, without waiting for each result.
 
-    They are carried out in their order, each as if it came alone; COPY cannot be among them. Their
-    rows are there behind the block. What PostgreSQL refuses is raised by the end of the block, if
-    not by a statement before; none of those behind it are carried out.
+    PostgreSQL executes them in order; COPY is not possible. Their rows are available after the
+    block. An error is raised at the end of the block at the latest, and skips later statements.
     """
     connection.ensure_connection()
     with connection.wrap_database_errors, connection.connection.pipeline():

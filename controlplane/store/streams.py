@@ -105,9 +105,9 @@ def send_seen_batches(application: str, batches: Collection[UUID]) -> Callable[[
 
 
 def batch_ids_since() -> date | None:
-    """Return the day before which ids of batches were dropped; None while none was.
+    """Return the day before which batch ids were dropped, or None.
 
-    Ask after `seen`, in its transaction: whoever drops ids waits for who has looked at them.
+    Call it after `seen_batches` in the same transaction: retention waits for its lock.
     """
     with prepared_statements.cursor() as cursor:
         cursor.execute("SELECT since FROM ids_kept")
@@ -130,8 +130,7 @@ def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[obje
 
 @contextmanager
 def maintenance_lock(application: str) -> Iterator[None]:
-    """Wait until nobody rebuilds the application's views or makes a base of it, and keep others
-    from both while the block runs. Folds and actions go on."""
+    """Hold the lock of rebuilds and bases of an application; wait for it. Folds continue."""
     key = _key(application)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s, %s)", [_MAINTENANCE_CLASS, key])
@@ -147,13 +146,15 @@ def try_maintenance_lock(application: str) -> AbstractContextManager[bool]:
 
 
 def try_housekeeping_lock() -> AbstractContextManager[bool]:
-    """Keep other housekeepings out while the block runs; yield False when there is one."""
+    """Hold the housekeeping lock; yield False if it is held."""
     return _at_once(_HOUSE_CLASS, 0)
 
 
 def try_snapshot_lock(application: str) -> bool:
-    """Keep others from keeping the application's states until the transaction ends; return False
-    when one does, or a rebuild is about to replace what was kept."""
+    """Take the snapshot lock of an application until the transaction ends.
+
+    Return False if another snapshot or a rebuild holds it.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_try_advisory_xact_lock(%s, %s)", [_KEEPER_CLASS, _key(application)]
@@ -163,25 +164,29 @@ def try_snapshot_lock(application: str) -> bool:
 
 
 def wait_for_snapshot_lock(application: str) -> None:
-    """Wait until nobody keeps the application's states, and keep others from it until the
-    transaction ends; not under the stream's lock, since folds would wait, too."""
+    """Take the snapshot lock until the transaction ends; wait for it.
+
+    Do not call it under the stream's lock: folds would wait, too.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_KEEPER_CLASS, _key(application)])
 
 
 def try_fold_lock(application: str) -> AbstractContextManager[bool]:
-    """Hold the advisory lock of a stream while the block runs; yield False when another does.
+    """Hold the advisory lock of a stream; yield False if it is held.
 
-    It only saves work: what is true is decided by the stream's row. But whoever is refused folds
-    nothing, so a holder that is gone without a word must be noticed soon: `settings.TCP` for a
-    host, `terminate_stuck_fold` for a process.
+    The lock only avoids duplicate work: the row lock of the stream decides what is appended. A
+    worker without the lock folds nothing, so a lost holder must be detected soon: `settings.TCP`
+    detects a lost host, `terminate_stuck_fold` a suspended process.
     """
     return _at_once(_LOCK_CLASS, _key(application))
 
 
 def terminate_stuck_fold(application: str, *, seconds: float) -> bool:
-    """End the connection of who holds a stream, and with it the hold, where PostgreSQL has waited
-    for its next word for so long: a process that was suspended. Return whether there was one."""
+    """End the connection that holds a stream's lock if its process was silent for `seconds`.
+
+    Return whether there was one.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
@@ -214,7 +219,7 @@ def _unlock(lock_class: int, key: int) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock_class, key])
     except Error:
-        # The connection is gone, and with it the lock; a broken one must not keep it.
+        # A lost connection has released the lock; a broken one must not keep it.
         connection.close()
 
 
