@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test conformance chaos-fold lint check bench screenshots requirements clean
+.PHONY: help up demo test conformance chaos-fold docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,12 +36,16 @@ conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTOR
 chaos-fold: $(STAMP)  ## kill workers and PostgreSQL at random while events come, some ten minutes
 	@$(PY) -m tests.chaos_fold $(ARGS)
 
-lint: $(STAMP)  ## format, style, types, import contracts, missing migrations
+docs: $(STAMP)  ## build the documentation site into build/site, with strict links
+	$(PY) -m mkdocs build --quiet --strict
+
+lint: docs  ## format, style, types, import contracts, missing migrations, language, documentation
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(PY) -W 'ignore:Got an error checking:RuntimeWarning' manage.py makemigrations --check --dry-run
+	$(PY) -m scripts.check_language
 
 check: lint test  ## lint, then test: green before each commit
 

@@ -24,7 +24,7 @@ class InvalidSetting(SystemExit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The environment variables of the server; `README.md` lists the same ones."""
+    """The environment variables of the server; docs/reference/server.md lists them."""
 
     home: Path
     port: int

@@ -150,7 +150,14 @@ def test_ci_runs_lint_and_test() -> None:
 
 @pytest.mark.parametrize(
     "tool",
-    ["ruff format --check", "ruff check", "mypy", "lint-imports", "makemigrations --check"],
+    [
+        "ruff format --check",
+        "ruff check",
+        "mypy",
+        "lint-imports",
+        "makemigrations --check",
+        "check_language",
+    ],
 )
 def test_lint_is_everything_but_tests(tool: str) -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
@@ -170,7 +177,8 @@ def test_requirements_are_hashed_and_name_no_host(name: str) -> None:
 
 def test_every_make_target_is_listed() -> None:
     targets = (
-        "help up demo test conformance chaos-fold lint check bench screenshots requirements clean"
+        "help up demo test conformance chaos-fold docs lint check"
+        " bench screenshots requirements clean"
     )
     listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True)
     names = [line.split()[1] for line in listed.stdout.splitlines() if line.startswith("make ")]

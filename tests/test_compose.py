@@ -124,7 +124,7 @@ def test_every_variable_without_default_is_required() -> None:
 
 @pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper", "beat"])
 def test_every_setting_that_is_not_specific_to_one_machine_is_passed(service: str) -> None:
-    text = (REPOSITORY / "README.md").read_text()
+    text = (REPOSITORY / "docs/reference/server.md").read_text()
     documented = dict(re.findall(r"^\| `(ARRESTER_\w+)` \| `([^`]*)`", text, re.MULTILINE))
     # These are for embedded servers, development, or the published port of the host.
     elsewhere = {"ARRESTER_HOME", "ARRESTER_DEBUG", "ARRESTER_PORT", "ARRESTER_ALLOWED_HOSTS"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from scripts import check_language, configuration_reference
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
@@ -47,7 +49,26 @@ def test_links_and_pictures_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_files_that_the_architecture_names_exist() -> None:
-    text = (REPOSITORY / "docs" / "architecture.md").read_text()
-    for path in re.findall(r"`((?:controlplane|agents|docs)/[\w/.-]+\.(?:py|md))`", text):
-        assert (REPOSITORY / path).exists(), path
+def test_files_that_the_pages_name_exist() -> None:
+    # A decision record names the files of its time.
+    pages = [page for page in PAGES if page.parent.name != "decisions"]
+    named = {
+        path
+        for page in pages
+        for path in re.findall(
+            r"`((?:controlplane|agents|dashboard|docs|examples|tests|scripts|benchmarks)/[\w/.-]+\.\w+)`",
+            page.read_text(),
+        )
+    }
+    assert {path for path in named if not (REPOSITORY / path).exists()} == set()
+
+
+def test_the_configuration_reference_is_what_the_code_gives() -> None:
+    assert configuration_reference.PAGE.read_text() == configuration_reference.page()
+
+
+def test_the_language_check_finds_replaced_words_and_the_pages_have_none() -> None:
+    assert check_language.faults("fine\nTwelve tasks stand.") == [
+        "line 2: 'stand': write is PAUSED, is stopped"
+    ]
+    assert check_language.main() == 0

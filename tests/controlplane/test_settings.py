@@ -1,4 +1,4 @@
-"""Environment variables: defaults, rejected values, and their list in the README."""
+"""Environment variables: defaults, rejected values, and their list in the reference."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ def test_both_ends_detect_a_lost_host() -> None:
     assert settings["OPTIONS"]["options"].endswith(" -c tcp_user_timeout=30000 -c work_mem=8MB")
 
 
-def test_the_readme_lists_every_variable() -> None:
+def test_the_reference_lists_every_variable() -> None:
     source = Path(REPOSITORY / "controlplane/env.py").read_text()
     known = set(re.findall(r'"((?:ARRESTER|DATABASE|MIGRATE|REDIS)_[A-Z_]+)"', source))
-    readme = (REPOSITORY / "README.md").read_text()
+    readme = (REPOSITORY / "docs/reference/server.md").read_text()
     assert known
     assert known - set(re.findall(r"`([A-Z_]+)`", readme)) == set()

@@ -26,6 +26,8 @@ class Key(Generic[T]):
     default: T
     allowed: str
     parse: Callable[[object], T]
+    #: One or two sentences for the reference page.
+    meaning: str
     #: Kafka Connect's name for the same thing; both given with different meanings is a fault.
     shipped: str | None = None
     #: What it was called before; where both are given, today's name wins.

@@ -15,7 +15,7 @@ from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Windo
 from arrester.controlplane.domain.errors import InvalidConfiguration
 from tests.services import REPOSITORY
 
-DOCS = REPOSITORY / "docs" / "semantics.md"
+DOCS = REPOSITORY / "docs" / "reference" / "configuration.md"
 ON: dict[str, object] = {"errors.dlq.enable": True}
 
 
