@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test conformance chaos-fold docs lint check bench screenshots requirements clean
+.PHONY: help up demo test conformance mutants chaos-fold docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resum
 
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
+
+mutants: $(STAMP)  ## apply deliberate faults, each of which the tests must detect, some ten minutes
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m tests.mutants $(ARGS)
 
 chaos-fold: $(STAMP)  ## kill workers and PostgreSQL at random while events come, some ten minutes
 	@$(PY) -m tests.chaos_fold $(ARGS)

@@ -60,7 +60,7 @@ def test_no_limit_and_an_infinite_one_tolerate_a_million_at_once(limit: int | No
 )
 def test_windows_tumble_and_are_aligned_to_the_epoch(window: Window, length: int) -> None:
     tolerance = Tolerance(rate_limit=1, window=window)
-    last = count(tolerance, Tally(), now_ms=5 * length - 1)
+    last = count(tolerance, Tally(), now_ms=4 * length)
     assert last.tolerated == 1
     assert count(tolerance, last.tally, now_ms=5 * length - 1).exceeded is Exceeded.RATE
     assert count(tolerance, last.tally, now_ms=5 * length).exceeded is None
