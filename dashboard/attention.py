@@ -59,7 +59,7 @@ def tiles(seen: Overview) -> list[Tile]:
         Tile(seen.failed_last_hour, "failed in an hour", f"{reverse('errors')}?state=all&range=1h"),
         Tile(
             waiting,
-            "under way",
+            "in progress",
             f"{reverse('commands')}?state={filters.OPEN}",
             "clock",
             "is-open" if waiting else "",
@@ -111,7 +111,7 @@ def _twin(thread: ThreadState) -> Item:
         status="TWO_CHECKPOINTS",
         name=thread.pipeline,
         url=reverse("application", args=[thread.application]),
-        text="runs at two live checkpoints: probably one of them by mistake",
+        text="runs at two live checkpoints. Check whether one of them is a mistake",
         since=thread.since,
         application=thread.application,
     )
@@ -125,7 +125,7 @@ def _nobody(application: Brief) -> Item:
         status="NOBODY",
         name=name,
         url=f"{reverse('held')}?{urlencode({'application': name})}",
-        text=f"{records} held, and no instance is alive: they wait until one starts",
+        text=f"{records} held, and no live instance. They wait until one starts",
         since=None,
         application=name,
     )
@@ -139,7 +139,7 @@ def _lost(application: Brief) -> Item:
         status="LOST",
         name=name,
         url=reverse("application", args=[name]) + "?tab=instances",
-        text=f"{instances} not been heard; the last known state is shown",
+        text=f"{instances} no heartbeat. The last known state is shown",
         since=None,
         application=name,
     )
@@ -192,7 +192,7 @@ def _quarantined(lag: Lag) -> Item:
         status="QUARANTINED",
         name=name,
         url=reverse("quarantine") + f"?application={name}",
-        text=f"{entries} not understood and kept aside",
+        text=f"{entries} quarantined as invalid",
         since=None,
         application=name,
     )

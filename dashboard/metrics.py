@@ -55,43 +55,43 @@ class Everything(Collector):
         )
         yield _gauge(
             "arrester_application_latched",
-            "1 while the application is shut down until somebody starts it, else 0.",
+            "1 while the application is LATCHED, else 0.",
             ["application"],
             (([name], float(latched)) for name, latched in found.latched.items()),
         )
         yield _gauge(
             "arrester_tasks",
-            "Tasks of the checkpoints that pages show that ever failed, by status.",
+            "Tasks with failures since creation, by status; live checkpoints only.",
             ["application", "status"],
             ((key, number) for key, number in found.tasks.items()),
         )
         yield _gauge(
             "arrester_instances",
-            "Instances that were ever heard of, by status; a killed one keeps its last status.",
+            "All known instances, by status; a killed instance keeps its last status.",
             ["application", "status"],
             ((key, number) for key, number in found.instances.items()),
         )
         yield _gauge(
             "arrester_instances_alive",
-            "Instances that live, lost ones without an heir among them; 0: nobody runs it.",
+            "Live instances, including lost ones that are not replaced.",
             ["application"],
             (([name], number) for name, number in found.alive.items()),
         )
         yield _gauge(
             "arrester_instances_lost",
-            "Instances that have not ended, have not been heard, and have no heir.",
+            "Lost instances: not ended, no heartbeat, not replaced.",
             ["application"],
             (([name], number) for name, number in found.lost.items()),
         )
         yield _gauge(
             "arrester_commands",
-            "Commands that were ever issued, by status.",
+            "Commands since creation, by status.",
             ["application", "status"],
             ((key, number) for key, number in found.commands.items()),
         )
         yield _counter(
             "arrester_failed_records",
-            "Records whose fate was decided by a failure.",
+            "Failed records since creation.",
             (([name], number) for name, number in found.failed.items()),
         )
         yield _counter(
@@ -101,37 +101,37 @@ class Everything(Collector):
         )
         yield _gauge(
             "arrester_queue_batches",
-            "Batches of events that wait in Redis to be folded.",
+            "Batches of events in Redis that are not processed yet.",
             ["application"],
             (([lag.application], lag.waiting) for lag in lags),
         )
         yield _gauge(
             "arrester_queue_age_seconds",
-            "For how long the oldest batch that is not folded has waited.",
+            "Waiting time of the oldest batch that is not processed, in seconds.",
             ["application"],
             (([lag.application], lag.waiting_seconds) for lag in lags),
         )
         yield _gauge(
             "arrester_fold_lag_seconds",
-            "From the newest batch that is folded to the newest that waits.",
+            "Time between the newest processed and the newest received batch, in seconds.",
             ["application"],
             (([lag.application], lag.fold_seconds) for lag in lags),
         )
         yield _gauge(
             "arrester_overloaded",
-            "1 while agents are asked to count failed records instead of describing them, else 0.",
+            "1 while agents are asked to count failed records without details, else 0.",
             ["application"],
             (([lag.application], float(lag.overloaded)) for lag in lags),
         )
         yield _gauge(
             "arrester_quarantined",
-            "What was not understood and waits to be put back or dismissed.",
+            "Quarantined entries that are neither requeued nor dismissed.",
             ["application"],
             (([lag.application], lag.quarantined) for lag in lags),
         )
         yield _gauge(
             "arrester_too_old",
-            "Batches of the last day that are kept aside as older than the replay horizon.",
+            "Batches of the last day that are quarantined as older than the replay horizon.",
             ["application"],
             (([lag.application], lag.too_old) for lag in lags),
         )

@@ -61,7 +61,7 @@ def person(user: AnyUser) -> Person | None:
 def _known(user: AnyUser) -> Person:
     who = person(user)
     if who is None:
-        raise PermissionDenied("this account is in none of the groups viewer, operator and admin")
+        raise PermissionDenied("this account has no role: viewer, operator or admin")
     return who
 
 
@@ -132,8 +132,8 @@ def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], 
     return for_people(guarded)
 
 
-NOT_AN_OPERATOR = "this needs the role operator"
-NOT_AN_ADMIN = "this needs the role admin"
+NOT_AN_OPERATOR = "requires the role operator"
+NOT_AN_ADMIN = "requires the role admin"
 
 
 def for_admins(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:

@@ -25,7 +25,7 @@ _ORIGINS = {
     "default": "default",
 }
 _UNCAUGHT = {answer.value for answer in UncaughtAnswer}
-#: From this part of a limit on a gauge says that it is nearly spent.
+#: From this part of a limit on a gauge says that it is nearly used up.
 NEARLY = 0.75
 _UNTIL = {"minute": "this minute", "hour": "this hour", "day": "today"}
 
@@ -54,11 +54,11 @@ class Choice(NamedTuple):
 
 
 _CHOICES = (
-    Choice("CONTINUE", "CONTINUE", "leave the record out: a dead letter, where those are on"),
-    Choice("PAUSE", "PAUSE", "hold the task at the record; without a task column it is FAIL"),
-    Choice("FAIL", "FAIL", "end the run, or the task alone where that is set"),
+    Choice("CONTINUE", "CONTINUE", "skip the record; store a dead letter if enabled"),
+    Choice("PAUSE", "PAUSE", "pause the task at the record; FAIL if there is no task column"),
+    Choice("FAIL", "FAIL", "end the run, or only the task if errors.failure.scope=task"),
 )
-_RETRY = Choice("RETRY", "RETRY", "try it again within the budget, then FAIL")
+_RETRY = Choice("RETRY", "RETRY", "retry within the budget, then FAIL")
 
 
 class Meter(NamedTuple):
@@ -123,7 +123,7 @@ def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choi
         if policy_refusal(found, pipeline, stage, cast("StageAnswer", each.value)) is None
     ]
     if policy_refusal(found, pipeline, stage, None) is None:
-        offered.append(Choice("", "As in the code", "what on=, on_error= and configuration say"))
+        offered.append(Choice("", "As in the code", "as set by on=, on_error= and configuration"))
     return offered
 
 
@@ -146,10 +146,14 @@ def _row(stage: StageDescribed, said: StageCommanded | None) -> Row:
 def _meter(gauge: queries.Gauge) -> Meter:
     span = "in this run" if gauge.window is None else _UNTIL[gauge.window.value]
     if gauge.used >= gauge.limit:
-        word = "none may be left out" if gauge.limit == 0 else "spent: one more is too many"
+        word = (
+            "no record may be skipped"
+            if gauge.limit == 0
+            else "used up: the next failure exceeds it"
+        )
         return Meter(gauge, "is-dead", "warning", word, span)
     if gauge.share >= NEARLY:
-        return Meter(gauge, "is-paused", "half", "nearly spent", span)
+        return Meter(gauge, "is-paused", "half", "nearly used up", span)
     return Meter(gauge, "is-running", "check", "within the limit", span)
 
 
@@ -158,8 +162,8 @@ def _facts(told: PipelineDescribed) -> list[tuple[str, str]]:
         ("Tolerance", _tolerance(told)),
         ("Retries", _retries(told)),
         ("Dead letters", _dead_letters(told)),
-        ("FAIL ends", "its task alone" if told.scope == "task" else "the run"),
-        ("A run that dies", _uncaught(told.uncaught)),
+        ("FAIL ends", "only its task" if told.scope == "task" else "the run"),
+        ("Failure scope", _uncaught(told.uncaught)),
         ("Outage", _outage(told)),
         ("Ends in", f"{told.sink}{', all or nothing' if told.atomic else ''}"),
     ]
@@ -196,13 +200,13 @@ def _seconds(milliseconds: int) -> str:
 
 def _dead_letters(told: PipelineDescribed) -> str:
     if told.dead_letter_format is None:
-        return "not kept: a record that is left out is gone"
+        return "off: skipped records are not stored"
     return f"{told.dead_letter_format}, {told.dead_letter_place}"
 
 
 def _outage(told: PipelineDescribed) -> str:
     if told.outage_share is None:
-        return "not looked for: each record is judged by itself"
+        return "off: each record is handled by itself"
     share = f"{told.outage_share:.0%} of a micro-batch"
     least = f"at least {told.outage_minimum:,} records"
     return f"more than {share}, {least}, that fail alike: {told.outage_response}"

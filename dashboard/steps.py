@@ -33,12 +33,12 @@ def _delivered(command: CommandState) -> list[Step]:
     if command.status.final:
         # Decided by the server alone: there was nobody to deliver it to.
         return []
-    return [Step("Delivered", "now", None, "waits for an instance to fetch it")]
+    return [Step("Delivered", "now", None, "waiting for an instance")]
 
 
 def _end(command: CommandState) -> Step:
     if not command.status.final:
         look = "now" if command.status is CommandStatus.DELIVERED else ""
-        return Step("Applied", look, None, "waits for an answer" if look else "")
+        return Step("Applied", look, None, "waiting for an answer" if look else "")
     look = "bad" if command.status in _BAD else "done"
     return Step(command.status.capitalize(), look, command.finished_at, command.outcome or "")

@@ -41,10 +41,10 @@ from arrester.controlplane.domain.state.states import TaskStatus
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _HOW = {
-    ResumeHow.RETRY: "at the record that failed",
-    ResumeHow.SKIP: "past the record that failed",
+    ResumeHow.RETRY: "at the failed record",
+    ResumeHow.SKIP: "after skipping the failed record",
     ResumeHow.AT: "at a position",
-    ResumeHow.RESTART: "by a new instance, at the record that failed",
+    ResumeHow.RESTART: "by a new instance, at the failed record",
 }
 
 
@@ -92,7 +92,7 @@ def sentence(data: EventData) -> str:
             skipped = f", {data.skipped:,} skipped" if data.skipped else ""
             return f"at {at(data.position)}{skipped}{_by(data.actor, data.reason)}"
         case StateReported():
-            return f"the server saw it otherwise: {_standing(data)}"
+            return f"corrected from: {_standing(data)}"
         case ApplicationShutdownRequested():
             return data.reason
         case TaskResumed():
@@ -132,7 +132,7 @@ def _answered(answer: StageAnswer | None) -> str:
 def still(instances: int, lost: int) -> str:
     """Return why nothing of an application is known to run; empty where an instance is heard."""
     if not instances:
-        return "nobody runs it"
+        return "No live instance"
     return "not heard" if lost == instances else ""
 
 

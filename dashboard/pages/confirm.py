@@ -133,7 +133,7 @@ def _dialog(request: HttpRequest, dialog: str, context: dict[str, object]) -> Ht
 @require_POST
 @for_operators
 def resume(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Resume a task at the record that failed."""
+    """Resume a task at the failed record."""
     return _done(
         request,
         lambda command: actions.resume_task(digest, actor=who.name, command=command),
@@ -144,7 +144,7 @@ def resume(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
 @require_POST
 @for_operators
 def skip(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Resume a task past the record that failed."""
+    """Resume a task after skipping the failed record."""
     reason = request.POST.get("reason", "").strip()
     if not reason:
         return _skip_dialog(request, digest, wrong="A reason is required.")

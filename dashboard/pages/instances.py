@@ -1,4 +1,4 @@
-"""The driver processes of all applications: where, what, how well heard, and what waits in them."""
+"""The driver processes of all applications: where, what, how well heard, and waiting in them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from arrester.dashboard.shell import Place, page
 SKEW_SECONDS = 5.0
 FIELDS = ("application", "show")
 #: By the word in the URL.
-SHOWN = {"": "those that live", "lost": "those that are LOST", "ended": "those that have ended"}
+SHOWN = {"": "live", "lost": "LOST", "ended": "ended"}
 
 
 @for_people
 def instances(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show instances that live, with `show=lost` those that are LOST, with `ended` the others."""
+    """Show instances that live, with `show=lost` LOST, with `ended` the others."""
     asked = filters.asked(request.GET, FIELDS)
     if asked["show"] not in SHOWN:
         raise InvalidValue("show", asked["show"], ", ".join(filter(None, SHOWN)))

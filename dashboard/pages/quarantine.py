@@ -18,12 +18,12 @@ from arrester.dashboard.people import Person, for_operators, for_people
 from arrester.dashboard.shell import Notice, Place, page
 
 _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e24")
-STILL = "It is still not understood, and stays here. A newer server may understand it."
+STILL = "The entry is still invalid and stays here. Upgrade the server, then try again."
 
 
 @for_people
 def quarantine(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show what was kept aside, newest first; with `waiting=1` what waits for somebody."""
+    """Show what was kept aside, newest first; with `waiting=1` waiting for somebody."""
     return _show(request, who, request.GET.get("application", ""))
 
 

@@ -84,7 +84,7 @@ def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
         if name not in filled.fields:
             raise InvalidValue(name, given[name], f"one of {', '.join(filled.fields)}")
         if isinstance(given, QueryDict) and len(given.getlist(name)) > 1:
-            raise InvalidValue(name, ", ".join(given.getlist(name)), "one value, said once")
+            raise InvalidValue(name, ", ".join(given.getlist(name)), "one value, given once")
     try:
         filled.is_valid(raise_exception=True)
     except ValidationError:

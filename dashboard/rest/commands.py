@@ -48,7 +48,7 @@ class Commands(View):
         | PROBLEMS,
     )
     def post(self, request: Request) -> Response:
-        """Issue a command: 202 while it waits for an answer, 201 when it is done already.
+        """Issue a command: 202 while it waiting for an answer, 201 when it is done already.
 
         409 when the state forbids it; the refused command is in the log too.
         """
@@ -139,5 +139,5 @@ def _answer(wish: dict[str, Any]) -> StageAnswer | None:
 def _position(wish: dict[str, Any]) -> int:
     value: int | None = wish.get("position")
     if value is None:
-        raise InvalidValue("position", value, "the position that the task shall go on at")
+        raise InvalidValue("position", value, "the position that the task resumes at")
     return value

@@ -40,7 +40,7 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     NotVerified: 409,
 }
 NOT_A_VALUE = "a value that PostgreSQL cannot hold: a NUL, or a number too large"
-AWAY = "PostgreSQL does not answer; pipelines run on and their events wait"
+AWAY = "PostgreSQL does not answer; pipelines keep running and their events wait"
 
 
 def status_code(error: ArresterError) -> int:

@@ -47,7 +47,7 @@ class KeptAside(fields.Serializer[Any]):
 class NewQuarantineAct(fields.Serializer[Any]):
     """What to do with it; a DISMISS needs a reason."""
 
-    id = fields.UUIDField(required=False, help_text="Said again, it is the same act.")
+    id = fields.UUIDField(required=False, help_text="Repeating it has no further effect.")
     act = Choice(["REQUEUE", "DISMISS"])
     reason = fields.CharField(required=False, max_length=1000)
 

@@ -16,7 +16,7 @@ from arrester.dashboard import acts
 from arrester.dashboard.rest.parameters import PageQuery
 from arrester.dashboard.rest.serializers import Choice, Command, ErrorGroup, Moment, choices
 
-_ID = "Said again, it is the same act. Or an Idempotency-Key."
+_ID = "Repeating it has no further effect. Or an Idempotency-Key."
 
 
 class Act(serializers.Serializer[Any]):
@@ -249,5 +249,5 @@ class Running(serializers.Serializer[Any]):
     spool_bytes = serializers.IntegerField(allow_null=True)
     spool_since = serializers.DateTimeField(allow_null=True)
     counted_only = serializers.IntegerField(
-        allow_null=True, help_text="Failed records counted instead of described."
+        allow_null=True, help_text="Failed records counted only, without details."
     )

@@ -23,7 +23,7 @@ class Instance(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     application = serializers.CharField()
     status = serializers.ChoiceField(choices(InstanceStatus), source="status.value")
-    lost = serializers.BooleanField(help_text="Not heard: the status is the last one known.")
+    lost = serializers.BooleanField(help_text="No heartbeat: the status is the last known one.")
     since = serializers.DateTimeField(allow_null=True)
     started_at = serializers.DateTimeField(allow_null=True)
     host = serializers.CharField()
@@ -64,7 +64,7 @@ class Policy(serializers.Serializer[Any]):
     """What a run does about failures, as it said when it began."""
 
     stages = StagePolicy(many=True)
-    commanded = StageCommanded(many=True, help_text="What people have set; it goes before.")
+    commanded = StageCommanded(many=True, help_text="Operator override; it takes precedence.")
     sink = serializers.CharField()
     atomic = serializers.BooleanField()
     tolerance_limit = serializers.IntegerField(
@@ -84,7 +84,7 @@ class Policy(serializers.Serializer[Any]):
     outage_minimum = serializers.IntegerField()
     outage_response = serializers.CharField(allow_null=True)
     dead_letter_format = serializers.CharField(
-        allow_null=True, help_text="Null: skipped records are not kept."
+        allow_null=True, help_text="Null: skipped records are not stored."
     )
     dead_letter_place = serializers.CharField(allow_null=True)
     uncaught = serializers.CharField(help_text="What follows when the run dies.")
@@ -118,7 +118,7 @@ class Thread(serializers.Serializer[Any]):
     since = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_null=True)
     failure = FailureField(allow_null=True)
-    policy = Policy(allow_null=True, help_text="Null: the agent is too old to tell it.")
+    policy = Policy(allow_null=True, help_text="Null: the agent does not report it.")
     described_at = serializers.DateTimeField(allow_null=True)
     spent = Spent()
     sequence = serializers.IntegerField()

@@ -68,12 +68,12 @@ class Application(serializers.Serializer[Any]):
     paused = serializers.IntegerField()
     dead = serializers.IntegerField()
     held = serializers.IntegerField()
-    instances = serializers.IntegerField(help_text="That live; 0: nobody runs the application.")
-    lost = serializers.IntegerField(help_text="Of these, how many have not been heard.")
+    instances = serializers.IntegerField(help_text="Live instances.")
+    lost = serializers.IntegerField(help_text="Of these, without a heartbeat.")
     groups = serializers.IntegerField()
     open_commands = serializers.IntegerField()
     position = serializers.IntegerField(
-        source="state.sequence", help_text="What the answer is true for."
+        source="state.sequence", help_text="The position in the log that the answer is as of."
     )
 
 
@@ -92,7 +92,9 @@ class Counters(serializers.Serializer[Any]):
 class Task(serializers.Serializer[Any]):
     """A task: one partition, or one key, of a pipeline at a checkpoint."""
 
-    id = serializers.CharField(source="id.digest", help_text="32 hexadecimal digits, for ever.")
+    id = serializers.CharField(
+        source="id.digest", help_text="32 hexadecimal digits; never changes."
+    )
     name = serializers.CharField(source="id.printed", help_text="For people; not unique.")
     application = serializers.CharField(source="id.application")
     pipeline = serializers.CharField(source="id.pipeline")
@@ -107,7 +109,7 @@ class Task(serializers.Serializer[Any]):
     failed = serializers.IntegerField()
     failure = FailureField(allow_null=True)
     counters = Counters()
-    sequence = serializers.IntegerField(help_text="The position in the log that this is true for.")
+    sequence = serializers.IntegerField(help_text="The position in the log that this is as of.")
 
 
 class Failure(serializers.Serializer[Any]):
@@ -228,7 +230,7 @@ class Command(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices(CommandStatus), source="status.value")
     position = serializers.IntegerField(allow_null=True, help_text="Where the task was held.")
     target = serializers.IntegerField(
-        allow_null=True, help_text="Of RESUME_AT: where the task shall go on."
+        allow_null=True, help_text="Of RESUME_AT: where the task resumes."
     )
     pipeline = serializers.CharField(
         allow_null=True, help_text="Of SET_POLICY: in every run of this pipeline,"
@@ -250,7 +252,7 @@ class NewCommand(serializers.Serializer[Any]):
     """What a command is made of: `task` where it is about one, else `application`."""
 
     id = serializers.UUIDField(
-        required=False, help_text="Said again, it is the same command. Or an Idempotency-Key."
+        required=False, help_text="Repeating it has no further effect. Or an Idempotency-Key."
     )
     kind = Choice(choices(CommandKind))
     application = serializers.CharField(required=False)

@@ -103,7 +103,7 @@ LOOKS = {
 }
 KIND_WORDS = {
     "RESUME_TASK": "Resume",
-    "SKIP_RECORD": "Resume past the record",
+    "SKIP_RECORD": "Skip record and resume",
     "RESUME_AT": "Resume at a position",
     "PAUSE_TASK": "Pause",
     "RESTART_TASK": "Restart",

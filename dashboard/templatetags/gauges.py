@@ -60,7 +60,7 @@ def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadStat
 
 
 def _look(task: TaskState, meter: Meter | None) -> str:
-    """Return the colour of a cell; a limit that is nearly spent underlines it."""
+    """Return the colour of a cell; a limit that is nearly used up underlines it."""
     near = meter is not None and meter.gauge.share >= policies.NEARLY
     return f"{colour(task.status)}{' near-limit' if near else ''}"
 

@@ -163,7 +163,7 @@ class Story:
         self.send(codec.encode_batch(events))
 
     def send(self, packed: bytes) -> None:
-        """Send bytes as a batch, and fold what waits."""
+        """Send bytes as a batch, and fold waiting."""
         fields = {"batch": str(uuid4()), "spool": str(self.spool), "events": packed}
         redis_client.client().xadd(redis_keys.events(self.application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
         drain.drain(self.application)

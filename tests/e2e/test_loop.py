@@ -54,10 +54,10 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     held_by_jfk(stack)
 
     # Past this record, with a reason.
-    page.get_by_role("button", name="Resume past this record").click()
+    page.get_by_role("button", name="Skip record and resume").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("HA51 really left that late")
-    dialog.get_by_role("button", name="Resume past this record").click()
+    dialog.get_by_role("button", name="Skip record and resume").click()
     expect(page.get_by_text("Last command")).to_contain_text("APPLIED")
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: stack.task("JFK")["held"] == 0, what="held records have run")

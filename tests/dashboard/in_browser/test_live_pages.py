@@ -29,10 +29,10 @@ def test_resume_from_the_click_to_running(page: Page, story: Story) -> None:
     open_live(page, reverse("task", args=[task.digest]))
     expect(page.get_by_text("Applies within about a second: spark-driver-0")).to_be_visible()
     page.get_by_role("button", name="Resume", exact=True).click()
-    expect(page.get_by_text("waits for an instance to fetch it")).to_be_visible()
+    expect(page.get_by_text("waiting for an instance")).to_be_visible()
     command = queries.commands().rows[0].id
     story.fetches(command)
-    expect(page.get_by_text("waits for an answer")).to_be_visible()
+    expect(page.get_by_text("waiting for an answer")).to_be_visible()
     story.resumes("JFK", command)
     expect(page.locator("h1 .state")).to_have_text("RUNNING")
     expect(page.locator("#actions .state")).to_have_text("APPLIED")
@@ -43,7 +43,7 @@ def test_resume_from_the_click_to_running(page: Page, story: Story) -> None:
 def test_what_is_typed_in_a_dialog_survives_the_news(page: Page, story: Story) -> None:
     task = story.pauses("JFK", held=5)
     open_live(page, reverse("task", args=[task.digest]))
-    page.get_by_role("button", name="Resume past this record").click()
+    page.get_by_role("button", name="Skip record and resume").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("will not be processed")).to_be_visible()
     expect(dialog.get_by_text("N384HA", exact=True)).to_be_visible()
@@ -54,7 +54,7 @@ def test_what_is_typed_in_a_dialog_survives_the_news(page: Page, story: Story) -
     expect(dialog.get_by_label("Reason")).to_be_focused()
     page.keyboard.press("Enter")
     assert queries.commands().rows == ()
-    dialog.get_by_role("button", name="Resume past this record").click()
+    dialog.get_by_role("button", name="Skip record and resume").click()
     expect(dialog).to_be_hidden()
     expect(page.get_by_text("“a typo in the source”")).to_be_visible()
     assert queries.commands().rows[0].reason == "a typo in the source"
@@ -64,10 +64,10 @@ def test_what_is_typed_in_a_dialog_survives_the_news(page: Page, story: Story) -
 def test_closing_a_dialog_does_nothing(page: Page, story: Story) -> None:
     task = story.pauses("JFK")
     open_live(page, reverse("task", args=[task.digest]))
-    page.get_by_role("button", name="Resume past this record").click()
+    page.get_by_role("button", name="Skip record and resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
-    page.get_by_role("button", name="Resume past this record").click()
+    page.get_by_role("button", name="Skip record and resume").click()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert queries.commands().rows == ()
@@ -84,7 +84,7 @@ def test_a_policy_is_set_on_its_tab_and_shown_with_who_and_when(page: Page, stor
     dialog.get_by_label("Reason").fill("a new carrier")
     dialog.get_by_role("button", name="Set", exact=True).click()
     expect(dialog).to_be_hidden()
-    expect(page.get_by_text("waits for an instance to fetch it")).to_be_visible()
+    expect(page.get_by_text("waiting for an instance")).to_be_visible()
     command = queries.commands().rows[0].id
     story.fetches(command)
     story.answers_so(command)
@@ -109,7 +109,7 @@ def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None
     expect(page.locator("h1 .state")).to_have_text("LATCHED")
     command = queries.commands().rows[0].id
     story.stops(command=command)
-    expect(page.get_by_text("No instance runs.")).to_be_visible()
+    expect(page.get_by_text("No live instance.")).to_be_visible()
     assert queries.command(command).status is CommandStatus.APPLIED
     page.get_by_role("button", name="Start application").click()
     dialog.get_by_role("button", name="Start flights").click()
@@ -120,11 +120,11 @@ def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None
 def test_a_viewer_reads_why_the_buttons_are_off(viewers_page: Page, story: Story) -> None:
     task = story.pauses("JFK")
     open_live(viewers_page, reverse("task", args=[task.digest]))
-    for name in ("Resume", "Resume past this record…"):
+    for name in ("Resume", "Skip record and resume…"):
         button = viewers_page.get_by_role("button", name=name, exact=True)
         expect(button).to_be_disabled()
-        expect(button).to_have_attribute("title", "this needs the role operator")
-    expect(viewers_page.get_by_text("Not now: this needs the role operator")).to_be_visible()
+        expect(button).to_have_attribute("title", "requires the role operator")
+    expect(viewers_page.get_by_text("Not now: requires the role operator")).to_be_visible()
 
 
 def test_what_was_opened_and_typed_survives_a_refresh(page: Page, story: Story) -> None:

@@ -49,7 +49,9 @@ def test_an_empty_page_says_which_of_four_it_is(
         lag_behind(redis)
         page.goto("/")
         expect(page.get_by_text("Behind: flights has 1 batch waiting")).to_be_visible()
-        expect(page.get_by_text("Nothing needs attention, as far as is folded")).to_be_visible()
+        expect(
+            page.get_by_text("Nothing needs attention in the events processed so far")
+        ).to_be_visible()
 
 
 def copied(page: Page) -> str:
@@ -218,9 +220,9 @@ def test_all_that_stand_are_ticked_at_once(page: Page, story: Story) -> None:
         story.pauses(key)
     story.dies_alone("SEA", cause=failure("produce", "app.Full", "no room"))
     page.goto("/tasks")
-    page.get_by_label("Tick all that are PAUSED").check()
+    page.get_by_label("Select all PAUSED tasks").check()
     expect(page.get_by_role("button", name="Resume 2 ticked")).to_be_enabled()
-    page.get_by_label("Tick all that are PAUSED").uncheck()
+    page.get_by_label("Select all PAUSED tasks").uncheck()
     expect(page.get_by_role("button", name="Resume ticked")).to_be_disabled()
 
 

@@ -84,7 +84,7 @@ def test_nothing_moves_under_the_pointer(page: Page, story: Story) -> None:
 def test_opened_folds_and_the_scroll_survive_a_refresh(page: Page, story: Story) -> None:
     task = story.pauses("JFK", held=5)
     open_live(page, reverse("task", args=[task.digest]))
-    page.get_by_text("1 frame of the platform").click()
+    page.get_by_text("1 frame of Spark and Python").click()
     page.evaluate("scrollTo(0, 300)")
     story.pauses("JFK", held=77)
     expect(page.locator(".facts b").first).to_have_text("77")
@@ -122,7 +122,7 @@ def test_keys_move_open_and_go_but_never_act(page: Page, story: Story) -> None:
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="Keyboard")
     expect(keys).to_be_visible()
-    keys.get_by_label("Keys work on this browser").uncheck()
+    keys.get_by_label("Keyboard shortcuts are on in this browser").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("o")

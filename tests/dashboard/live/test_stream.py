@@ -169,7 +169,7 @@ class TestStream:
             for number in (2, 20):
                 for _ in range(number):
                     opened.append(streams.enter_context(closing(connected(url, cookie))))
-                # The listener, and what waits for the next request.
+                # The listener, and waiting for the next request.
                 assert settled(most=1 + SIZE) <= 1 + SIZE
                 assert settled(most=1, saying="LISTEN%") == 1
             for each in opened:

@@ -214,7 +214,7 @@ def test_what_fails_again_comes_back_marked(flights: Story, operator: Client) ->
 def test_a_viewer_sees_all_and_may_do_nothing(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     page = text(viewer, reverse("error", args=PAGE))
-    assert page.count('title="this needs the role operator"') == 3
+    assert page.count('title="requires the role operator"') == 3
     assert press(viewer, verb("resolve"))[0] == 403
     assert press(viewer, reverse("mute-group", args=PAGE), end="1h")[0] == 403
     assert press(viewer, reverse("note-on-group", args=PAGE), text="x")[0] == 403

@@ -289,7 +289,7 @@ def test_a_command_is_taken_back_on_its_page(
 ) -> None:
     command = actions.resume_task(flights.pauses("JFK").digest, actor="ana").id
     url, cancel = reverse("command", args=[command]), reverse("cancel-command", args=[command])
-    assert "this needs the role operator" in text(viewer, url)
+    assert "requires the role operator" in text(viewer, url)
     assert press(viewer, cancel)[0] == 403
     status, page = press(operator, reverse("note-on-command", args=[command]), text="by mistake")
     assert status == 200 and "by mistake" in page

@@ -244,7 +244,7 @@ def test_each_tile_leads_to_just_what_it_counts(flights: Story, operator: Client
         "held records": ('id="held-', 3),
         "LOST": ('id="instance-', 1),
         "failed in an hour": ('id="group-', 2),
-        "under way": ('href="/commands/', 1),
+        "in progress": ('href="/commands/', 1),
         "quarantined": ("Raw bytes", 1),
     }
     assert tiles.keys() == rows.keys()
@@ -253,7 +253,7 @@ def test_each_tile_leads_to_just_what_it_counts(flights: Story, operator: Client
         assert page.count(row) == number, word
     assert tiles["held records"].number == 5
     assert tiles["failed in an hour"].number == 8
-    counted_in_rows = ("DEAD", "PAUSED", "LOST", "under way", "quarantined")
+    counted_in_rows = ("DEAD", "PAUSED", "LOST", "in progress", "quarantined")
     assert all(tiles[word].number == rows[word][1] for word in counted_in_rows)
 
 
@@ -319,7 +319,7 @@ def test_the_timeline_says_why_a_run_has_ended(flights: Story, operator: Client)
 
 def test_a_cut_record_says_so(flights: Story, operator: Client) -> None:
     page = text(operator, reverse("task", args=[flights.pauses("JFK", cut_from=70_000).digest]))
-    assert "Cut: the record had 70,000 bytes" in page
+    assert "Truncated: the record had 70,000 bytes" in page
 
 
 def test_a_task_paused_by_hand_blames_no_record(flights: Story, operator: Client) -> None:
@@ -332,8 +332,8 @@ def test_nobody_listening_is_said_before_the_click(flights: Story, operator: Cli
     task = flights.pauses("JFK").digest
     flights.stops()
     page = text(operator, reverse("task", args=[task]))
-    assert "No instance is listening: the command waits 15 min" in page
-    assert "<b>nobody runs it</b>" in page and 'class="not-running"' in page
+    assert "No live instance. The command waits 15 min" in page
+    assert "<b>No live instance</b>" in page and 'class="not-running"' in page
 
 
 def test_an_application_that_nobody_runs_does_not_look_well(
@@ -416,7 +416,7 @@ def test_the_application_has_a_tab_for_each_subject(flights: Story, operator: Cl
 
 def test_the_policy_is_what_the_run_told_with_its_gauge(flights: Story, operator: Client) -> None:
     page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
-    assert "0 of 100</b> left out this hour" in page and "no task has left out a record" in page
+    assert "0 of 100</b> left out this hour" in page and "no task has skipped a record" in page
     for told in (
         "checks.Careful",
         "on_error=",
@@ -438,7 +438,7 @@ def test_the_policy_is_what_the_run_told_with_its_gauge(flights: Story, operator
     assert 'aria-label="37 of 1,000 records left out in this run"' in page
     flights.skips("JFK", 963)
     page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
-    assert "1,000 of 1,000</b>" in page and "spent: one more is too many" in page
+    assert "1,000 of 1,000</b>" in page and "used up: the next failure exceeds it" in page
 
 
 def test_a_task_shows_how_much_of_its_tolerance_it_has_spent(
@@ -457,7 +457,7 @@ def test_a_task_shows_how_much_of_its_tolerance_it_has_spent(
     assert '<rect width="37.0" height="3"/>' in grid
     flights.skips("JFK", 62)
     page = text(operator, own)
-    assert "99 of 100</b> today" in page and "nearly spent" in page
+    assert "99 of 100</b> today" in page and "nearly used up" in page
     # Another run begins with nothing spent; of one that has ended nothing is said.
     flights.epoch = 3
     flights.starts(policy=BY_DAY)
@@ -503,7 +503,7 @@ def test_a_run_of_an_older_agent_shows_no_policy_and_the_next_one_does(
     older.starts(policy=silent)
     page = text(operator, own)
     assert "checks.Last is asked" in page
-    assert "none may be left out" in page and "0 of 0</b> left out in this run" in page
+    assert "no record may be skipped" in page and "0 of 0</b> left out in this run" in page
 
 
 def test_ten_thousand_tasks_are_shown_page_by_page(flights: Story, operator: Client) -> None:
@@ -622,7 +622,7 @@ def test_a_record_is_shown_pretty_raw_and_in_hex(flights: Story, operator: Clien
     page = text(operator, reverse("task", args=[flights.pauses("JFK", record=record).digest]))
     assert "62 c2 a0 63" in page and "00 01 02" in page and "cut here" in page
     assert "Left out on the driver: passenger.name" in page
-    assert "1 frame of the platform" in page
+    assert "1 frame of Spark and Python" in page
 
 
 def test_errors_are_groups_that_can_be_searched(flights: Story, operator: Client) -> None:
@@ -668,9 +668,9 @@ def test_a_command_shows_its_steps_and_who_answered(flights: Story, operator: Cl
     task = flights.pauses("JFK").digest
     command = actions.resume_task(task, actor="ana", reason="repaired").id
     url = reverse("command", args=[command])
-    assert "waits for an instance to fetch it" in text(operator, url)
+    assert "waiting for an instance" in text(operator, url)
     flights.fetches(command)
-    assert "waits for an answer" in text(operator, url)
+    assert "waiting for an answer" in text(operator, url)
     flights.resumes("JFK", command)
     page = text(operator, url)
     assert "Applied" in page and "spark-driver-0" in page and "“repaired”" in page

@@ -277,7 +277,7 @@ def test_a_command_said_twice_is_one(flights: Story, operator: Client) -> None:
     assert first["id"] == second["id"]
     id = str(uuid4())
     _, third = command(operator, id=id, kind="RESUME_TASK", task=task)
-    assert third["state"] == "PAUSED"  # Refused: the first is still under way.
+    assert third["state"] == "PAUSED"  # Refused: the first is still in progress.
     assert len(list(every(operator, "commands"))) == 2
 
 
@@ -368,7 +368,7 @@ def test_what_does_not_exist_is_404(path: str, viewer: Client) -> None:
 def test_viewers_read_and_do_not_act(flights: Story, viewer: Client) -> None:
     task = flights.pauses("JFK").digest
     status, problem = command(viewer, kind="RESUME_TASK", task=task)
-    assert (status, problem["detail"]) == (403, "this needs the role operator")
+    assert (status, problem["detail"]) == (403, "requires the role operator")
     assert list(every(viewer, "commands")) == []
 
 
