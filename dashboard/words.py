@@ -130,10 +130,10 @@ def _answered(answer: StageAnswer | None) -> str:
 
 
 def still(instances: int, lost: int) -> str:
-    """Return why nothing of an application is known to run; empty where an instance is heard."""
+    """Return why the state may be out of date; empty if any instance has a heartbeat."""
     if not instances:
         return "No live instance"
-    return "not heard" if lost == instances else ""
+    return "No heartbeat" if lost == instances else ""
 
 
 def cause(failure: Failure) -> str:

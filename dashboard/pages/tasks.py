@@ -29,7 +29,7 @@ RECENT, STRIP = 12, 200
 #: The forms of a history: what changed a state, everything, and everything as it is stored.
 VIEWS = {"compact": "Compact", "full": "Full", "json": "JSON"}
 
-NOT_RUNNING = "not running"
+NOT_RUNNING = "Not running"
 
 
 @for_people
@@ -138,7 +138,7 @@ def _still(thread: ThreadState | None, alive: Sequence[InstanceState]) -> str:
     if not _runs(thread):
         return NOT_RUNNING
     heard = [each.id for each in alive if not each.lost]
-    return "" if thread is not None and thread.instance in heard else "not heard"
+    return "" if thread is not None and thread.instance in heard else "No heartbeat"
 
 
 def _runs(thread: ThreadState | None) -> bool:

@@ -92,7 +92,7 @@ LOOKS = {
     "MUTED": Look("is-quiet", "mute"),
     "QUARANTINED": Look("is-lost", "warning"),
     "STOPPED": Look("is-quiet", "stop"),
-    "NOBODY": Look("is-lost", "stop", "NOBODY RUNS IT"),
+    "NOBODY": Look("is-lost", "stop", "NO LIVE INSTANCE"),
     "TWO_CHECKPOINTS": Look("is-lost", "warning", "TWO CHECKPOINTS"),
     "CONTINUE": Look("is-open", "arrow"),
     "PAUSE": Look("is-paused", "pause"),

@@ -112,7 +112,7 @@ def test_what_waits_is_told_in_seconds(flights: Story, viewer: Client, redis: Re
     assert (behind, overloaded) == (200, 0)
     backpressure.watch("flights", now=datetime.now(UTC))
     assert told(300)[1:] == (200, 1)
-    assert "its agents count failed records" in viewer.get("/").content.decode()
+    assert "agents count failed records without details" in viewer.get("/").content.decode()
     # What is folded reaches beyond the older one, which only waits to be confirmed.
     with connection.cursor() as statement:
         statement.execute("UPDATE stream SET cursor = %s", [f"{cursor - 250_000}-0"])

@@ -73,13 +73,13 @@ document.addEventListener("mouseout", (event) => {
   accept(list.id);
 });
 
-// Rows are ticked, and what is done with them says how many they are.
+// Rows are selected, and buttons show how many.
 function showTicks() {
   for (const form of document.querySelectorAll("form[data-ticked]")) {
     const boxes = [...document.querySelectorAll(`[data-tick][form="${form.id}"]:enabled`)];
     const ticked = boxes.filter((box) => box.checked).length;
     for (const button of form.querySelectorAll("button")) button.disabled = ticked === 0;
-    for (const word of form.querySelectorAll("[data-word]")) word.textContent = ticked ? `${ticked} ticked` : "ticked";
+    for (const word of form.querySelectorAll("[data-word]")) word.textContent = ticked ? `${ticked} selected` : "selected";
     const all = document.querySelector(`[data-tick-all="${form.id}"]`);
     all.checked = ticked > 0 && ticked === boxes.length;
     all.indeterminate = ticked > 0 && ticked < boxes.length;

@@ -85,7 +85,7 @@ def test_a_command_is_taken_back(page: Page, story: Story) -> None:
 def test_a_test_error_appears_by_itself(page: Page, story: Story) -> None:
     open_live(page, reverse("settings"))
     page.get_by_role("button", name="Send a test error").click()
-    expect(page.get_by_text("A test error is on its way")).to_be_visible()
+    expect(page.get_by_text("Test error sent")).to_be_visible()
     drain.drain("test")
     expect(page.get_by_role("link", name="TestError")).to_be_visible()
 

@@ -45,7 +45,7 @@ def test_what_is_typed_in_a_dialog_survives_the_news(page: Page, story: Story) -
     open_live(page, reverse("task", args=[task.digest]))
     page.get_by_role("button", name="Skip record and resume").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("will not be processed")).to_be_visible()
+    expect(dialog.get_by_text("is not processed")).to_be_visible()
     expect(dialog.get_by_text("N384HA", exact=True)).to_be_visible()
     dialog.get_by_label("Reason").fill("a typo in the source")
     story.skips("JFK", 250)
@@ -82,7 +82,7 @@ def test_a_policy_is_set_on_its_tab_and_shown_with_who_and_when(page: Page, stor
     assert violations(page) == []
     dialog.get_by_label("PAUSE").check()
     dialog.get_by_label("Reason").fill("a new carrier")
-    dialog.get_by_role("button", name="Set", exact=True).click()
+    dialog.get_by_role("button", name="Set policy", exact=True).click()
     expect(dialog).to_be_hidden()
     expect(page.get_by_text("waiting for an instance")).to_be_visible()
     command = queries.commands().rows[0].id
@@ -109,7 +109,7 @@ def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None
     expect(page.locator("h1 .state")).to_have_text("LATCHED")
     command = queries.commands().rows[0].id
     story.stops(command=command)
-    expect(page.get_by_text("No live instance.")).to_be_visible()
+    expect(page.get_by_text("No live instance.").first).to_be_visible()
     assert queries.command(command).status is CommandStatus.APPLIED
     page.get_by_role("button", name="Start application").click()
     dialog.get_by_role("button", name="Start flights").click()

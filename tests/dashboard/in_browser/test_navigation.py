@@ -28,7 +28,7 @@ def test_an_empty_page_says_which_of_four_it_is(
     with window(browser, server, "ana") as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         # Nothing was heard yet.
-        expect(page.get_by_text("No application has been heard yet")).to_be_visible()
+        expect(page.get_by_text("No applications yet")).to_be_visible()
         page.get_by_role("button", name="Copy").click()
         assert "agent.pipeline(" in copied(page)
         expect(page.get_by_role("button", name="Send a test error")).to_be_visible()
@@ -36,19 +36,19 @@ def test_an_empty_page_says_which_of_four_it_is(
         story = Story()
         story.starts()
         page.goto("/errors")
-        expect(page.get_by_text("No record has failed")).to_be_visible()
+        expect(page.get_by_text("No failed records")).to_be_visible()
         page.goto("/")
         expect(page.get_by_text("Nothing needs attention")).to_be_visible()
-        # Nothing matches.
+        # No matches.
         story.skips("EWR", 3)
         page.goto("/errors?text=nothing+says+this")
-        expect(page.get_by_text("Nothing matches")).to_be_visible()
+        expect(page.get_by_text("No matches")).to_be_visible()
         page.get_by_role("link", name="Clear").click()
         expect(page.get_by_role("link", name="SparkNumberFormatException")).to_be_visible()
         # The fold is behind.
         lag_behind(redis)
         page.goto("/")
-        expect(page.get_by_text("Behind: flights has 1 batch waiting")).to_be_visible()
+        expect(page.get_by_text("Processing delay: flights has 1 batch waiting")).to_be_visible()
         expect(
             page.get_by_text("Nothing needs attention in the events processed so far")
         ).to_be_visible()
@@ -195,12 +195,12 @@ def test_rows_are_ticked_by_key_and_resumed_together(page: Page, story: Story) -
         story.pauses(key, held=2)
     story.skips("EWR", 1)
     open_live(page, "/tasks")
-    expect(page.get_by_role("button", name="Resume ticked")).to_be_disabled()
+    expect(page.get_by_role("button", name="Resume selected")).to_be_disabled()
     page.keyboard.press("j")
     page.keyboard.press("x")
     page.keyboard.press("j")
     page.keyboard.press("x")
-    button = page.get_by_role("button", name="Resume 2 ticked")
+    button = page.get_by_role("button", name="Resume 2 selected")
     expect(button).to_be_enabled()
     # Ticks stay where they are when there is news.
     story.pauses("LGA", held=77)
@@ -221,18 +221,18 @@ def test_all_that_stand_are_ticked_at_once(page: Page, story: Story) -> None:
     story.dies_alone("SEA", cause=failure("produce", "app.Full", "no room"))
     page.goto("/tasks")
     page.get_by_label("Select all PAUSED tasks").check()
-    expect(page.get_by_role("button", name="Resume 2 ticked")).to_be_enabled()
+    expect(page.get_by_role("button", name="Resume 2 selected")).to_be_enabled()
     page.get_by_label("Select all PAUSED tasks").uncheck()
-    expect(page.get_by_role("button", name="Resume ticked")).to_be_disabled()
+    expect(page.get_by_role("button", name="Resume selected")).to_be_disabled()
 
 
 def test_error_groups_are_ticked_and_muted_or_resolved_together(page: Page, story: Story) -> None:
     for name in ("Empty", "Full", "Late"):
         story.pauses(name, cause=failure("process:x", f"app.{name}", "so it is"))
     open_live(page, "/errors?application=flights")
-    expect(page.get_by_role("button", name="Resolve ticked")).to_be_disabled()
-    page.get_by_label("Tick Empty").check()
-    page.get_by_label("Tick Full").check()
+    expect(page.get_by_role("button", name="Resolve selected")).to_be_disabled()
+    page.get_by_label("Select Empty").check()
+    page.get_by_label("Select Full").check()
     # Focused by its key, and what it asks is asked in a dialog.
     page.keyboard.press("m")
     dialog = page.get_by_role("dialog")
@@ -244,8 +244,8 @@ def test_error_groups_are_ticked_and_muted_or_resolved_together(page: Page, stor
     expect(page.locator("#groups > tr")).to_have_count(1)
     page.get_by_role("link", name="Muted").click()
     expect(page).to_have_url(re.compile("application=flights"))
-    page.get_by_label("Tick all").check()
-    page.get_by_role("button", name="Resolve 2 ticked").click()
+    page.get_by_label("Select all").check()
+    page.get_by_role("button", name="Resolve 2 selected").click()
     dialog.get_by_label("Reason").fill("the feed is repaired")
     dialog.get_by_role("button", name="Resolve 2 groups").click()
     expect(page.get_by_text("2 groups resolved.")).to_be_visible()

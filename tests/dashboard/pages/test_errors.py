@@ -79,7 +79,7 @@ def test_the_overview_leaves_out_what_is_muted_and_says_so(flights: Story, viewe
     actions.act_on_group("flights", wish)
     page = text(viewer, reverse("overview"))
     assert "1 thing needs attention" in page and "delays_LGA" in page
-    assert "1 task that stands" in page and "1 muted" in page
+    assert "1 stopped task" in page and "1 muted" in page
     assert "ImplausibleDelay" not in page
     resolve(NA.fingerprint)
     page = text(viewer, reverse("overview"))
@@ -157,7 +157,7 @@ def test_resolve_reopen_mute_and_note_as_an_operator(flights: Story, operator: C
     assert press(operator, verb("resolve"))[0] == 409
     assert press(operator, verb("reopen"))[0] == 200
     mute = reverse("mute-group", args=PAGE)
-    assert "Silent" in text(operator, reverse("mute-dialog", args=PAGE))
+    assert "<legend>Mute</legend>" in text(operator, reverse("mute-dialog", args=PAGE))
     status, dialog = press(operator, mute, end="failures", failures="0", period="3600")
     assert status == 400 and "is not allowed" in dialog
     status, page = press(operator, mute, end="failures", failures="25", period="3600")
@@ -208,7 +208,7 @@ def test_what_fails_again_comes_back_marked(flights: Story, operator: Client) ->
     flights.pauses("LGA")
     assert "CAME BACK" in text(operator, reverse("errors"))
     page = text(operator, reverse("error", args=PAGE), tab="notes")
-    assert "It came back by itself" in page and "failed again after it was resolved" in page
+    assert "Reopened by a new failure" in page and "failed again after it was resolved" in page
 
 
 def test_a_viewer_sees_all_and_may_do_nothing(flights: Story, viewer: Client) -> None:
@@ -229,10 +229,10 @@ def test_each_tab_of_an_error(flights: Story, viewer: Client) -> None:
     assert "ensure_plausible" in text(viewer, url)
     assert "N384HA" in text(viewer, url, tab="record")
     tasks = text(viewer, url, tab="tasks")
-    assert "delays_JFK" in tasks and "delays_LGA" in tasks and "Failed by this" in tasks
+    assert "delays_JFK" in tasks and "delays_LGA" in tasks and "Failures" in tasks
     why = text(viewer, url, tab="why")
-    assert TYPO.fingerprint in why and "version 1, today" in why
-    assert "Nobody has done anything with it yet" in text(viewer, url, tab="notes")
+    assert TYPO.fingerprint in why and "version 1, current" in why
+    assert "No actions or notes yet" in text(viewer, url, tab="notes")
     assert "allowed: trace, record" in text(viewer, url, status=400, tab="nothing")
     for copy in ("## ImplausibleDelay", "&quot;fingerprint&quot;", "curl -H"):
         assert copy in text(viewer, url)
@@ -275,7 +275,7 @@ def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
         "LGA",
     }
     flights.falls_silent()
-    assert "No instance is listening" in operator.get(asked).content.decode()
+    assert "No live instance" in operator.get(asked).content.decode()
 
 
 # ── exports ──────────────────────────────────────────────────────────────────────────────────

@@ -79,5 +79,5 @@ def test_what_an_old_checkpoint_holds_is_history_everywhere(flights: Story, view
     assert tile == queries.application("flights").held == queries.held_in_all()[0] == 3
     assert [each["held"] for each in listed] == [3]
     assert held()[-1] == held(application="flights")[-1] == 3
-    assert "3 records are held back, in order, by 1 task:" in text(viewer, reverse("held"))
+    assert "3 records held in order by 1 task." in text(viewer, reverse("held"))
     assert sum(models.Task.objects.values_list("held", flat=True)) == 45

@@ -85,7 +85,7 @@ def test_dead_letters_show_what_the_server_holds_else_the_place(
     )
     newest = queries.dead_letters(queries.DeadLetterFilter()).rows[0]
     one = text(viewer, reverse("dead-letter", args=["flights", newest.sequence]))
-    assert "The server holds none of them" in one and "skipped by ana: “a typo”" in one
+    assert "No details on the server" in one and "skipped by ana: “a typo”" in one
     text(viewer, reverse("dead-letter", args=["flights", 1]), status=404)
     for asked, count in [
         ("application=flights&pipeline=delays", 2),
@@ -102,7 +102,7 @@ def test_held_records_are_counted_and_lead_to_the_first(flights: Story, viewer: 
     flights.pauses("LGA", held=700, ago=timedelta(hours=2))
     flights.skips("EWR", 3)
     page = text(viewer, reverse("held"))
-    assert "705 records are held back, in order, by 2 tasks" in page
+    assert "705 records held in order by 2 tasks" in page
     assert page.index("delays_LGA") < page.index("delays_JFK") and "delays_EWR" not in page
     assert "151,974" in page and "tab=record" in page
     assert [each.held for each in queries.held(limit=1).rows] == [700]
@@ -177,7 +177,7 @@ def test_what_a_person_did_at_a_driver_is_told_as_its_word(
 ) -> None:
     flights.pauses("JFK")
     flights.tell(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
-    assert "as its driver says" in text(operator, reverse("audit"))
+    assert "reported by its driver" in text(operator, reverse("audit"))
     (said,) = operator.get("/api/audit").json()["results"]
     assert (said["actor"], said["instance"]) == ("ana", str(flights.instance))
 
@@ -310,7 +310,7 @@ def test_a_test_error_takes_the_road_of_agents(
     assert "Send a test error" not in text(viewer, reverse("overview"))
     response = operator.post(reverse("test-error"))
     assert response.headers["Location"] == "/errors?application=test&sent=1"
-    assert "on its way" in text(operator, response.headers["Location"])
+    assert "Test error sent" in text(operator, response.headers["Location"])
     drain.drain("test")
     assert "TestError" in text(operator, "/errors?application=test&sent=1")
     (group,) = queries.groups().rows

@@ -449,7 +449,7 @@ def test_readyz_says_what_is_away(client: Client, db: None, settings: Any) -> No
 
 def test_pages_say_that_redis_is_away(operator: Client, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
-    assert b"Redis is away" in operator.get("/").content
+    assert b"Redis is unreachable" in operator.get("/").content
 
 
 def test_a_run_tells_its_policy_and_what_it_has_spent(flights: Story, viewer: Client) -> None:
