@@ -119,6 +119,6 @@ def shut_down(stack: Stack, page: Page) -> None:
     assert command["status"] == "APPLIED"
     assert [part["status"] for part in command["deliveries"]] == ["APPLIED"]
     page.goto(f"{stack.url}/applications/flights?tab=instances")
-    expect(page.get_by_text("No instance runs")).to_be_visible()
+    expect(page.get_by_text("No live instance").first).to_be_visible()
     application = stack.get("/api/applications/flights")
     assert (application["status"], application["instances"]) == ("LATCHED", 0)

@@ -159,7 +159,9 @@ def test_a_driver_whose_clock_is_slow_by_weeks_is_told_of(redis: Redis, operator
     # It goes on, or it was told once: then it is let go of, or a day is enough.
     first, _ = queries.quarantine("flights").rows
     actions.dismiss_one(first.id, actor="ana", reason="it is in the log", id=uuid4())
-    assert "1 batch of flights in the last day is older than the replay horizon" in text(operator, reverse("tasks"))
+    assert "1 batch of flights in the last day is older than the replay horizon" in text(
+        operator, reverse("tasks")
+    )
     models.Quarantine.objects.update(received_at=datetime.now(UTC) - timedelta(hours=25))
     assert "replay horizon" not in text(operator, reverse("tasks"))
 
