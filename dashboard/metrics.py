@@ -1,4 +1,7 @@
-"""`/metrics`: the state of everything as Prometheus reads it. `docs/metrics.md` lists each."""
+"""Serve `/metrics`, the state of all applications for Prometheus.
+
+`docs/reference/metrics.md` lists each metric.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ CHECKED = (
     "CONTRIBUTING.md",
     "docs/glossary.md",
     "docs/performance.md",
-    "docs/reference/*.md",
+    "docs/reference/configuration.md",
+    "docs/reference/server.md",
 )
 REPLACED = {
     r"wish(es|ed)?": "command, request",

@@ -13,7 +13,8 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 def test_each_row_of_failures_names_a_test_that_exists() -> None:
     tests = "\n".join(path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_\w+)`", (REPOSITORY / "docs" / "failures.md").read_text()))
+    page = (REPOSITORY / "docs" / "explanation" / "failures.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
     assert named
     assert {name for name in named if f"def {name}(" not in tests} == set()
 

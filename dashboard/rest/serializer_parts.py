@@ -136,7 +136,7 @@ class StoredEventRow(serializers.Serializer[Any]):
     application = serializers.CharField()
     sequence = serializers.IntegerField(help_text="Counted on by one in each application.")
     received_at = serializers.DateTimeField()
-    type = serializers.CharField(source="event.type", help_text="See docs/events.md.")
+    type = serializers.CharField(source="event.type", help_text="See docs/reference/events.md.")
     occurred_at = serializers.DateTimeField(source="event.occurred_at")
     instance = serializers.UUIDField(source="event.instance", allow_null=True)
     run = serializers.SerializerMethodField(help_text="Pipeline, checkpoint and epoch.")
@@ -144,7 +144,7 @@ class StoredEventRow(serializers.Serializer[Any]):
         source="event.caused_by", allow_null=True, help_text="The command that led to it."
     )
     data = serializers.SerializerMethodField(  # type: ignore[assignment]  # a name of DRF's, too
-        help_text="What it says; fields as in docs/events.md."
+        help_text="What it says; fields as in docs/reference/events.md."
     )
 
     def get_run(self, stored: StoredEvent) -> dict[str, Any] | None:

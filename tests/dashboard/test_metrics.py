@@ -22,7 +22,7 @@ from tests.controlplane import streams
 from tests.dashboard.story import Story
 from tests.services import REPOSITORY
 
-DOCUMENT = REPOSITORY / "docs" / "metrics.md"
+DOCUMENT = REPOSITORY / "docs" / "reference" / "metrics.md"
 
 
 def scrape(client: Client) -> dict[str, dict[tuple[str, ...], float]]:

@@ -17,7 +17,7 @@ from tests.services import REPOSITORY
 SAMPLES = sorted((Path(__file__).parent / "samples").glob("*.json"))
 #: Any one will do, not the smallest.
 ANY = settings(phases=[Phase.generate], max_examples=2000, database=None)
-PAGE = REPOSITORY / "docs" / "events.md"
+PAGE = REPOSITORY / "docs" / "reference" / "events.md"
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

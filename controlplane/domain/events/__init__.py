@@ -1,7 +1,8 @@
 """Everything that can have happened, one frozen class each, and the envelope they travel in.
 
 What is released stays readable: a class is never renamed, a field never removed, a new field
-has a default, and another meaning is another event. `docs/events.md` has a heading for each.
+has a default, and another meaning is another event.
+`docs/reference/events.md` has a heading for each.
 """
 
 from __future__ import annotations
