@@ -15,7 +15,9 @@ CHECKED = (
     "docs/glossary.md",
     "docs/performance.md",
     "docs/reference/configuration.md",
+    "docs/reference/semantics.md",
     "docs/reference/server.md",
+    "docs/explanation/*.md",
 )
 REPLACED = {
     r"wish(es|ed)?": "command, request",
