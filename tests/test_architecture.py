@@ -58,6 +58,39 @@ def test_agents_share_the_domain_with_the_server_and_nothing_else() -> None:
     assert strays == set()
 
 
+#: Ways into the JVM, and parts of PySpark that its documentation does not name.
+PRIVATE_ATTRIBUTES = {
+    *("_jvm", "_jdf", "_jc", "_jsc", "_jsparkSession", "_gateway", "_origin", "_desc", "_cause"),
+    *("_python_includes", "_jreader", "_jwrite", "_jsq"),
+}
+PRIVATE_MODULES = (
+    *("py4j", "pyspark.sql.classic", "pyspark.sql.connect", "pyspark.sql.pandas"),
+    *("pyspark.errors.exceptions", "pyspark.java_gateway"),
+)
+
+
+def test_only_agents_spark_uses_the_private_api_of_spark() -> None:
+    # Executors have no package of ours but their own, which needs Spark's Arrow types.
+    allowed = {("agents/executor/map_in_arrow.py", "pyspark.sql.pandas.types")}
+    strays = {
+        (str(module.relative_to(REPOSITORY)), name)
+        for module in modules("agents")
+        if module.parent.name != "spark"
+        for name in (*imports(module), *attributes(module))
+        if name in PRIVATE_ATTRIBUTES or name.startswith(PRIVATE_MODULES)
+    }
+    assert strays == allowed
+
+
+def attributes(module: Path) -> Iterator[str]:
+    """Yield the names of all attributes that `module` reads of others than itself."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if not own:
+                yield node.attr
+
+
 def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
     strays = {
         (str(module.relative_to(REPOSITORY)), name)

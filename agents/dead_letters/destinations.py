@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.journal.entries import DeadLetters
-from arrester.agents.journal.storage import FileTaken, storage
+from arrester.agents.journal.storage import FileTaken
+from arrester.agents.spark.catalyst import has_data_source
 from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.hadoop import storage
 from arrester.controlplane.domain.errors import ArresterError
 
 _PENDING = "_pending"
@@ -144,12 +144,7 @@ def all_waiting(frame: DataFrame, problem: Problem) -> list[Refused]:
 
 def _require_format(spark: SparkSession, name: str) -> None:
     """Raise DeadLettersUnusable now, not at the first dead letter, where Spark knows no `name`."""
-    jvm: Any = spark._jvm
-    session: Any = spark._jsparkSession
-    lookup = jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource
-    try:
-        lookup(name, session.sessionState().conf())
-    except (Py4JJavaError, PySparkException) as exc:
+    if not has_data_source(spark, name):
         raise DeadLettersUnusable(
-            f"errors.dlq.format={name!r}: Spark knows no such data source; add its package"
-        ) from exc
+            f"errors.dlq.format={name!r}: Spark has no such data source; add its package"
+        )

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.journal.entries import DeadLetters
-from arrester.agents.journal.storage import FileTaken, Storage, storage
+from arrester.agents.journal.storage import FileTaken, Storage
+from arrester.agents.spark.hadoop import storage
 
 #: Letters that are not yet where they belong, a folder for each entry of the journal.
 FOLDER = "arrester/letters"

@@ -7,14 +7,10 @@ from collections.abc import Callable, Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.pandas.utils import (
-    require_minimum_pandas_version,
-    require_minimum_pyarrow_version,
-)
 
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import PREFIX
+from arrester.agents.spark.arrow import can_carry, require_packages
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -126,20 +122,17 @@ def require_arrow(step: str, *schemas: T.StructType) -> None:
     """Raise PipelineInvalid now, not in the first micro-batch, where PySpark's own needs lack, or
     for columns whose type does not go through Arrow into a Python step or out of it."""
     try:
-        require_minimum_pandas_version()
-        require_minimum_pyarrow_version()
+        require_packages()
     except ImportError as exc:
         needs = "PySpark runs Python steps only with pandas and pyarrow on the driver"
         raise PipelineInvalid(f"{step}: {first_line(exc)} ({needs})") from exc
     for field in (field for schema in schemas for field in schema.fields):
-        try:
-            to_arrow_type(field.dataType, timezone="UTC")
-        except PySparkException as exc:
+        if not can_carry(field.dataType):
             kind = field.dataType.simpleString()
             raise PipelineInvalid(
                 f"{step}: column {field.name} has the type {kind}, which no Python step can have: "
                 "drop it before, or cast it"
-            ) from exc
+            )
 
 
 def first_line(exc: BaseException) -> str:

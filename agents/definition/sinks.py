@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from arrester.agents.handlers import Handler
+from arrester.agents.spark.hadoop import hadoop_option
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -128,7 +129,5 @@ class Files:
         Hadoop's commit algorithm 2 shows the files of a Spark task before the job commits, and of
         commit protocols other than Spark's own we know nothing.
         """
-        session: Any = spark._jsparkSession
-        hadoop = session.sessionState().newHadoopConf()
-        algorithm = self.options.get(_ALGORITHM) or hadoop.get(_ALGORITHM, "1")
-        return str(algorithm) == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL
+        algorithm = self.options.get(_ALGORITHM) or hadoop_option(spark, _ALGORITHM, "1")
+        return algorithm == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL

@@ -18,7 +18,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.arrow_batch_size import SMALL, batch_rows, small_batches
+from arrester.agents.spark.arrow import SMALL, batch_rows, small_batches
 from arrester.agents.spark.errors import is_of_python
 from arrester.agents.spark.job_attempts import Action, AttemptFailed, Failed, Operation, attempted
 from arrester.agents.spark.local_checkpoint import ID, checkpointed, release

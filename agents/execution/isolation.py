@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.execution.bisection import NotAlone, Search, evaluating
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE
+from arrester.agents.spark.catalyst import partition_count
 from arrester.agents.spark.error_columns import error_column, error_row
 from arrester.agents.spark.errors import Problem, StepFailed, problem_of_job
 from arrester.agents.spark.job_attempts import Failed, Operation
@@ -71,7 +72,7 @@ class Blame:
         known = [fate.id for fate in self._fates]
         rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
         # Rows that are put beside others have partitions behind theirs.
-        partition = None if failed.partition is None else failed.partition % _partitions(rows)
+        partition = None if failed.partition is None else failed.partition % partition_count(rows)
         try:
             # Where a worker crashes, only Python's fault handler can say where it was.
             with conf(spark, SAYS_CRASHES if problem.is_crash else {}):
@@ -141,10 +142,6 @@ class Fate:
     id: int
     number: int
     problem: Problem
-
-
-def _partitions(frame: DataFrame) -> int:
-    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
 
 
 def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[int, Problem]:

@@ -23,6 +23,7 @@ from arrester.agents.executor.columns import (
     ROW,
     TASK,
 )
+from arrester.agents.spark.catalyst import collected
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 
@@ -83,11 +84,3 @@ def unwrapped(examples: DataFrame) -> DataFrame:
     Over the rows themselves Spark would compute what it can when it plans, and raise there.
     """
     return examples.sparkSession.createDataFrame([], examples.schema).select(f"{ROW}.*")
-
-
-def collected(frame: DataFrame) -> Any:
-    """Return the rows of the JVM as an array of Java objects, in the order of partitions."""
-    jvm: Any = frame.sparkSession._jvm
-    rows = frame._jdf.queryExecution().executedPlan().executeCollect()
-    wrapped = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(rows)
-    return wrapped.toArray(jvm.scala.reflect.ClassTag.AnyRef())

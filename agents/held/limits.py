@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from arrester.agents.journal.entries import Held
 from arrester.agents.journal.journal import ASIDE_FOLDER
 from arrester.agents.journal.state import Ledger
+from arrester.agents.spark.hadoop import folder_bytes
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -75,11 +75,7 @@ class HeldBounds:
         return sum(self._sizes.values())
 
     def _size(self, name: str) -> int:
-        jvm: Any = self._spark._jvm
-        place = jvm.org.apache.hadoop.fs.Path(f"{self._root}/{ASIDE_FOLDER}/{name}")
-        session: Any = self._spark._jsparkSession
-        files = place.getFileSystem(session.sessionState().newHadoopConf())
-        return int(files.getContentSummary(place).getLength())
+        return folder_bytes(self._spark, f"{self._root}/{ASIDE_FOLDER}/{name}")
 
 
 def _is_set(limit: int | None) -> bool:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +13,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.executor.columns import ROW
 from arrester.agents.journal.storage import FileTaken, Storage
+from arrester.agents.spark.catalyst import can_upcast
 from arrester.controlplane.domain.errors import ArresterError
 
 #: Beside the checkpoint, for ever: some kilobytes for each source that there was.
@@ -142,16 +142,10 @@ def _fitted(
     if isinstance(stored, T.ArrayType) and isinstance(wanted, T.ArrayType):
         kinds = stored.elementType, wanted.elementType
         return F.transform(value, lambda each: _fitted(spark, each, *kinds, path))
-    if _widens(spark, stored, wanted):
+    if can_upcast(spark, stored, wanted):
         return value.cast(wanted)
     raise HeldRowsMisfit(
         f"held rows have {'.'.join(path)} as {stored.simpleString()}, the source has it as "
         f"{wanted.simpleString()} now: give the source its former type until these rows have run, "
         "or resume at a position behind them"
     )
-
-
-def _widens(spark: SparkSession, stored: T.DataType, wanted: T.DataType) -> bool:
-    jvm: Any = spark._jvm
-    types = [spark._jsparkSession.parseDataType(each.json()) for each in (stored, wanted)]
-    return bool(jvm.org.apache.spark.sql.catalyst.expressions.Cast.canUpCast(*types))

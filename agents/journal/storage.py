@@ -1,4 +1,7 @@
-"""Files beside the checkpoint: atomic creation on a local disk or any Hadoop file system."""
+"""Atomic files in the checkpoint folder, and what Spark's own files there report.
+
+`agents.spark.hadoop` has the same protocol for Hadoop file systems.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,7 @@ import shutil
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
-
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.sql import SparkSession
+from typing import Protocol
 
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -53,17 +52,6 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with all in it; nothing there is fine."""
         ...
-
-
-def storage(spark: SparkSession, location: str) -> Storage:
-    """Return the file access for `location`: `os` calls for a local disk, else Hadoop's."""
-    jvm: Any = spark._jvm
-    hadoop = _java_session(spark).sessionState().newHadoopConf()
-    path = jvm.org.apache.hadoop.fs.Path(location)
-    qualified = str(path.getFileSystem(hadoop).makeQualified(path).toString())
-    if urlsplit(qualified).scheme == "file":
-        return LocalStorage(unquote(urlsplit(qualified).path) if ":" in location else location)
-    return HadoopStorage(spark, qualified)
 
 
 class LocalStorage:
@@ -127,84 +115,6 @@ class LocalStorage:
         return Path(self.root) / path
 
 
-class HadoopStorage:
-    """A folder on any Hadoop file system, through FileContext: its rename does not overwrite."""
-
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self.root = root.rstrip("/")
-        jvm: Any = spark._jvm
-        self._jvm = jvm
-        conf = _java_session(spark).sessionState().newHadoopConf()
-        self._files = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-            jvm.org.apache.hadoop.fs.Path(self.root).toUri(), conf
-        )
-        fs = jvm.org.apache.hadoop.fs
-        gateway: Any = spark.sparkContext._gateway
-        self._no_rename_options = gateway.new_array(fs.Options.Rename, 0)
-        self._no_create_options = gateway.new_array(fs.Options.CreateOpts, 0)
-
-    def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, None where there is none."""
-        if not self.exists(path):
-            return None
-        stream = self._files.open(self._at(path))
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
-
-    def create(self, path: str, content: bytes) -> None:
-        """Make a file whole or not at all; raises FileTaken when it exists."""
-        folder, _, name = path.rpartition("/")
-        draft = f"{folder}/.{name}.{uuid.uuid4()}.tmp"
-        flags = self._jvm.java.util.EnumSet.of(self._jvm.org.apache.hadoop.fs.CreateFlag.CREATE)
-        self._make_folder(folder)
-        stream = self._files.create(self._at(draft), flags, self._no_create_options)
-        stream.write(bytearray(content))
-        stream.close()
-        try:
-            self.move(draft, path)
-        finally:
-            self.delete(draft)
-
-    def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
-        return bool(self._files.util().exists(self._at(path)))
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted."""
-        if not self.exists(path):
-            return []
-        found = self._files.util().listStatus(self._at(path))
-        return sorted(str(each.getPath().getName()) for each in found)
-
-    def move(self, source: str, target: str) -> None:
-        """Move a file or folder to where nothing is."""
-        self._make_folder(target.rpartition("/")[0])
-        if self.exists(target):
-            raise FileTaken(f"{self.root}/{target} exists")
-        try:
-            self._files.rename(self._at(source), self._at(target), self._no_rename_options)
-        except Py4JJavaError as exc:
-            name = exc.java_exception.getClass().getSimpleName()
-            if name == "FileAlreadyExistsException":
-                raise FileTaken(f"{self.root}/{target} exists") from exc
-            raise
-
-    def delete(self, path: str) -> None:
-        """Delete a file, or a folder with all in it."""
-        if self.exists(path):
-            self._files.delete(self._at(path), True)
-
-    def _make_folder(self, path: str) -> None:
-        permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission.getDirDefault()
-        if not self.exists(path):
-            self._files.mkdir(self._at(path), permission, True)
-
-    def _at(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}" if path else self.root)
-
-
 def checkpoint_id(files: Storage) -> str:
     """Return the id in Spark's `metadata`, made now for a new checkpoint.
 
@@ -249,7 +159,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _java_session(spark: SparkSession) -> Any:
-    return spark._jsparkSession

@@ -19,7 +19,7 @@ from arrester.agents.journal.epoch_claim import claim
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.outbox import Outbox
 from arrester.agents.journal.scratch import Scratch
-from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned, storage
+from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned
 from arrester.agents.run.policy_command import Policies, PolicyWish
 from arrester.agents.run.policy_snapshot import described
 from arrester.agents.run.processor import Processor
@@ -27,6 +27,7 @@ from arrester.agents.run.publisher import Release
 from arrester.agents.run.query import progress_of
 from arrester.agents.run.resume_command import Outcome, Resumer, Wish
 from arrester.agents.run.termination import ThreadDeath, death_of, ending_entry, superseded
+from arrester.agents.spark.hadoop import storage
 from arrester.agents.spark.ship_executor import ship
 from arrester.controlplane.domain.events import ThreadDied
 from arrester.controlplane.domain.identity.uuids import uuid7

@@ -16,9 +16,9 @@ from arrester.agents.journal.storage import (
     FileTaken,
     Storage,
     is_committed,
-    storage,
 )
-from arrester.agents.run.foreach_batch import Callback, OnBatch
+from arrester.agents.spark.foreach_batch import Callback, OnBatch
+from arrester.agents.spark.hadoop import storage
 
 #: Beside the checkpoint of a static source: what Spark keeps for a streaming one.
 BATCH_FOLDER = "arrester/batch"

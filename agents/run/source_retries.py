@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import builtins
 import random
-import re
-from collections.abc import Iterator
 from datetime import datetime
-
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.errors.exceptions.captured import CapturedException
 
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.failure_log import say
-from arrester.agents.spark.errors import cause_of_jvm
-from arrester.controlplane.domain.error_policy.classify import Kind, describe
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.agents.spark.query_errors import cause_of
+from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.log_levels import Saying
 from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
 from arrester.controlplane.domain.error_policy.respond import FailedAttempt, TaskRun, respond
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.state.uncaught_policy import ReplacementPolicy, backoff_ms
-
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
-_JAVA_CLASS = re.compile(r"((?:\w+\.)+\w+)(?::|$)")
-_PYTHON_CLASS = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
-_TRACE = "Traceback (most recent call last)"
-_LINKS = 20
 
 
 class SourceRetries:
@@ -94,64 +81,3 @@ class SourceRetries:
         what = f"{self._pipeline} was ended by what heals itself: {reason_of(exc)}"
         say(Saying.SOURCE_RETRYING, what)
         return backoff_ms(len(self._healed_ms), self._healing)
-
-
-def cause_of(exc: BaseException) -> Cause:
-    """Return what is known of an exception of a query, or a job, the innermost cause first.
-
-    Of an exception that ended a query Spark hands on no more than texts: the class in front of a
-    message, the condition in brackets, the last line of a Python trace.
-    """
-    if isinstance(exc, Py4JJavaError):
-        try:
-            return cause_of_jvm(exc.java_exception)
-        except Exception:  # the JVM is gone
-            return describe(exc)
-    chain = list(_chain(exc))[::-1]
-    names = dict.fromkeys(name for link in chain for name in _names(link))
-    conditions = [found for link in chain if (found := _condition(link)) is not None]
-    return Cause(names=tuple(names), condition=conditions[0] if conditions else None)
-
-
-def _chain(exc: BaseException) -> Iterator[BaseException]:
-    link: BaseException | None = exc
-    for _ in range(_LINKS):
-        if link is None:
-            return
-        yield link
-        inner = link._cause if isinstance(link, CapturedException) else None
-        link = inner or link.__cause__
-
-
-def _names(exc: BaseException) -> Iterator[str]:
-    if isinstance(exc, CapturedException):
-        text = (exc._desc or "").strip()
-        if _TRACE in text:
-            yield from _of_trace(text)
-        if exc._origin is not None:
-            yield str(exc._origin.getClass().getName())
-        elif found := _JAVA_CLASS.match(text):
-            yield found[1]
-    yield from describe(exc).names
-
-
-def _of_trace(text: str) -> Iterator[str]:
-    """Yield the class that the last trace in `text` ends with, and its bases where it is known."""
-    for line in reversed(text.rpartition(_TRACE)[2].splitlines()):
-        found = None if line.startswith((" ", "SQLSTATE")) else _PYTHON_CLASS.match(line)
-        if found is None:
-            continue
-        kind = getattr(builtins, found[1], None)
-        if isinstance(kind, type) and issubclass(kind, BaseException):
-            yield from (f"builtins.{base.__name__}" for base in kind.__mro__ if base is not object)
-        else:
-            yield found[1]
-        return
-
-
-def _condition(exc: BaseException) -> str | None:
-    known = describe(exc).condition
-    if known is not None or not isinstance(exc, CapturedException):
-        return known
-    found = _CONDITION.search((exc._desc or "").partition("\n")[0])
-    return None if found is None else found[1]

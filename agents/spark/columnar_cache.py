@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from arrester.agents.spark.catalyst import frame_of
 from arrester.agents.spark.local_checkpoint import AS_BYTES
 from arrester.agents.spark.session_conf import conf
 
@@ -43,4 +44,4 @@ def in_columns(frame: DataFrame) -> DataFrame:
         columns = relation.cacheBuilder().cachedColumnBuffers()
     # What is lost is not evaluated again: it might come to something else.
     columns.localCheckpoint()
-    return DataFrame(sql.classic.Dataset.ofRows(spark._jsparkSession, relation), spark)
+    return frame_of(spark, relation)

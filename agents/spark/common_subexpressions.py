@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from arrester.agents.spark.catalyst import children, node_name, to_list
 from arrester.agents.spark.try_eval import as_column, attempted, by_name, failfast, rebuilt
 
 _log = logging.getLogger("arrester.thread")
@@ -91,9 +92,9 @@ def _common(spark: SparkSession, expressions: list[Any]) -> list[Any]:
     found = jvm.org.apache.spark.sql.catalyst.expressions.EquivalentExpressions(True)
     for each in expressions:
         found.addExprTree(each, getattr(found, "addExprTree$default$2")())
-    sequence = found.getCommonSubexpressions()
-    common = [sequence.apply(index) for index in range(sequence.size())]
-    common = [each for each in common if each.getClass().getSimpleName() != _CHEAP]
+    common = [
+        each for each in to_list(found.getCommonSubexpressions()) if node_name(each) != _CHEAP
+    ]
     return [
         each
         for each in common
@@ -118,13 +119,8 @@ def _without(spark: SparkSession, expression: Any, shared: Mapping[str, Any]) ->
 
 
 def _has(node: Any, name: str) -> bool:
-    below = node.children()
-    return node.getClass().getSimpleName() == name or any(
-        _has(below.apply(index), name) for index in range(below.size())
-    )
+    return node_name(node) == name or any(_has(child, name) for child in children(node))
 
 
 def _contains(node: Any, part: Any) -> bool:
-    below = node.children()
-    children = [below.apply(index) for index in range(below.size())]
-    return any(each.semanticEquals(part) or _contains(each, part) for each in children)
+    return any(each.semanticEquals(part) or _contains(each, part) for each in children(node))

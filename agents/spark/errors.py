@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from arrester.agents.executor.error_text import described
+from arrester.agents.executor.error_text import class_name, described
 from arrester.agents.executor.progress import AT
 from arrester.agents.spark.jvm_exceptions import Thrown, asking, class_names
 from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
@@ -196,11 +196,27 @@ def cause_of_jvm(thrown: Any) -> Cause:
     return unwrapped(chain)
 
 
-def said_by_jvm(thrown: Any) -> tuple[str, str]:
-    """Return class and message, one line, of what a JVM exception was caused by."""
-    links = [
-        (str(each.getClass().getName()), str(each.getMessage() or "")) for each in _chain(thrown)
-    ]
+def cause_of_java_error(exc: BaseException) -> Cause | None:
+    """Return the cause in a py4j error; None for any other exception, or without a JVM."""
+    if not isinstance(exc, Py4JJavaError):
+        return None
+    try:
+        return cause_of_jvm(exc.java_exception)
+    except Exception:  # the JVM is gone
+        return describe(exc)
+
+
+def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
+    """Return class and first line of the cause of a py4j error; None for any other exception."""
+    if not isinstance(exc, Py4JJavaError):
+        return None
+    try:
+        links = [
+            (str(each.getClass().getName()), str(each.getMessage() or ""))
+            for each in _chain(exc.java_exception)
+        ]
+    except Exception:  # the JVM is gone
+        return class_name(exc), str(exc).partition("\n")[0]
     for _, text in links:
         if _TRACE in text and _ABORTED not in text:
             python = _python(text)

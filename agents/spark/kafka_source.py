@@ -11,6 +11,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from arrester.agents.spark.catalyst import analysed, node_name
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: Spark's Kafka source cannot do without it, so it is what such a source is known by.
@@ -81,7 +82,7 @@ def servers_of(text: object) -> frozenset[str]:
 
 
 def _leaves(source: DataFrame) -> list[Any]:
-    plan = source._jdf.queryExecution().analyzed()
+    plan = analysed(source)
     return list(_scala(source).asJava(plan.collectLeaves()))
 
 
@@ -91,7 +92,7 @@ def _names(leaf: Any) -> list[str]:
 
 def _options(source: DataFrame, leaf: Any) -> Mapping[str, str]:
     """Return the options of a leaf of a plan, by lower-case names; none where it keeps none."""
-    match str(leaf.getClass().getSimpleName()):
+    match node_name(leaf):
         case "StreamingRelationV2":
             found = dict(leaf.extraOptions())
         case "StreamingRelation":

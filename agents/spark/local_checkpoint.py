@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.try_eval import analysed
+from arrester.agents.spark.catalyst import analysed, node_name
 
 #: The levels for that.
 AS_OBJECTS, AS_BYTES = StorageLevel.MEMORY_AND_DISK_DESER, StorageLevel.MEMORY_AND_DISK
@@ -106,5 +106,5 @@ def given_back() -> Iterator[list[DataFrame]]:
 def _kept(frame: DataFrame) -> Any:
     """Return the RDD that a local checkpoint is kept in."""
     plan = analysed(frame)
-    is_columnar = plan.getClass().getSimpleName() == "InMemoryRelation"
+    is_columnar = node_name(plan) == "InMemoryRelation"
     return plan.cacheBuilder().cachedColumnBuffers() if is_columnar else plan.rdd()

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from arrester.agents.spark.catalyst import analysed, frame_of
 from arrester.agents.spark.local_checkpoint import PLACE_BITS
 
 
@@ -25,8 +26,7 @@ def gathered(frame: DataFrame) -> DataFrame:
         False,
         jvm.scala.Option.empty(),
     )
-    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, relation)
-    return DataFrame(made, spark)
+    return frame_of(spark, relation)
 
 
 def at_most(frame: DataFrame, rows: int) -> DataFrame:
@@ -40,7 +40,7 @@ def at_most(frame: DataFrame, rows: int) -> DataFrame:
 
 def rows_in(frame: DataFrame) -> int:
     """Return how many rows a gathered frame has: no job."""
-    return int(frame._jdf.queryExecution().analyzed().data().size())
+    return int(analysed(frame).data().size())
 
 
 def number_of(frame: DataFrame) -> int:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
-from arrester.agents.spark.try_eval import analysed, failfast
+from arrester.agents.spark.catalyst import (
+    analysed,
+    children,
+    frame_of,
+    node_name,
+    to_list,
+    to_seq,
+)
+from arrester.agents.spark.try_eval import failfast
 
 #: Each row's result depends on that row alone, and further columns of it pass.
 _CARRYING = frozenset(
@@ -33,7 +41,7 @@ def named_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
 
 
 def _named(node: Any) -> str | None:
-    match _name(node):
+    match node_name(node):
         case "AttributeReference":
             return str(node.name())
         case "GetStructField":
@@ -55,7 +63,7 @@ def refusal(made: DataFrame, given: DataFrame) -> str | None:
 
 def carries(made: DataFrame, below: DataFrame, name: str) -> bool:
     """Whether the column `name` of `below`, of which `made` was made without it, comes through."""
-    if any(_name(node) in _OPAQUE for node in _nodes(analysed(made))):
+    if any(node_name(node) in _OPAQUE for node in _nodes(analysed(made))):
         return False
     try:
         return name in carrying(made, below, name).columns
@@ -66,36 +74,32 @@ def carries(made: DataFrame, below: DataFrame, name: str) -> bool:
 def carrying(made: DataFrame, below: DataFrame, name: str) -> DataFrame:
     """Return `made` with the column `name` of `below`, out of whose other columns it was made."""
     spark = made.sparkSession
-    jvm: Any = spark._jvm
-    columns = _sequence(analysed(below).output())
+    columns = to_list(analysed(below).output())
     column = next(each for each in columns if each.name() == name)
-    plan = _carried(jvm, analysed(made), column)
-    frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
-    return DataFrame(frame, spark)
+    return frame_of(spark, _carried(spark, analysed(made), column))
 
 
-def _carried(jvm: Any, node: Any, column: Any) -> Any:
-    before = _children(node)
-    after = [_carried(jvm, child, column) for child in before]
-    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+def _carried(spark: SparkSession, node: Any, column: Any) -> Any:
+    before = children(node)
+    after = [_carried(spark, child, column) for child in before]
     if any(new is not old for new, old in zip(after, before, strict=True)):
-        node = node.withNewChildren(sequence(after))
-    if _name(node) != "Project" or node.outputSet().contains(column):
+        node = node.withNewChildren(to_seq(spark, after))
+    if node_name(node) != "Project" or node.outputSet().contains(column):
         return node
     if not after[0].outputSet().contains(column):
         return node
-    named = node.projectList()
-    columns = [*(named.apply(index) for index in range(named.size())), column]
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(columns), after[0])
+    jvm: Any = spark._jvm
+    columns = to_seq(spark, [*to_list(node.projectList()), column])
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, after[0])
 
 
 def _refused(node: Any, leaf: Any) -> str | None:
     """Return why rows depend on each other in or below `node`, which uses the input."""
-    name = _name(node)
-    children = _children(node)
-    using = [_uses(child, leaf) for child in children]
+    name = node_name(node)
+    below = children(node)
+    using = [_uses(child, leaf) for child in below]
     reason = None
-    if not children:
+    if not below:
         return None
     if name not in _CARRYING | _OPAQUE:
         reason = f"{node.nodeName()} is not known to work row by row"
@@ -103,12 +107,12 @@ def _refused(node: Any, leaf: Any) -> str | None:
         reason = _join_refused(node, using)
     elif name == "Union" and not all(using):
         reason = "Union adds rows that are of no record"
-    elif any(_uses(each, leaf) for each in _sequence(node.subqueries())):
+    elif any(_uses(each, leaf) for each in to_list(node.subqueries())):
         reason = f"{node.nodeName()} has a subquery over the DataFrame that it is given"
     if reason is not None:
         return reason
-    below = (_refused(child, leaf) for child, used in zip(children, using, strict=True) if used)
-    return next((each for each in below if each is not None), None)
+    reasons = (_refused(child, leaf) for child, used in zip(below, using, strict=True) if used)
+    return next((each for each in reasons if each is not None), None)
 
 
 def _join_refused(node: Any, using: list[bool]) -> str | None:
@@ -121,26 +125,14 @@ def _join_refused(node: Any, using: list[bool]) -> str | None:
 
 
 def _uses(plan: Any, leaf: Any) -> bool:
-    return any(not _children(node) and node.sameResult(leaf) for node in _nodes(plan))
+    return any(not children(node) and node.sameResult(leaf) for node in _nodes(plan))
 
 
 def _leaf(plan: Any) -> Any:
-    while _children(plan):
+    while children(plan):
         plan = plan.children().apply(0)
     return plan
 
 
 def _nodes(plan: Any) -> list[Any]:
-    return [plan, *(node for child in _children(plan) for node in _nodes(child))]
-
-
-def _children(node: Any) -> list[Any]:
-    return _sequence(node.children())
-
-
-def _sequence(found: Any) -> list[Any]:
-    return [found.apply(index) for index in range(found.size())]
-
-
-def _name(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
+    return [plan, *(node for child in children(plan) for node in _nodes(child))]

@@ -7,7 +7,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.try_eval import analysed, as_column, contains
+from arrester.agents.spark.catalyst import analysed, to_seq
+from arrester.agents.spark.try_eval import as_column, contains
 
 #: The name of the accumulators, by which Spark tells of them task by task.
 METER: Final = "arrester.came_out"
@@ -29,7 +30,6 @@ def metered(frame: DataFrame) -> DataFrame:
     # Of failed tasks, too.
     meter.register(spark.sparkContext._jsc.sc(), jvm.scala.Option.apply(METER), True)
     catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
-    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
     to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
     expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
     literal = catalyst.Literal(meter, types.ObjectType(jvm.java.lang.Class.forName(_ACCUMULATOR)))
@@ -39,7 +39,7 @@ def metered(frame: DataFrame) -> DataFrame:
     )
     boolean = expression(F.lit(True)._jc).dataType()
     is_zero = catalyst.objects.Invoke(
-        added, "isZero", boolean, sequence([]), sequence([]), False, False, False
+        added, "isZero", boolean, to_seq(spark, []), to_seq(spark, []), False, False, False
     )
     # A column that is not deterministic keeps the optimizer from counting below what is counted.
     one = F.when(F.spark_partition_id() >= 0, 1).otherwise(0).cast("long")

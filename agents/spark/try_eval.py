@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
+from arrester.agents.spark.catalyst import analysed, children, node_name, to_seq
 from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 
 #: Parsers that turn what they cannot read into NULL unless told otherwise: we make them fail.
@@ -89,7 +90,7 @@ def by_name(spark: SparkSession, expression: Any) -> Any:
     unresolved = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
 
     def named(node: Any) -> Any:
-        if node.getClass().getSimpleName() != "AttributeReference":
+        if node_name(node) != "AttributeReference":
             return node
         return unresolved.quoted(node.name())
 
@@ -110,9 +111,7 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
     """
     plan = analysed(source.select(expression.alias(VALUE)))
     spark = source.sparkSession
-    row_by_row = plan.getClass().getSimpleName() == "Project" and plan.child().fastEquals(
-        analysed(source)
-    )
+    row_by_row = node_name(plan) == "Project" and plan.child().fastEquals(analysed(source))
     if not row_by_row:
         raise InvalidValue(
             named, str(expression), "a row-by-row expression: no aggregate, window or explode"
@@ -125,11 +124,6 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
     return rebuilt(spark, made, _forced)
 
 
-def analysed(frame: DataFrame) -> Any:
-    """Return the analysed logical plan of a frame."""
-    return frame._jdf.queryExecution().analyzed()
-
-
 def contains(spark: SparkSession, node: Any, pattern: str) -> bool:
     """Whether there is something of Spark's TreePattern `pattern` in a plan or an expression."""
     jvm: Any = spark._jvm
@@ -139,18 +133,15 @@ def contains(spark: SparkSession, node: Any, pattern: str) -> bool:
 
 def rebuilt(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any:
     """Return the expression with `change` applied to each node, leaves first."""
-    jvm: Any = spark._jvm
-    below = node.children()
-    before = [below.apply(index) for index in range(below.size())]
+    before = children(node)
     after = [rebuilt(spark, child, change) for child in before]
     if any(new is not old for new, old in zip(after, before, strict=True)):
-        sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq(after)
-        node = node.withNewChildren(sequence)
+        node = node.withNewChildren(to_seq(spark, after))
     return change(node)
 
 
 def _forced(node: Any) -> Any:
-    name = node.getClass().getSimpleName()
+    name = node_name(node)
     if name not in _FORCED and name not in _FAILING:
         return node
     mode = _mode(node.options())

@@ -26,7 +26,8 @@ from arrester.agents.failures import failure_set as failing
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.journal.storage import HadoopStorage, LocalStorage, storage
+from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.spark.hadoop import HadoopStorage, storage
 from arrester.agents.spark.ship_executor import ship, shipped
 from arrester.agents.spark.try_eval import ConnectRefused, require_classic
 from arrester.controlplane.domain.error_policy.policy import Policy

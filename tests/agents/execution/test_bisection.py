@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.execution.bisection import Search, evaluating
 from arrester.agents.executor.columns import FATE, POSITION
-from arrester.agents.spark.arrow_batch_size import small_batches
+from arrester.agents.spark.arrow import small_batches
 from arrester.agents.spark.job_attempts import AttemptFailed, Failed, attempted
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.row_counters import metered

@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.run.source_retries import SourceRetries, cause_of
+from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
 from arrester.agents.spark.errors import Problem, problem_of_job
+from arrester.agents.spark.query_errors import cause_of
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings

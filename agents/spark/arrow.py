@@ -1,4 +1,4 @@
-"""In how many rows at once Spark feeds Python: fewer tell more exactly how far it was."""
+"""Rows between Spark and Python: batch sizes, required packages, types that Arrow carries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.utils import (
+    require_minimum_pandas_version,
+    require_minimum_pyarrow_version,
+)
 
 from arrester.agents.spark.session_conf import conf
 
@@ -29,3 +36,18 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
     """Feed Python a few rows at once in what is planned meanwhile."""
     with conf(spark, {_ARROW: str(SMALL), _PICKLED: str(SMALL)}):
         yield
+
+
+def require_packages() -> None:
+    """Raise ImportError when the driver lacks what PySpark needs for Python functions."""
+    require_minimum_pandas_version()
+    require_minimum_pyarrow_version()
+
+
+def can_carry(kind: T.DataType) -> bool:
+    """Whether Arrow carries values of this type to Python and back."""
+    try:
+        to_arrow_type(kind, timezone="UTC")
+    except PySparkException:
+        return False
+    return True

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from arrester.agents.run.foreach_batch import Callback
+from arrester.agents.spark.foreach_batch import Callback
 from arrester.agents.stop_signal import BatchEnded
 
 

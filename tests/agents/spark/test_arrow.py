@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.arrow_batch_size import SMALL, batch_rows, small_batches
+from arrester.agents.spark.arrow import SMALL, batch_rows, small_batches
 
 pytestmark = pytest.mark.spark
 

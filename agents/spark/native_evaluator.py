@@ -1,0 +1,76 @@
+"""Native expressions on the driver: each row's value or exception, without a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+from arrester.agents.spark.catalyst import node_name
+from arrester.agents.spark.errors import Problem, problems_of_jvm
+from arrester.agents.spark.jvm_exceptions import Asking, asking
+from arrester.agents.spark.try_eval import as_column, failfast
+
+
+class NativeEvaluator:
+    """Evaluates the last of some native steps, bound to the columns of the first one's input.
+
+    Each step is a map of column names to expressions.
+    """
+
+    def __init__(self, frame: DataFrame, steps: Sequence[Mapping[str, Column]]) -> None:
+        self._spark = frame.sparkSession
+        jvm: Any = self._spark._jvm
+        for step in steps:
+            values = {
+                name: as_column(self._spark, failfast(frame, expression))
+                for name, expression in step.items()
+            }
+            made = frame.select(*[value.alias(name) for name, value in values.items()])
+            frame = frame.withColumns(values)
+        plan = made._jdf.queryExecution().optimizedPlan()
+        projects: list[Any] = []
+        while node_name(plan) == "Project":
+            projects.insert(0, plan)
+            plan = plan.child()
+        self._asking = asking(self._spark)
+        self._tried = _trying(
+            self._asking,
+            jvm,
+            [(each.projectList(), each.child().output()) for each in projects],
+        )
+        #: A projection puts each row into the same object, and pipelines have threads of their own.
+        self._lock = Lock()
+
+    def problems(self, rows: Any) -> list[Problem | None]:
+        """Return what the step raises on each row of a Java array, None where it passes."""
+        with self._lock:
+            tried = self._asking.each(rows, self._tried)
+        return problems_of_jvm(self._spark, tried)
+
+    def problems_of(self, rows: Sequence[Any]) -> list[Problem | None]:
+        """Return what the step raises on each of some rows, None where it passes."""
+        jvm: Any = self._spark._jvm
+        return self.problems(jvm.java.util.ArrayList(list(rows)).toArray())
+
+
+def _trying(asking: Asking, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
+    """Return a Java function that gives a row after projections, or what they raise.
+
+    Raised into Python, each exception would be asked for dozens of things before we see it.
+    """
+    row = asking.named("org.apache.spark.sql.catalyst.InternalRow")
+    one_to_one = jvm.java.lang.invoke.MethodType.methodType(row, row)
+    made = asking.handles.identity(row)
+    for projected, below in projections:
+        projection = jvm.org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection(
+            projected, below
+        )
+        projection.initialize(0)
+        apply = asking.lookup.bind(projection, "apply", one_to_one)
+        # The next row would be put into the same object.
+        copy = asking.method(row, "copy", row)
+        made = asking.handles.filterReturnValue(made, asking.handles.filterReturnValue(apply, copy))
+    return asking.function(asking.caught(made, row))
