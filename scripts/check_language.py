@@ -1,34 +1,30 @@
-"""Refuse words that the glossary replaces, in the pages of docs that are written by its rules."""
+"""Refuse words that the glossary replaces, in docs, templates and messages."""
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-#: Pages and templates that are checked; a rewritten folder is added here.
-CHECKED = (
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "docs/glossary.md",
-    "docs/performance.md",
-    "docs/reference/configuration.md",
-    "docs/reference/semantics.md",
-    "docs/reference/server.md",
-    "docs/explanation/*.md",
-)
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md")
+TEMPLATES = ("dashboard/templates/**/*.html",)
+#: Folders of Python whose messages are checked; a rewritten folder is added here.
+CODE = ("benchmarks/**/*.py", "examples/**/*.py")
 REPLACED = {
     r"wish(es|ed)?": "command, request",
-    r"(told|tells|tell) (the server|of|about|in full)": "reported",
+    r"told|tells?(?= (the server|of|about|in full))": "reported",
     r"(not )?heard( of)?": "last seen, no heartbeat",
-    r"nobody (runs|knows|looks|is blamed)": "no live instance, unknown, no failing record",
+    r"nobody|somebody|whoever": "no live instance, a person, the caller",
     r"stands?|stood": "is PAUSED, is stopped",
     r"(?<!dead )(?<!dead-)letters? (wait|waits|that|is|are)": "dead letter",
-    r"kept aside|put aside": "quarantined",
-    r"guilty": "failing record",
+    r"aside": "quarantined",
+    r"guilty|blam(e|es|ed|ing)": "failing record, isolate",
     r"in one pass|with care": "fast path, slow path",
+    r"trials?": "sink probe",
+    r"spent|spends?": "used",
     r"ticked": "selected",
     r"under way": "in progress",
     r"for ever": "since creation, permanently",
@@ -46,13 +42,50 @@ def faults(text: str) -> list[str]:
     ]
 
 
+def page_text(source: str) -> str:
+    """Return Markdown without code, with its line numbers."""
+    return _without(r"^```.*?^```|`[^`\n]*`", source)
+
+
+def template_text(source: str) -> str:
+    """Return a template without tags, with its line numbers."""
+    return _without(r"\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]*>", source)
+
+
+def messages(source: str) -> str:
+    """Return the string constants with a space of a Python module, with their line numbers."""
+    tree = ast.parse(source)
+    lines = [""] * (source.count("\n") + 1)
+    # A string that is a statement is a docstring.
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and " " in text and id(node) not in docstrings:
+            lines[node.lineno - 1] += " ".join(text.split()) + " "
+    return "\n".join(lines)
+
+
+def _without(pattern: str, source: str) -> str:
+    return re.sub(
+        pattern, lambda found: "\n" * found[0].count("\n"), source, flags=re.DOTALL | re.MULTILINE
+    )
+
+
+CHECKED: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
+    (PAGES, page_text),
+    (TEMPLATES, template_text),
+    (CODE, messages),
+)
+
+
 def main() -> int:
     """Print the faults of all checked files."""
     found = [
         f"{path.relative_to(REPOSITORY)}: {fault}"
-        for pattern in CHECKED
+        for patterns, text in CHECKED
+        for pattern in patterns
         for path in sorted(REPOSITORY.glob(pattern))
-        for fault in faults(path.read_text())
+        for fault in faults(text(path.read_text()))
     ]
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0

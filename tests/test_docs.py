@@ -73,3 +73,18 @@ def test_the_language_check_finds_replaced_words_and_the_pages_have_none() -> No
         "line 2: 'stand': write is PAUSED, is stopped"
     ]
     assert check_language.main() == 0
+
+
+def test_the_language_check_reads_the_text_of_pages_templates_and_messages() -> None:
+    page = "Text\n```\nroad\n```\nof `road` a road"
+    assert check_language.faults(check_language.page_text(page)) == [
+        "line 5: 'road': write path, delivery, outbox"
+    ]
+    template = '<p class="a road">{{ road }}\n{# road #}a road</p>'
+    assert check_language.faults(check_language.template_text(template)) == [
+        "line 2: 'road': write path, delivery, outbox"
+    ]
+    module = '"""A road."""\nroad = "road"\nraise ValueError(f"{road} is a road")'
+    assert check_language.faults(check_language.messages(module)) == [
+        "line 3: 'road': write path, delivery, outbox"
+    ]

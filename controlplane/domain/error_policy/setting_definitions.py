@@ -127,7 +127,7 @@ FATAL_CLASSES = _classes(
     "errors.fatal.classes", "Classes that are FAIL at once, without calling the handler."
 )
 SELF_HEALING_CLASSES = _classes(
-    "errors.self.healing.classes", "Classes after which the query restarts and no record is blamed."
+    "errors.self.healing.classes", "Classes after which the query restarts without a failed record."
 )
 FAILURE_SCOPE = _choice(
     "errors.failure.scope",
