@@ -58,8 +58,9 @@ def messages(source: str) -> str:
     lines = [""] * (source.count("\n") + 1)
     # A string that is a statement is a docstring.
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        text = node.value if isinstance(node, ast.Constant) else None
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    for node in constants:
+        text = node.value
         if isinstance(text, str) and " " in text and id(node) not in docstrings:
             lines[node.lineno - 1] += " ".join(text.split()) + " "
     return "\n".join(lines)
