@@ -9,13 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.journal.entries import DeadLetters
-from arrester.agents.journal.storage import FileTaken, Storage
-from arrester.agents.spark.hadoop import storage
+from arrester.agents.journal.storage import Storage
 
 #: Letters that are not yet where they belong, a folder for each entry of the journal.
 FOLDER = "arrester/letters"
-#: Where they waited before they waited beside the checkpoint: below the place itself.
-PENDING = "_pending"
 #: What is to take the place of an entry's folder, and what had it: the steps between are moves.
 _LEFT, _DONE = ".left", ".done"
 
@@ -35,8 +32,6 @@ class LetterFiles:
 
     def is_waiting(self, letters: DeadLetters) -> bool:
         """Whether letters that an entry names are not yet known to be where they belong."""
-        if letters.path is not None:
-            return storage(self.spark, letters.path).exists(f"{PENDING}/{letters.name}")
         folder = _folder(letters)
         if self.files.exists(folder):
             return True
@@ -48,8 +43,6 @@ class LetterFiles:
 
     def path(self, letters: DeadLetters) -> str:
         """Return the folder's full name."""
-        if letters.path is not None:
-            return f"{letters.path}/{PENDING}/{letters.name}"
         return f"{self.files.root}/{_folder(letters)}"
 
     def read(self, letters: DeadLetters) -> DataFrame:
@@ -67,14 +60,6 @@ class LetterFiles:
         self.files.move(folder, folder + _DONE)
         self.files.move(folder + _LEFT, folder)
         self.files.delete(folder + _DONE)
-
-    def publish(self, letters: DeadLetters) -> None:
-        """Move letters that wait below their own place to their day, as they were made for."""
-        files = storage(self.spark, letters.path or "")
-        try:
-            files.move(f"{PENDING}/{letters.name}", f"day={letters.day}/{letters.name}")
-        except FileTaken:
-            files.delete(f"{PENDING}/{letters.name}")
 
     def forget(self, letters: DeadLetters) -> None:
         """Delete what is where it belongs; half a folder never looks like one that waits."""

@@ -124,7 +124,7 @@ class LetterBox:
         """Take over what earlier runs have put and not delivered."""
         there = self.kept.names()
         for letters in list(self.journal.ledger.letters.values()):
-            if letters.path is None and letters.name not in there:
+            if letters.name not in there:
                 del self.journal.ledger.letters[letters.name]
             elif self.kept.is_waiting(letters):
                 self._waiting.append(_Waiting(letters))
@@ -164,7 +164,7 @@ class LetterBox:
         waiting.letters = msgspec.structs.replace(letters, refused=asked or for_good)
         waiting.put_off(self.clock())
         ids = [each.ids for each in left]
-        if letters.path is None and None not in ids:
+        if None not in ids:
             self.kept.keep_only(letters, [id for some in ids for id in some or ()])
         self._tell(waiting.letters, refused)
         if not (for_good and asked):
@@ -177,14 +177,11 @@ class LetterBox:
         return stage.policy.table.classify(refused.problem.cause).kind is Ruled.OTHER
 
     def _forget(self, letters: DeadLetters) -> None:
-        if letters.path is None:
-            self.kept.forget(letters)
+        self.kept.forget(letters)
         self.journal.ledger.letters.pop(letters.name, None)
 
     def _tell(self, letters: DeadLetters, refused: Sequence[Refused]) -> None:
         at, place = self.clock(), self.place.name(letters)
-        if letters.path is not None:
-            place = letters.path
         failures = sum(each.failures for each in refused)
         waiting, problem = sum(each.waiting for each in refused), refused[0].problem
         say(

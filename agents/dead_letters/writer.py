@@ -46,7 +46,7 @@ class LetterWriting:
         if not self.kept.is_waiting(letters):
             return []
         kept = self.kept.read(letters)
-        frame = kept if self.place.raw or letters.path is not None else kept.select(*KEPT)
+        frame = kept if self.place.raw else kept.select(*KEPT)
         started_ms, made = self.now_ms(), 0
         failed: list[Refused] = []
         while True:
@@ -69,9 +69,6 @@ class LetterWriting:
 
     def _attempt(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
         with self.given_up_on_stop():
-            if letters.path is not None:
-                self.kept.publish(letters)
-                return []
             return self.place.write(frame, letters)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,6 +28,10 @@ class HeldRowsMisfit(ArresterError):
     """A column of held rows has a type that the source's does not hold; both are named."""
 
 
+class HeldRowsMissing(ArresterError):
+    """A file of held rows that the journal refers to is missing; restore it from a backup."""
+
+
 class RowTypes:
     """What the rows of folders beside a checkpoint are like: a file for each source there was.
 
@@ -49,18 +53,15 @@ class RowTypes:
             self._known[name] = kind
         return name
 
-    def of(self, folder: str, read: Callable[[], DataFrame]) -> T.StructType:
-        """Return what the rows of a folder are like; by `read` where an older version wrote it."""
-        name = folder.split("-", 2)[2] if folder.count("-") > 1 else folder
+    def of(self, folder: str) -> T.StructType:
+        """Return the type of the rows in a folder; raises HeldRowsMissing without its file."""
+        name = folder.rpartition("-")[2]
         if name not in self._known:
-            content = None if name == folder else self._files.read(f"{_FOLDER}/{name}.json")
-            found = (
-                read().schema[ROW].dataType
-                if content is None
-                else T.StructType.fromJson(json.loads(content))
-            )
-            assert isinstance(found, T.StructType)
-            self._known[name] = found
+            path = f"{_FOLDER}/{name}.json"
+            content = self._files.read(path)
+            if content is None:
+                raise HeldRowsMissing(f"{self._files.root}/{path} is missing; restore it")
+            self._known[name] = T.StructType.fromJson(json.loads(content))
         return self._known[name]
 
 

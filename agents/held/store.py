@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,7 +26,7 @@ from arrester.agents.executor.columns import (
     TASK,
 )
 from arrester.agents.failures.pause_offsets import must_hold
-from arrester.agents.held.schema import HeldRowsMisfit, RowTypes, alike, fitted
+from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing, RowTypes, alike, fitted
 from arrester.agents.journal.entries import Chunk, Cursor, Held
 from arrester.agents.journal.journal import ASIDE_FOLDER
 from arrester.agents.journal.state import Aside, Ledger
@@ -221,7 +221,7 @@ class Shelf:
         known: dict[str, list[str]] = {}
         kinds: dict[str, T.StructType] = {}
         for name in names:
-            kind = self.types.of(name, partial(self.spark.read.parquet, self._path(name)))
+            kind = self.types.of(name)
             known.setdefault(kind.json(), []).append(name)
             kinds[kind.json()] = kind
         return [
@@ -244,10 +244,6 @@ def _waiting(found: DataFrame, key: str | None, start: Cursor) -> DataFrame:
 
 class BeyondHeld(ArresterError):
     """A task cannot go on at a position that it does not hold; give one that it does."""
-
-
-class HeldRowsMissing(ArresterError):
-    """The journal knows of held rows that are not in their folder; restore it from a backup."""
 
 
 def is_needed(ledger: Ledger, aside: Aside, *, committed: int) -> bool:

@@ -82,8 +82,6 @@ class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     #: For ever.
     name: str
     day: str
-    #: Of an earlier version: they wait below this folder, not beside the checkpoint.
-    path: str | None = None
     #: What is left of them was refused for good, and somebody was asked about it.
     refused: bool = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from arrester.agents.journal.entries import Entry, Kind
 from arrester.agents.journal.state import TASK_EVENTS, Aside, Ledger
-from arrester.agents.journal.storage import FileTaken, Storage
+from arrester.agents.journal.storage import CheckpointUnusable, FileTaken, Storage
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import (
     FAILED,
@@ -29,6 +30,9 @@ _log = logging.getLogger("arrester.journal")
 
 FOLDER = "arrester/journal"
 _SNAPSHOT = "snapshot-"
+#: The version of everything below `arrester/` in a checkpoint. What 0.2.0 and later wrote stays
+#: readable; an earlier folder has no such file.
+_FORMAT_FILE, _FORMAT = "arrester/format", b"1"
 #: Rows that an entry put aside, a folder each.
 ASIDE_FOLDER = "arrester/held"
 #: A snapshot is made after so many entries, and spares the reading of what is before it.
@@ -81,8 +85,10 @@ class Journal:
     def load(self) -> None:
         """Read the newest snapshot and all entries; fold those that the snapshot does not have.
 
-        Raises JournalDamaged when one cannot be read, or is missing.
+        Raises JournalDamaged when one cannot be read, or is missing; CheckpointUnusable when
+        another version wrote them.
         """
+        self._check_format()
         for left in reversed(range(_LOADS)):
             names = self._files.names(FOLDER)
             try:
@@ -115,9 +121,20 @@ class Journal:
             self.kept.append(replace(entry, events=(), skipped=()))
             if number > self._snapshot:
                 self.ledger.apply(entry)
-            elif entry.dead_letters is not None:
-                # An earlier version's snapshot does not know them.
-                self.ledger.letters.setdefault(entry.dead_letters.name, entry.dead_letters)
+
+    def _check_format(self) -> None:
+        """Write the format's version into a new checkpoint; refuse another version."""
+        found = self._files.read(_FORMAT_FILE)
+        if found is None and not self._files.names(FOLDER):
+            with suppress(FileTaken):
+                self._files.create(_FORMAT_FILE, _FORMAT)
+            found = self._files.read(_FORMAT_FILE)
+        if found != _FORMAT:
+            written = "a version before 0.2.0" if found is None else f"format {found!r:.20}"
+            raise CheckpointUnusable(
+                f"{self._files.root}/arrester was written by {written}; this version reads "
+                f"format {_FORMAT.decode()}: start with a new checkpoint"
+            )
 
     @property
     def next_number(self) -> int:

@@ -21,7 +21,7 @@ class FileTaken(ArresterError):
 
 
 class CheckpointUnusable(ArresterError):
-    """The checkpoint folder holds something that is not Spark's; look at the named file."""
+    """The checkpoint folder cannot be used as it is; the message names the file and the reason."""
 
 
 class Storage(Protocol):

@@ -16,8 +16,8 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
 from arrester.agents.failures.causes import failure
 from arrester.agents.failures.failed_record import stage_of
-from arrester.agents.held.schema import HeldRowsMisfit
-from arrester.agents.held.store import BeyondHeld, HeldRowsMissing, Shelf
+from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing
+from arrester.agents.held.store import BeyondHeld, Shelf
 from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.state import Blame, TaskLedger

@@ -33,6 +33,10 @@ MEMORY = ":memory:"
 #: 10 MiB at a time, some milliseconds.
 VACUUM_PAGES = 2560
 
+#: The version of the file's format, as SQLite's user_version. What 0.2.0 and later wrote stays
+#: readable; an earlier file has none.
+FORMAT = 1
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS batch (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -244,6 +248,7 @@ class Spool:
         with self._lock:
             self._database.execute("ATTACH ? AS other", (str(other),))
             try:
+                _check_format(self._database, "other")
                 with self._transaction():
                     self._database.execute(
                         "INSERT OR IGNORE INTO batch (id, events, count)"
@@ -306,12 +311,24 @@ def _connected(path: Path) -> sqlite3.Connection:
         # Takes effect in a new file only, and before its first table.
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         database.execute("PRAGMA journal_mode = WAL")
+        _check_format(database)
         database.execute("PRAGMA synchronous = NORMAL")
         database.executescript(_SCHEMA)
     except sqlite3.Error:
         database.close()
         raise
     return database
+
+
+def _check_format(database: sqlite3.Connection, schema: str = "main") -> None:
+    """Set the format's version in a new file; raise sqlite3.DatabaseError for another version."""
+    [tables] = database.execute(f"SELECT count(*) FROM {schema}.sqlite_master").fetchone()
+    [found] = database.execute(f"PRAGMA {schema}.user_version").fetchone()
+    if not tables:
+        database.execute(f"PRAGMA {schema}.user_version = {FORMAT}")
+    elif found != FORMAT:
+        written = "a version before 0.2.0" if not found else f"format {found}"
+        raise sqlite3.DatabaseError(f"written by {written}; this version reads format {FORMAT}")
 
 
 def _described(events: Iterable[Event]) -> int:

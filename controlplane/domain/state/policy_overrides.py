@@ -20,7 +20,7 @@ from arrester.controlplane.domain.state.states import ThreadState
 def changed(
     policy: PipelineDescribed | None, event: PolicyChanged, at: datetime
 ) -> PipelineDescribed | None:
-    """Return what a run does about failures after `event`; nothing is known of an older agent's."""
+    """Return the policy of a run after `event`; None while the run has not reported one."""
     if policy is None:
         return None
     others = tuple(each for each in policy.commanded if each.name != event.stage)
@@ -47,7 +47,7 @@ def policy_refusal(
         )
     for thread in runs:
         if thread.policy is None:
-            return f"the agent that runs {pipeline} is older than policies that are set by command"
+            return f"{pipeline} has not reported its policy yet"
         names = [each.name for each in thread.policy.stages]
         refusal = stage_refusal(pipeline, names, stage) or retry_refusal(
             stage, answer, retries=thread.policy.retries_limit

@@ -15,13 +15,14 @@ from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import Body, CommandIssued, Count, Data, Event, Moment, Run
 from arrester.controlplane.domain.wire.compression import (
     BATCH_MAX_BYTES,
-    COLUMNS_MARK,
+    FORMAT,
     compressed,
     each_body,
     each_head,
     inflated,
     is_columns,
     may_be_too_many,
+    without_format,
 )
 from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
 from arrester.controlplane.domain.wire.failure_columns import (
@@ -88,9 +89,9 @@ class Packed(NamedTuple):
 
 def pack(events: Sequence[Event]) -> Packed:
     """Return `events` packed, as two compressed lists: who reads the first need not unpack both."""
-    mark, heads, bodies = _lists(events)
+    heads, bodies = _lists(events)
     return Packed(
-        heads=mark + compressed(heads),
+        heads=FORMAT + compressed(heads),
         bodies=None if bodies is None else compressed(bodies),
     )
 
@@ -100,23 +101,19 @@ def encode_batch(events: Sequence[Event]) -> bytes:
 
     The bodies follow the heads. Raises MalformedBatch for what nobody would unpack.
     """
-    mark, heads, bodies = _lists(events)
+    heads, bodies = _lists(events)
     lists = [heads] if bodies is None else [heads, bodies]
     if max(map(len, lists)) > BATCH_MAX_BYTES:
         raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-    return mark + b"".join(map(compressed, lists))
+    return FORMAT + b"".join(map(compressed, lists))
 
 
-def _lists(events: Sequence[Event]) -> tuple[bytes, bytes, bytes | None]:
-    """Return what stands before the heads, the heads, and the bodies where there are any."""
+def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
+    """Return the heads, and the bodies if there are any."""
     heads = (event if event.body is None else replace(event, body=None) for event in events)
     told = list(in_columns(heads))
     bodies = [event.body for event in events]
-    return (
-        COLUMNS_MARK if len(told) < len(events) else b"",
-        _pack.encode(told),
-        _pack.encode(bodies) if any(bodies) else None,
-    )
+    return _pack.encode(told), _pack.encode(bodies) if any(bodies) else None
 
 
 def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
@@ -125,7 +122,7 @@ def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
     None where not all is understood, or where a body is not in its place. Raises MalformedBatch
     when the bytes are no batch at all, or of more than BATCH_MOST_EVENTS.
     """
-    unpacked, bodies = inflated(batch)
+    unpacked, bodies = inflated(without_format(batch))
     try:
         if may_be_too_many(unpacked):
             each_head(unpacked)
@@ -153,7 +150,7 @@ def decode_told(heads: bytes) -> list[Told]:
     Raises MalformedBatch when they cannot be read.
     """
     try:
-        return _each_in_utc(in_part(inflated(heads)[0]))
+        return _each_in_utc(in_part(inflated(without_format(heads))[0]))
     except _STRANGE as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
@@ -176,7 +173,7 @@ def decode_batch(packed: bytes) -> list[Event | Unreadable]:
 
     Raises MalformedBatch when the bytes are no batch at all, or of more than BATCH_MOST_EVENTS.
     """
-    heads, rest = inflated(packed)
+    heads, rest = inflated(without_format(packed))
     try:
         raws = chain.from_iterable(map(_spread, each_head(heads)))
         bodies = each_body(inflated(rest)[0]) if rest else []

@@ -14,10 +14,8 @@ BATCH_MAX_BYTES = 64 * 2**20
 #: A batch of more events is foreign, too. Some bytes can say millions, each of which the fold
 #: would lay out; those that agents send have 500 at most.
 BATCH_MOST_EVENTS = 10_000
-#: What stands before heads among which there are columns. A server that knows no columns cannot
-#: inflate them, and keeps the whole batch aside: it would take columns for one event, and give
-#: the bodies behind them to others.
-COLUMNS_MARK = b"\x01"
+#: The first byte of a batch: the version of this format.
+FORMAT = b"\x01"
 #: In columns, an event takes a byte in each of six.
 _LEAST_BYTES = 6
 #: What begins an array of 16 values and more: columns, among events that are maps.
@@ -34,6 +32,15 @@ def compressed(unpacked: bytes) -> bytes:
     return zlib.compress(unpacked, level=1)
 
 
+def without_format(batch: bytes) -> bytes:
+    """Return what follows the format's version; raises MalformedBatch for another version."""
+    if not batch.startswith(FORMAT):
+        raise MalformedBatch(
+            f"batch format {batch[:1].hex() or 'missing'}; this version reads {FORMAT.hex()}"
+        )
+    return batch.removeprefix(FORMAT)
+
+
 def inflated(packed: bytes) -> tuple[bytes, bytes]:
     """Return the list that was compressed first, and the bytes behind it.
 
@@ -41,7 +48,7 @@ def inflated(packed: bytes) -> tuple[bytes, bytes]:
     """
     inflate = zlib.decompressobj()
     try:
-        unpacked = inflate.decompress(packed.removeprefix(COLUMNS_MARK), BATCH_MAX_BYTES)
+        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
     except zlib.error as exc:
         raise MalformedBatch(f"not a packed list: {exc}") from exc
     if inflate.unconsumed_tail:

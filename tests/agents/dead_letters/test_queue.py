@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
 from arrester.agents.dead_letters.pending_files import FOLDER
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.journal.entries import DeadLetters, Entry, Kind
-from arrester.agents.journal.epoch_claim import claim
-from arrester.agents.journal.storage import LocalStorage, checkpoint_id
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.pipeline_bench import Bench, levels_of, server_state, wait_until
-from tests.histories import POLICY
 
 pytestmark = pytest.mark.spark
 
@@ -201,33 +195,6 @@ def test_after_continue_a_dead_letter_waits_for_the_next_one(bench: Bench) -> No
     assert waiting(bench) == []
     assert bench.deaths == []
     assert [each.waiting for each in bench.outbox.of(DeadLettersFailed)] == [1]
-
-
-def test_dead_letters_that_an_earlier_version_left_behind_reach_their_day(bench: Bench) -> None:
-    folder = bench.folder / "dlq"
-    letters = DeadLetters(name="one", day="2026-11-19", path=str(folder))
-    row = {"task": "a", "position": 7, "row": "{}"}
-    bench.spark.createDataFrame([row]).write.parquet(str(folder / "_pending" / "one"))
-    files = LocalStorage(bench.checkpoint)
-    at = datetime.now(UTC)
-    journal, run = claim(
-        files,
-        application="tests",
-        pipeline="lines",
-        checkpoint=checkpoint_id(files),
-        instance=uuid4(),
-        policy=POLICY,
-        now=at,
-    )
-    journal.append(Entry(kind=Kind.BATCH, at=at, epoch=run.epoch, batch=0, dead_letters=letters))
-
-    bench.add(("a", 8, "x"))
-    bench.start(bench.checking(check))
-    bench.wait_for_input()
-    bench.stop()
-    [letter] = bench.dead_letters()
-    assert (letter["position"], letter["day"].isoformat()) == (7, "2026-11-19")
-    assert not (folder / "_pending" / "one").exists()
 
 
 def test_a_format_that_spark_does_not_know_is_said_at_the_start(bench: Bench) -> None:

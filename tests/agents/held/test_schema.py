@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.definition.builder import define
@@ -81,14 +81,11 @@ def test_rows_of_several_sources_become_dead_letters_as_they_are(spark: SparkSes
 
 
 def test_what_rows_are_like_is_known_without_asking_parquet(tmp_path: Path) -> None:
-    def unknown() -> DataFrame:
-        raise AssertionError("a Spark job for a folder")
-
     kind = columns("a INT, b STRING")
     files = LocalStorage(str(tmp_path))
     name = RowTypes(files).keep(kind)
     assert RowTypes(files).keep(kind) == name != RowTypes(files).keep(columns("a INT"))
-    assert RowTypes(files).of(f"{1:020d}-0a1b2c3d-{name}", unknown) == kind
+    assert RowTypes(files).of(f"{1:020d}-0a1b2c3d-{name}") == kind
 
 
 def test_held_records_fit_the_columns_of_a_changed_source_or_are_kept(bench: Bench) -> None:

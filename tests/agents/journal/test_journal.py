@@ -21,7 +21,13 @@ from arrester.agents.journal.journal import (
     Superseded,
 )
 from arrester.agents.journal.state import Ledger
-from arrester.agents.journal.storage import FileTaken, LocalStorage, Storage, checkpoint_id
+from arrester.agents.journal.storage import (
+    CheckpointUnusable,
+    FileTaken,
+    LocalStorage,
+    Storage,
+    checkpoint_id,
+)
 from arrester.agents.run.publisher import Release
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -384,20 +390,18 @@ def test_dead_letters_that_wait_hold_up_no_entry_and_are_remembered(
     assert opened(files).ledger.letters == {"one": refused}
 
 
-def test_dead_letters_of_an_earlier_version_are_remembered_where_they_are(
-    files: LocalStorage,
+@pytest.mark.parametrize(
+    ("content", "written"), [(None, "a version before 0.2.0"), (b"2", "format b'2'")]
+)
+def test_a_journal_of_another_format_is_refused(
+    files: LocalStorage, content: bytes | None, written: str
 ) -> None:
-    journal = claimed(files)
-    journal.append(entry(Kind.BATCH, batch=0))
-    compact(journal, settled=1)
-    place = f"{FOLDER}/{2:020d}.json"
-    old = msgspec.json.decode(files.read(place) or b"")
-    old["dead_letters"] = {"path": "/dlq", "name": "one", "day": "2026-11-20"}
-    files.delete(place)
-    files.create(place, msgspec.json.encode(old))
-
-    letters = DeadLetters(name="one", day="2026-11-20", path="/dlq")
-    assert opened(files).ledger.letters == {"one": letters}
+    claimed(files)
+    files.delete("arrester/format")
+    if content is not None:
+        files.create("arrester/format", content)
+    with pytest.raises(CheckpointUnusable, match=f"{written}; this version reads format 1"):
+        claimed(files)
 
 
 def test_an_entry_that_is_missing_is_named(files: LocalStorage) -> None:

@@ -107,7 +107,7 @@ def test_what_is_confirmed_leaves_the_spool_and_then_redis(
         eventually(
             lambda: not redis_server.client.exists(redis_keys.confirmed("flights", spool.id))
         )
-        assert sender.confirmed == 10
+        eventually(lambda: sender.confirmed == 10)
     assert all(spool.is_confirmed(batch_id(number)) for number in range(10))
 
 

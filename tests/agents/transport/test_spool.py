@@ -379,6 +379,25 @@ def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, name: str) -> N
     own.close()
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["own", "adopted"])
+def test_a_spool_of_another_format_is_set_aside(tmp_path: Path, own: bool) -> None:
+    folder = tmp_path / "flights"
+    folder.mkdir()
+    if not own:
+        first = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
+        first.spool.put(batch_id(1), some_events(1))
+        first.close()
+    # Its name makes it the newest: the file before it is the one that is carried on.
+    other = folder / f"{uuid7(NOW + timedelta(days=1))}.sqlite"
+    with Spool(other, id=batch_id(0), limit_bytes=GIB)._database as database:
+        database.execute("PRAGMA user_version = 0")
+    second = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
+    second.spool.put(batch_id(2), some_events(2))
+    assert Path(f"{other}.broken").exists()
+    assert unsent(second.spool) == ([2] if own else [1, 2])
+    second.close()
+
+
 def test_an_adoption_that_was_cut_short_is_done_again_without_doubles(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     other = Spool(tmp_path / "other.sqlite", id=batch_id(1), limit_bytes=GIB)

@@ -35,7 +35,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES
+from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES, FORMAT
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.store import copy_rows, stream_entry
 from tests import histories
@@ -95,7 +95,7 @@ def newer(event: Event) -> bytes:
 
 
 def packed(*events: bytes) -> bytes:
-    return zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
+    return FORMAT + zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
 
 
 def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
@@ -291,7 +291,7 @@ def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
-    bomb = zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1))
+    bomb = FORMAT + zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1))
     streams.put(redis, GOOD | {"events": bomb})
     drain.drain(APPLICATION)
     assert "unpacks to more than" in queries.quarantine().rows[0].reason

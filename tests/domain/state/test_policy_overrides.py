@@ -118,7 +118,7 @@ def test_what_the_server_knows_to_be_wrong_is_refused() -> None:
     assert "delays does not run" in refused(state([]), a_wish())
     ended = running(TOLD, histories.event(ThreadDied(reason="stopped")))
     assert "delays does not run" in refused(ended, a_wish())
-    assert "older than policies" in refused(running(None), a_wish())
+    assert "has not reported its policy" in refused(running(None), a_wish())
     unknown = refused(running(), a_wish(stage="process:nope"))
     assert unknown == f"delays has no stage process:nope; it has {', '.join(STAGES)}"
     at_python = refused(running(), a_wish(answer="RETRY"))

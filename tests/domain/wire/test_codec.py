@@ -24,14 +24,18 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES, BATCH_MOST_EVENTS
+from arrester.controlplane.domain.wire.compression import (
+    BATCH_MAX_BYTES,
+    BATCH_MOST_EVENTS,
+    FORMAT,
+)
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords, each_of, in_columns
 from tests import histories
 from tests.histories import FAILURE, RUN
 
 
 def packed(*events: bytes) -> bytes:
-    return zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
+    return FORMAT + zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
 
 
 def unreadable(event: Event | bytes) -> str:
@@ -149,26 +153,12 @@ def test_columns_of_a_newer_agent_are_kept_for_a_newer_server() -> None:
         codec.decode_batch(batch)
 
 
-def test_a_batch_with_columns_is_none_to_who_knows_no_columns() -> None:
-    events = [histories.failed(position) for position in range(6)]
-    for marked in (codec.encode_batch(events), codec.pack(events).heads):
-        with pytest.raises(zlib.error):
-            zlib.decompressobj().decompress(marked)
-    # Whoever wrote columns before there was a mark is read still.
-    bare = codec.encode_batch(events)[1:]
-    assert codec.decode_batch(bare) == events
-    found, marked_one = codec.read_batch(bare), codec.read_batch(codec.encode_batch(events))
-    assert found is not None and marked_one is not None
-    assert found[0] == marked_one[0] == codec.decode_told(found[1].heads)
-    assert found[1].bodies == marked_one[1].bodies
-
-
-def test_a_batch_without_columns_is_the_bytes_that_it_always_was() -> None:
-    events = [histories.failed(1), *histories.started()]
-    heads = [replace(event, body=None) for event in events]
-    bodies = [event.body for event in events]
-    lists = [zlib.compress(msgspec.msgpack.encode(each), level=1) for each in (heads, bodies)]
-    assert codec.encode_batch(events) == b"".join(lists)
+def test_a_batch_of_another_format_is_refused() -> None:
+    batch = codec.encode_batch([histories.failed(1)])
+    for other in (batch[1:], b"\x02" + batch[1:]):
+        for read in (codec.read_batch, codec.decode_batch, codec.decode_told):
+            with pytest.raises(MalformedBatch, match="this version reads 01"):
+                read(other)
 
 
 def test_events_that_travel_each_for_themselves_are_read_too() -> None:
@@ -203,7 +193,7 @@ def test_events_come_back_from_json(event: Event) -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_or_read_but_never_breaks_the_reader(garbage: bytes) -> None:
-    for data in (garbage, zlib.compress(garbage)):
+    for data in (garbage, FORMAT + zlib.compress(garbage)):
         with suppress(MalformedBatch):
             codec.decode_batch(data)
     codec.decode_event(garbage)
@@ -214,7 +204,7 @@ def test_a_flipped_byte_never_breaks_the_reader(events: list[Event], data: st.Da
     raw = bytearray(msgspec.msgpack.encode(events))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with suppress(MalformedBatch):
-        codec.decode_batch(zlib.compress(bytes(raw)))
+        codec.decode_batch(FORMAT + zlib.compress(bytes(raw)))
 
 
 def test_one_strange_event_spoils_no_other() -> None:
@@ -300,14 +290,15 @@ def test_a_moment_has_one_spelling() -> None:
     "batch",
     [b"", b"{}", zlib.compress(b""), zlib.compress(msgspec.msgpack.encode({})), b"\x78\x9c"],
 )
-def test_what_is_no_batch_says_so(batch: bytes) -> None:
-    with pytest.raises(MalformedBatch):
-        codec.decode_batch(batch)
+def test_bytes_that_are_no_batch_are_refused(batch: bytes) -> None:
+    for each in (batch, FORMAT + batch):
+        with pytest.raises(MalformedBatch):
+            codec.decode_batch(each)
 
 
 def test_a_batch_does_not_unpack_without_end() -> None:
     with pytest.raises(MalformedBatch, match="unpacks to more"):
-        codec.decode_batch(zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
+        codec.decode_batch(FORMAT + zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
 
 
 _PLAIN = replace(histories.failed(1), body=None)
@@ -322,8 +313,8 @@ _OTHER = histories.event(ThreadStarted())
         # A third of a million, and each column is short.
         packed(*[msgspec.msgpack.encode(next(in_columns([_PLAIN] * 9000)))] * 37),
         codec.encode_batch([_PLAIN, _OTHER] * 6000),
-        zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1))),
-        zlib.compress(b"\xdd\0\x98\x96\x80" + bytes(10_000_000)),
+        FORMAT + zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1))),
+        FORMAT + zlib.compress(b"\xdd\0\x98\x96\x80" + bytes(10_000_000)),
     ],
     ids=["columns", "two columns", "many columns", "events", "small", "ten million"],
 )
