@@ -1,4 +1,4 @@
-"""The agent: what a pipeline's author holds in hand. One Agent is one instance, and runs once."""
+"""The agent: the entry point for pipeline authors. One Agent is one instance and runs once."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 class Agent:
     """Guards the pipelines of one application in this driver process.
 
-    It is useful alone: with no REDIS_URL, or with a Redis that cannot be reached, it decides,
-    pauses and resumes all the same, and keeps what it has to tell.
+    It works without a server: with no REDIS_URL, or with an unreachable Redis, it decides, pauses
+    and resumes all the same, and keeps its events.
 
         with Agent(spark, application="flights", errors={...}) as agent:
             agent.pipeline("delays", source, task="origin", position="position") ... .start("/cp")
             agent.await_termination()
 
-    Inside the block SIGTERM and Ctrl-C end it, and its end stops the pipelines at a micro-batch
+    Inside the block, SIGTERM and Ctrl-C end it. Its end stops the pipelines at a micro-batch
     boundary within `error.shutdown.timeout.ms`.
     """
 
@@ -53,17 +53,17 @@ class Agent:
         errors: Mapping[str, object] | None = None,
         on_uncaught: object = None,
     ) -> None:
-        """Check everything; nothing runs and nothing is written yet.
+        """Check the arguments. Nothing runs and nothing is written yet.
 
-        `on_uncaught` says what follows when a thread dies of an exception (KIP-671): an
+        `on_uncaught` is the handler of an exception that ends a thread (KIP-671): an
         UncaughtAnswer, a function of the exception that returns one, an object with
         `handle(exception)`, or a dotted path to one of these. The default is SHUTDOWN_CLIENT.
 
         Raises InvalidConfiguration with every fault of the name, of `errors` (keys as in Kafka
         Connect and Kafka Streams), of the environment (REDIS_URL, ARRESTER_SPOOL) and of
-        `on_uncaught`; and ConnectRefused for a Spark Connect session.
+        `on_uncaught`; raises ConnectRefused for a Spark Connect session.
         """
-        # With PySpark, which importing this package alone must not need.
+        # It imports PySpark, which importing this package alone must not need.
         from arrester.agents.spark.try_eval import require_classic
 
         require_classic(spark)
@@ -90,12 +90,12 @@ class Agent:
     ) -> PipelineBuilder:
         """Begin a guarded pipeline over `source`, a stream or a static DataFrame.
 
-        `task` gives the unit that pauses on its own, `position` a sortable integer that is unique
-        within the task; for a Kafka source they default to the partition, with its topic where
-        there may be several, and the offset. Fields that `redact` names, besides the
-        configuration's, do not leave the driver; where `show` is given, only those that it names
-        do. `on_error` answers for records whose task or position raises, or whose position is
-        NULL or not unique (stage `source`).
+        `task` is the unit that pauses on its own, `position` a sortable integer that is unique
+        within the task. For a Kafka source they default to the partition (with its topic, if there
+        may be several) and the offset. Fields in `redact`, in addition to the configuration's, do
+        not leave the driver; with `show`, only the fields in it do. `on_error` decides about
+        records whose task or position raises, or whose position is NULL or not unique (stage
+        `source`).
         """
         from arrester.agents.definition.builder import define
 
@@ -115,10 +115,10 @@ class Agent:
     def start_pipeline(
         self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None = None
     ) -> PipelineThread:
-        """Start one run of `pipeline` at `checkpoint`; what `pipeline.start(checkpoint)` calls.
+        """Start one run of `pipeline` at `checkpoint`; `pipeline.start(checkpoint)` calls it.
 
-        Raises ApplicationLatched when somebody shut the application down, and whatever keeps the
-        query from starting.
+        Raises ApplicationLatched if an operator shut the application down, and any exception that
+        keeps the query from starting.
         """
         from arrester.agents.run.thread import PipelineThread
 
@@ -137,17 +137,18 @@ class Agent:
         )
 
     def run_pipeline(self, pipeline: Pipeline, checkpoint: str) -> PipelineThread:
-        """Start one run of `pipeline` over a static source; what `pipeline.run(checkpoint)` calls.
+        """Start one run of `pipeline` over a static source; `pipeline.run(checkpoint)` calls it.
 
         Raises as `start_pipeline`.
         """
         return self.start_pipeline(pipeline, checkpoint)
 
     def remove_thread(self, pipeline: str) -> bool:
-        """End a pipeline's thread at a micro-batch boundary, and let none take its place.
+        """End a pipeline's thread at a micro-batch boundary without a replacement.
 
-        True when one ran; False for none, or when the instance is not RUNNING (KIP-663). The others
-        go on, also when it was the last. Raises InvalidValue inside a pipeline's functions.
+        Return True if one ran; False if none did, or if the instance is not RUNNING (KIP-663). The
+        other pipelines continue, also after the last removal. Raises InvalidValue inside a
+        pipeline's functions.
         """
         refuse_inside("remove_thread()")
         return self._runtime.remove(pipeline)
@@ -166,39 +167,39 @@ class Agent:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop everything; an exception of the block goes on to the caller."""
+        """Stop everything. An exception of the block reaches the caller."""
         with self._block:
             self._stop("the block ended" if kind is None else f"the block ended: {kind.__name__}")
 
     def await_termination(self, timeout_seconds: float | None = None) -> Ending | None:
-        """Wait until the work is over and return how it ended; None when the time is over first.
+        """Wait until the work is done and return how it ended; None after the timeout.
 
-        What follows a failure, `on_uncaught` says. By default (SHUTDOWN_CLIENT) it has ended the
-        instance and is not raised from here: the answer is FAILED, and `exception` is what was
-        raised. A script that shall fail with it says `if agent.exception: raise agent.exception`,
-        or answers DEFAULT: then it is raised from here, once for each thread that died of one, and
-        the other threads go on: whoever catches it may wait again.
+        `on_uncaught` decides what follows a failure. By default (SHUTDOWN_CLIENT) it ends the
+        instance and is not raised here: the result is FAILED, and `exception` is the failure. To
+        make a script fail too, use `if agent.exception: raise agent.exception`, or answer DEFAULT:
+        then it is raised here, once for each failed thread, the other threads continue, and the
+        caller may wait again.
         """
         return self._runtime.await_ending(timeout_seconds)
 
     def stop(self) -> None:
-        """Stop all pipelines at a micro-batch boundary and end the instance; wait for it.
+        """Stop all pipelines at a micro-batch boundary, end the instance, and wait for it.
 
-        Bounded by `error.shutdown.timeout.ms`, after which running Spark jobs are cancelled, and
-        some seconds for the last events. Raises InvalidValue inside a pipeline's functions: it
-        would wait for them.
+        After `error.shutdown.timeout.ms` running Spark jobs are cancelled; some seconds more are
+        given to the last events. Raises InvalidValue inside a pipeline's functions, which it would
+        wait for.
         """
         refuse_inside("stop()")
         self._stop("stop() was called")
 
     def _stop(self, reason: str) -> None:
-        # The wait may be interrupted by a signal; the end goes on.
+        # A signal may interrupt the wait. The shutdown continues.
         self._runtime.end_soon(Ending.STOPPED, reason)
         self._runtime.await_over()
 
     @property
     def instance(self) -> UUID:
-        """The id of this instance: a UUIDv7, never used again."""
+        """The ID of this instance: a UUIDv7 that is never used again."""
         return self._runtime.id
 
     @property
@@ -209,26 +210,26 @@ class Agent:
 
     @property
     def is_running(self) -> bool:
-        """Whether the instance is RUNNING: then pipelines can be started in it."""
+        """Whether the instance is RUNNING, so that pipelines can be started in it."""
         return self.state is InstanceStatus.RUNNING
 
     @property
     def exception(self) -> BaseException | None:
-        """What the first thread to fail died of, as it was raised; None while none has."""
+        """The exception that ended the first failed thread, None without one."""
         return self._runtime.exception
 
     @property
     def stopped_by_command(self) -> bool:
-        """Whether the application was shut down, by an operator or by a failure of another of its
-        instances: do not start it again by yourself."""
+        """Whether the application was shut down, by an operator or by a failure of another
+        instance. Do not restart it automatically."""
         return self._runtime.ending is Ending.SHUT_DOWN
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────
 
     def tasks(self) -> list[TaskState]:
-        """Return the tasks that ever failed or changed state; every other one is RUNNING."""
+        """Return the tasks that ever failed or changed state. All others are RUNNING."""
         states = [state for thread in self._runtime.threads for state in thread.tasks()]
-        # A later run of a pipeline knows its tasks better than an earlier one.
+        # A later run of a pipeline has newer states than an earlier one.
         return list({state.id: state for state in states}.values())
 
     def paused_tasks(self) -> list[TaskState]:
@@ -238,27 +239,28 @@ class Agent:
     def resume(
         self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
     ) -> bool:
-        """Let a PAUSED task go on at the record that failed; True only from PAUSED (KIP-990).
+        """Resume a PAUSED task at the failed record; return True only from PAUSED (KIP-990).
 
-        Held records run first, in order. Waits for the micro-batch that is at work: called inside
-        one, from a handler, a step or a sink, it raises InvalidValue, as all wishes below do.
+        Held records are processed first, in order. The call waits for the current micro-batch.
+        Inside a pipeline's functions (a handler, a step or a sink) it raises InvalidValue, as do
+        the methods below.
         """
         return self._wished(task, ResumeHow.RETRY, actor=actor, reason=reason)
 
     def skip(self, task: TaskState | TaskId, *, reason: str, actor: str | None = None) -> bool:
-        """Let a PAUSED task go on past the record that failed; True only from PAUSED.
+        """Resume a PAUSED task after the failed record; return True only from PAUSED.
 
-        The record becomes a dead letter, where those are on, with `reason` and `actor` beside it.
+        If dead letters are enabled, the record becomes one, with `reason` and `actor`.
         """
         return self._wished(task, ResumeHow.SKIP, actor=actor, reason=reason)
 
     def restart(
         self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
     ) -> bool:
-        """Let a task that died alone go on at the record that it died of; True only from DEAD.
+        """Restart a DEAD task at the failed record; return True only from DEAD.
 
-        Tasks die alone with `errors.failure.scope=task`. What it holds runs first, in order, and
-        its tolerance counts from 0.
+        Tasks die alone with `errors.failure.scope=task`. Held records are processed first, in
+        order, and the tolerance counts from 0.
         """
         return self._wished(task, ResumeHow.RESTART, actor=actor, reason=reason)
 
@@ -270,20 +272,20 @@ class Agent:
         reason: str,
         actor: str | None = None,
     ) -> bool:
-        """Let a PAUSED task go on at `position`; True only from PAUSED.
+        """Resume a PAUSED task at `position`; return True only from PAUSED.
 
-        The position is not before the record that failed, and not beyond the one after the last
-        held record: else nothing happens, and the answer is False. What it holds before that
-        becomes dead letters, where those are on, with `reason` and `actor` beside them.
+        The position must not be before the failed record, nor beyond the one after the last held
+        record; otherwise nothing happens and the result is False. Held records before it become
+        dead letters, if enabled, with `reason` and `actor`.
         """
         return self._wished(task, ResumeHow.AT, target=position, actor=actor, reason=reason)
 
     def pause(
         self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
     ) -> bool:
-        """Hold a RUNNING task until somebody resumes it; True only from RUNNING.
+        """Pause a RUNNING task until it is resumed; return True only from RUNNING.
 
-        It stays paused in later runs and instances. A global task cannot be paused.
+        It stays PAUSED in later runs and instances. A global task cannot be paused.
         """
         return self._wished(task, None, actor=actor, reason=reason)
 
@@ -296,13 +298,13 @@ class Agent:
         reason: str,
         actor: str | None = None,
     ) -> bool:
-        """Answer all failures of a stage of a running pipeline so, from the next micro-batch on.
+        """Override the error policy of a stage of a running pipeline from the next micro-batch on.
 
-        It goes before what `on=`, `on_error=` and the configuration say, never before fatal and
-        self-healing classes; later runs at the checkpoint keep it. `stage` is `source`,
-        `deserialize`, `process:<name>` or `produce`; None as answer takes it back. False where the
-        pipeline does not run, has no such stage, or RETRY would be FAIL: it needs a budget, and
-        stage `deserialize`. Raises InvalidValue for what is no answer.
+        The override precedes `on=`, `on_error=` and the configuration, but never fatal and
+        self-healing classes. Later runs at the checkpoint keep it. `stage` is `source`,
+        `deserialize`, `process:<name>` or `produce`; an answer of None removes the override. Return
+        False if the pipeline does not run or has no such stage, or if RETRY would be FAIL: without
+        a retry limit, and at stage `deserialize`. Raises InvalidValue for an invalid answer.
         """
         threads = self._runtime.running()
         return commanded(threads, pipeline, stage, answer, actor=actor, reason=reason)
@@ -319,9 +321,9 @@ class Agent:
         return wished(self._runtime.running(), task, how, target=target, actor=actor, reason=reason)
 
     def metrics(self) -> dict[str, int]:
-        """Return counts: of all tasks under their KIP-298 names, then of the agent itself.
+        """Return counters: of all tasks by their KIP-298 names, then of the agent itself.
 
-        `last-failure-timestamp` is in milliseconds since 1970, 0 while there was none.
+        `last-failure-timestamp` is in milliseconds since 1970, 0 without a failure.
         """
         tasks = self.tasks()
         paused = sum(state.status is TaskStatus.PAUSED for state in tasks)

@@ -1,4 +1,4 @@
-"""The agent's configuration, read once at the start; nobody else looks at the environment."""
+"""The agent's configuration, read once at the start. No other module reads the environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidVal
 from arrester.controlplane.domain.identity.names import check_name
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
-#: What stands for a handler, by its key.
+#: The default handlers, by key.
 _HANDLERS = {
     StageKind.DESERIALIZE: keys.DESERIALIZATION_HANDLER,
     StageKind.PROCESS: keys.PROCESSING_HANDLER,
@@ -30,18 +30,18 @@ _HANDLERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """What an agent was told, checked as a whole; each field names its key or variable."""
+    """The configuration of an agent, checked as a whole. Each field names its key or variable."""
 
     application: str
-    #: REDIS_URL; None: the agent works alone and keeps its events.
+    #: REDIS_URL; None: the agent works without a server and keeps its events.
     redis_url: str | None
-    #: ARRESTER_SPOOL, a folder on a local disk, made when it is missing.
+    #: ARRESTER_SPOOL: a folder on a local disk, created if it is missing.
     spool_folder: Path
     #: The settings of the error handling.
     errors: ErrorSettings
     #: {deserialization,processing,production}.exception.handler, imported.
     handlers: Mapping[StageKind, Handler]
-    #: `errors=` as it was given, as texts, without what looks secret.
+    #: `errors=` as texts, without secrets.
     shown: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -55,7 +55,7 @@ class AgentConfig:
     ) -> AgentConfig:
         """Return the configuration; raises InvalidConfiguration with every fault in it.
 
-        `others` are faults of what else the agent was given: they are told with these.
+        `others` are faults of the agent's other arguments, reported together with these.
         """
         reader = _Reader()
         settings = reader.errors(errors)
@@ -74,13 +74,13 @@ class AgentConfig:
 
     @property
     def shutdown_timeout_seconds(self) -> float:
-        """error.shutdown.timeout.ms: bounds any shutdown."""
+        """error.shutdown.timeout.ms in seconds: the limit of any shutdown."""
         return self.errors.shutdown_timeout_ms / 1000
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one value after the other and keeps what is wrong with them."""
+    """Reads the values one after the other and collects their faults."""
 
     faults: list[InvalidValue] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ class _Reader:
         return found
 
     def check_converter(self, path: object) -> None:
-        """Load it here: at the first dead letter it would be a failure to write that."""
+        """Load the converter now. Otherwise the first dead letter would fail because of it."""
         name = keys.DLQ_CONVERTER.name
         if path is None or not str(path).strip() or name in {fault.name for fault in self.faults}:
             return
@@ -145,7 +145,7 @@ class _Reader:
     def spool_folder(self, text: str) -> Path:
         candidates = [Path(text).absolute()] if text else _default_spool_folders()
         for folder in candidates:
-            # A stranger may have made the folder in /tmp: only our own will do there.
+            # Another user may have created the folder in /tmp, so a default folder must be our own.
             if _is_writable(folder) and (text or folder.stat().st_uid == os.getuid()):
                 return folder
         allowed = "a folder on a local disk that this process can write to"
@@ -154,7 +154,7 @@ class _Reader:
 
 
 def loaded(given: object) -> object:
-    """Return what a dotted path names; an object of it where that is a class."""
+    """Return the object at a dotted path; for a class, an instance of it."""
     if isinstance(given, str):
         module, _, name = given.strip().rpartition(".")
         given = getattr(importlib.import_module(module), name)
@@ -162,15 +162,15 @@ def loaded(given: object) -> object:
 
 
 def dotted(value: object) -> str:
-    """Return where a function, or the class of an object, is defined."""
+    """Return the dotted path of a function, or of an object's class."""
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"
 
 
 def _default_spool_folders() -> list[Path]:
-    """Return where spools lie when nobody says: the user's state, else the temporary folder.
+    """Return the default spool folders: the user's state folder, then the temporary folder.
 
-    A driver in a container often has no home that it may write to.
+    In a container a driver often has no writable home.
     """
     temporary = Path(tempfile.gettempdir()) / f"arrester-spool-{os.getuid()}"
     try:
@@ -189,6 +189,6 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _without_password(url: str) -> str:
-    """Return `url` fit to be shown: what stands before an @ may be a password."""
+    """Return `url` without user information: the text before an @ may be a password."""
     head, at, tail = url.rpartition("@")
     return f"{head.partition('//')[0]}//…@{tail}" if at else url

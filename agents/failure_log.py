@@ -1,4 +1,4 @@
-"""What the agent says in its log about failures: the sentences; the levels are the domain's."""
+"""Log lines about failures. The domain defines their levels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Level, 
 
 _log = logging.getLogger("arrester.failures")
 
-# Python has no name for it; one that the application has given stays.
+# Python has no name for this level. A name that the application has set stays.
 if logging.getLevelName(Level.TRACE) == f"Level {Level.TRACE}":
     logging.addLevelName(Level.TRACE, Level.TRACE.name)
 

@@ -1,4 +1,4 @@
-"""What to do with a failed record: the handlers of KIP-210, KIP-990, and what they are asked."""
+"""Handlers of failed records (KIP-210, KIP-990) and their arguments."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ RETRY: Final = Answer.RETRY
 PAUSE: Final = Answer.PAUSE
 FAIL: Final = Answer.FAIL
 
-#: An exception class, its dotted name, the name of a JVM class or a Spark error condition, and
-#: what is answered to it.
+#: An exception class, its dotted name, the name of a JVM class or a Spark error condition, and the
+#: response to it.
 OnClass = Mapping[type[BaseException] | str, Answer | Response]
 _ON_RULE = (
     "exception classes, their dotted names or Spark error conditions, "
@@ -32,10 +32,10 @@ _ON_RULE = (
 
 
 class RecordError(ArresterError):
-    """What a record's failure was, as far as the driver knows: the exception stayed on an executor.
+    """The failure of a record, as far as the driver has it: the exception stayed on an executor.
 
-    `exception_class` is the full name of the class that was raised, `condition` Spark's error
-    condition where there is one, `stack` the Python or JVM trace as text.
+    `exception_class` is the full name of the exception's class, `condition` Spark's error condition
+    if there is one, `stack` the Python or JVM stack trace as text.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class RecordError(ArresterError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stage of a pipeline: what it is called, of what class it is and how it was configured."""
+    """A stage of a pipeline: its name, its class and its configuration."""
 
     #: `source`, `deserialize`, `process:<name>` or `produce`.
     name: str
     kind: str
-    #: What was given to it, as texts; what looks secret by its name is not there.
+    #: Its arguments as texts, without secrets.
     config: Mapping[str, str]
 
 
@@ -63,77 +63,76 @@ class Stage:
 class ErrorContext:
     """Where, when and how a record failed (the contexts of KIP-298 and KIP-1033).
 
-    `topic`, `partition`, `offset`, `timestamp` and `headers` are of a record from Kafka, and None
-    (no headers) for any other.
+    `topic`, `partition`, `offset`, `timestamp` and `headers` belong to a record from Kafka; for any
+    other they are None (`headers`: empty).
     """
 
     application: str
     pipeline: str
     #: `source`, `deserialize`, `process:<name>` or `produce`.
     stage: str
-    #: None for the task without a key.
+    #: None for the global task.
     task: str | None
-    #: None only where the record has no usable position (stage `source`).
+    #: None only if the record has no usable position (stage `source`).
     position: int | None
-    #: How many times the operation was tried.
+    #: The number of attempts.
     attempt: int = 1
-    #: When it is decided.
+    #: The time of the decision.
     at: datetime | None = None
-    #: How long the operation took, waits between its attempts included: of a Python step, of
-    #: `.produce` and of `.write`. Of a native step from the first failure on, where it was tried
-    #: again; else None.
+    #: The duration of the operation, with the waits between attempts: of a Python step, of
+    #: `.produce` and of `.write`. Of a native step from the first failure on, if it was retried;
+    #: else None.
     took_ms: int | None = None
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
     timestamp: datetime | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    #: All of the pipeline, in order; `stages[index]` is the one that failed.
+    #: All stages of the pipeline, in order; `stages[index]` failed.
     stages: Sequence[Stage] = ()
     index: int = 0
-    #: The agent's settings as they were given; what looks secret by its name is not there.
+    #: The agent's settings, without secrets.
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Name the record, and nothing of what is in it."""
+        """Identify the record without showing its content."""
         where = f"task {self.task!r}, position {self.position}"
         return f"{self.application}/{self.pipeline}: {self.stage} at {where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The source row that failed, before any step of the pipeline touched it."""
+    """The failed source row, before any step of the pipeline."""
 
     key: str | None
     value: Any
     row: Mapping[str, Any]
-    #: The bytes of a record from Kafka, untouched.
+    #: The original bytes of a record from Kafka.
     raw_key: bytes | None = None
     raw_value: bytes | None = None
 
 
 class Handler(Protocol):
-    """Decides what becomes of a record that failed.
+    """Decides about a failed record.
 
-    It is asked on the driver, once per failed record, in (task, position) order. One that raises,
-    or answers what is no answer, means FAIL. A handler with an attribute `answer` declares
-    that it always gives this answer, and need not be asked: a million failed records then cost no
-    round through Python.
+    It is called on the driver, once per failed record, in (task, position) order. An exception or
+    an invalid answer means FAIL. A handler with an attribute `answer` declares that it always gives
+    this answer and need not be called: a million failed records then take no Python calls.
     """
 
     def handle(
         self, context: ErrorContext, record: Record, exception: RecordError
     ) -> Answer | Response:
-        """Return CONTINUE (leave the record out), RETRY, PAUSE (hold its task) or FAIL.
+        """Return CONTINUE (skip the record), RETRY, PAUSE (hold its task) or FAIL.
 
-        RETRY is valid for a retriable failure while there is budget; else it is FAIL.
+        RETRY is valid for a retriable failure within the limits; otherwise it is FAIL.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LogAndFail:
-    """FAIL at the first failed record: nothing is skipped, the thread ends (the default)."""
+    """FAIL at the first failed record: nothing is skipped and the thread ends (the default)."""
 
     answer: Answer = Answer.FAIL
 
@@ -144,7 +143,7 @@ class LogAndFail:
 
 @dataclass(frozen=True, slots=True)
 class LogAndContinue:
-    """CONTINUE: leave the failed record out, as a dead letter where those are enabled."""
+    """CONTINUE: skip the failed record, with a dead letter if enabled."""
 
     answer: Answer = Answer.CONTINUE
 
@@ -166,7 +165,7 @@ class LogAndPause:
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """Answers what was said beforehand: by a person's command, or about the whole batch."""
+    """Gives a fixed answer: of an operator's override, or for the whole micro-batch."""
 
     answer: Answer
 
@@ -176,16 +175,16 @@ class Always:
 
 
 def constant_answer(handler: Handler | None) -> Answer | None:
-    """Return the only answer of `handler` when it declares one, else None: it must be asked.
+    """Return the declared answer of `handler`, None if it must be called.
 
-    What RETRY comes to depends on the record, so a handler that declares it is asked too.
+    The effect of RETRY depends on the record, so a handler that declares it is called too.
     """
     declared = as_answer(getattr(handler, "answer", None))
     return None if declared is Answer.RETRY else declared
 
 
 def check_handler(name: str, handler: Any) -> Handler:
-    """Return `handler` when it is one, else raise InvalidValue naming the argument `name`."""
+    """Return `handler` if it is valid, else raise InvalidValue naming the argument `name`."""
     answer = getattr(handler, "answer", None)
     declares_nonsense = answer is not None and as_answer(answer) is None
     if not callable(getattr(handler, "handle", None)) or declares_nonsense:
@@ -196,17 +195,17 @@ def check_handler(name: str, handler: Any) -> Handler:
 
 
 def checked_answers(end: str, on_error: Handler | None, on: OnClass | None) -> Mapping[str, Answer]:
-    """Return what `on` of an end of a pipeline says; raises InvalidValue for it and `on_error`."""
+    """Return the `on` of a sink by full names; raises InvalidValue for it and for `on_error`."""
     if on_error is not None:
         check_handler(f"{end}: on_error", on_error)
     return checked_on(f"{end}: on", on)
 
 
 def checked_on(name: str, on: OnClass | None) -> dict[str, Answer]:
-    """Return the answers of `on` by full names, else raise InvalidValue naming the argument `name`.
+    """Return `on` by full names, else raise InvalidValue naming the argument `name`.
 
-    A text is the dotted name of a class (Python's or the JVM's), the bare name of one of Python's
-    own, or a Spark error condition, which covers its sub-conditions.
+    A text is the dotted name of a Python or JVM class, the bare name of a Python builtin, or a
+    Spark error condition, which covers its sub-conditions.
     """
     found: dict[str, Answer] = {}
     for key, given in (on or {}).items():
@@ -224,7 +223,7 @@ def _full_name(key: object) -> str | None:
         return None
     own = getattr(builtins, key, None)
     if isinstance(own, type) and issubclass(own, BaseException):
-        # `IOError` is another word for OSError.
+        # `IOError` is an alias of OSError.
         return f"builtins.{own.__qualname__}"
     try:
         [known] = class_names([key])
@@ -234,7 +233,8 @@ def _full_name(key: object) -> str | None:
 
 
 def ask(handler: Handler, context: ErrorContext, record: Record, exception: RecordError) -> object:
-    """Return what the handler answers, or HandlerRaised: whether it is an answer, the rules say."""
+    """Return the handler's answer, or HandlerRaised. The rules check whether the answer is
+    valid."""
     try:
         return handler.handle(context, record, exception)
     except BaseException as exc:  # SystemExit in a handler must not hang the query

@@ -1,4 +1,4 @@
-"""How a run comes to its end: it is asked to stop, or something goes wrong first."""
+"""The end of a run: a requested stop, or the first exception."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from arrester.controlplane.domain.errors import ArresterError
 
 
 class BatchEnded(Exception):
-    """What Spark sees of an end: one short line. The agent keeps the real exception."""
+    """What Spark shows of an end: one short line. The agent keeps the real exception."""
 
 
 class StopRequested(ArresterError):
-    """The run is to end at a boundary; its micro-batch stays undecided and is replayed."""
+    """The run ends at a boundary. Its micro-batch stays undecided and is replayed."""
 
 
-class Halt:
-    """Seen by everything that a run does; whoever waits in it wakes at once when it is to end."""
+class StopSignal:
+    """Shared by all parts of a run. Every wait in it ends at once if the run is to end."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
         self._stopping = threading.Event()
-        #: Whatever went wrong first.
+        #: The first exception.
         self.raised: BaseException | None = None
 
     def ask(self) -> None:
-        """Ask the run to end at the next boundary."""
+        """Request the end of the run at the next boundary."""
         self._stopping.set()
 
     @property
     def asked(self) -> bool:
-        """Whether somebody asked the run to end."""
+        """Whether the end of the run was requested."""
         return self._stopping.is_set()
 
     def pause(self, seconds: float) -> bool:
-        """Wait; return at once, and True, when the run is asked to end."""
+        """Wait; return True at once if the end of the run is requested."""
         return self._stopping.wait(min(seconds, threading.TIMEOUT_MAX))
 
     def check(self) -> None:
-        """Raise StopRequested when the run is to end, for whatever reason."""
+        """Raise StopRequested if the run is to end for any reason."""
         if self._stopping.is_set() or self.raised is not None:
             raise StopRequested(f"{self._pipeline} is to end")
 
     def wait(self, wait_ms: int) -> None:
-        """Wait before another attempt; a stop ends it at once, and then nothing is decided."""
+        """Wait before another attempt. A stop ends the wait, and nothing is decided."""
         self.retry_after(wait_ms)
         self.check()
 
     def retry_after(self, wait_ms: int) -> bool:
-        """Wait before another attempt; return at once, and True, when the run is asked to end."""
+        """Wait before another attempt; return True at once if the end of the run is requested."""
         if wait_ms:
             say(Saying.WAITING, f"{self._pipeline} waits {wait_ms} ms before another attempt")
         return self.pause(wait_ms / 1_000)
 
     def note(self, exc: BaseException) -> None:
-        """Keep what went wrong first."""
-        # An interrupted job after a stop request is the stop, not a failure of its own.
+        """Record the first exception."""
+        # After a stop request an interrupted job is part of the stop, not a failure.
         if self.raised is None and not self._stopping.is_set():
             self.raised = exc
 
     def forgive(self) -> BaseException | None:
-        """Return what went wrong and go on without it."""
+        """Return the first exception and continue without it."""
         raised, self.raised = self.raised, None
         return raised

@@ -1,7 +1,7 @@
-"""Positions that a failed record shares with another one: then neither can be told from the other.
+"""Fail records that share the position of a failed record: they cannot be told apart.
 
-A position is used when its record fails: to skip it on a replay, to tell of it, to pause there. So
-only then is it looked whether it is the record's own; among records that pass nobody asks.
+The position matters only when its record fails: for skipping it in a replay, reporting it, or
+pausing at it. Positions of successful records are not checked.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from arrester.agents.executor.columns import (
     TASK,
 )
 from arrester.agents.failures.failure_set import has_failed, is_in
-from arrester.agents.spark.local_checkpoint import checkpointed, given_back
+from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 
 _COORDINATES = (TASK, ENTRY, POSITION)
 _SHARED = "__arrester_shared"
-#: Of so many failed records, in so many tasks, the places are named in an expression.
+#: For at most this many failed records, in this many tasks, an expression names the positions.
 _LISTED, _LISTED_TASKS = 5_000, 50
 
 
-def blaming_shared(evaluated: Evaluated, pipeline: Pipeline, *, examples: int) -> Evaluated:
-    """Return `evaluated` with all records failed that have the position of a failed one.
+def fail_shared_positions(evaluated: Evaluated, pipeline: Pipeline, *, examples: int) -> Evaluated:
+    """Return `evaluated` with all records failed that share the position of a failed one.
 
-    Where none has, so many `examples` of each cause are with the failures already.
+    If there are none, `examples` of each cause are collected with the failures.
     """
     if not evaluated.failed or _have_their_own(evaluated, pipeline, examples):
         return evaluated
     shared = _shared(evaluated)
     if shared.isEmpty():
         return evaluated
-    with given_back() as kept:
+    with releasing() as kept:
         kept.append(checkpointed(shared))
-        # A join may give its rows in another order each time; failed records are known by that.
+        # A join may reorder rows each time, and the order identifies failed records.
         kept.append(checkpointed(_with_failed(evaluated.frame, kept[0])))
         failed = kept[1].where(has_failed()).count()
         frame = kept.pop()
@@ -57,21 +57,21 @@ def blaming_shared(evaluated: Evaluated, pipeline: Pipeline, *, examples: int) -
 
 
 def _with_failed(frame: DataFrame, shared: DataFrame) -> DataFrame:
-    """Return the rows with all records failed whose coordinates are among those `shared`."""
+    """Return the rows with all records failed whose coordinates are in `shared`."""
     marked = _joined(frame, shared.withColumn(_SHARED, F.lit(True)), "left")
     here = F.coalesce(F.col(_SHARED), F.lit(False)) & _is_evaluated()
     nothing = F.lit(None).cast(ERROR_TYPE)
-    fates = {
+    responder = {
         FATE: F.when(here, F.lit(SOURCE)).otherwise(F.col(FATE)),
         ERROR: F.when(here, nothing).otherwise(F.col(ERROR)),
     }
-    return marked.withColumns(fates).select(*frame.columns)
+    return marked.withColumns(responder).select(*frame.columns)
 
 
 def _have_their_own(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bool:
-    """Whether no failed record shares its position; False: it does, or there are too many to say.
+    """Whether no failed record shares its position; False also if there are too many to check.
 
-    Each is at its own place, and of those that have not failed none is at one of them.
+    Failed records have distinct positions, and no other record has one of these.
     """
     failures = evaluated.failures
     if not failures.few or evaluated.failed > _LISTED:
@@ -87,25 +87,25 @@ def _have_their_own(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> 
     if not rows:
         return True
     here = " OR ".join(_is_at(*each, some) for each, some in places.items())
-    return failures.no_others(pipeline, _has_passed() & F.expr(f"({here})"), limit=examples)
+    return failures.none_other_than(pipeline, _has_passed() & F.expr(f"({here})"), limit=examples)
 
 
 def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
     """Return, as SQL, whether a row is at one of a task's positions."""
     key = "NULL" if task is None else f"CAST(X'{task.encode().hex()}' AS STRING)"
-    # The position first: few rows are asked for more.
+    # The position first: it excludes most rows.
     return f"({is_in(POSITION, positions)} AND {ENTRY} = {entry} AND {TASK} <=> {key})"
 
 
 @cache
 def _has_passed() -> Column:
-    """Return whether a row is of a record that was evaluated and did not fail."""
+    """Return whether a row belongs to an evaluated record that did not fail."""
     fate = F.col(FATE)
     return (F.col(ORDINAL) == 0) & (fate.isNull() | (fate == FILTERED))
 
 
 def _shared(evaluated: Evaluated) -> DataFrame:
-    """Return the coordinates of failed records that are those of another record, too."""
+    """Return the coordinates of failed records that another record shares."""
     records = evaluated.frame.where(
         (F.col(ORDINAL) == 0) & F.col(POSITION).isNotNull() & _is_evaluated()
     )

@@ -1,7 +1,7 @@
-"""The optimistic path: guarded and written in one pass, which ends itself at the first failure.
+"""The fast path: guard and write in one pass, which aborts at the first failure.
 
-It is for sinks that are all or nothing. Whatever raises there, nothing is decided and nothing is
-written; the careful path then finds out what failed, and whose failure it is.
+It is for all-or-nothing sinks. After any exception nothing is decided and nothing is written. The
+slow path then finds the failed records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.record_columns import task_key
-from arrester.agents.definition.checks import rowless
+from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
 from arrester.agents.execution.step_segments import python_schema, python_steps, quoted, segments
@@ -37,25 +37,26 @@ Layer = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnePass:
-    """A pipeline's steps as a plan of which all rows pass, or none; made once for all batches."""
+class FastPath:
+    """The steps of a pipeline as a plan that all rows pass, or none. Made once for all
+    micro-batches."""
 
     layers: Sequence[Layer]
-    #: What is in the text of an exception that a failed record raised.
+    #: The text in exceptions of failed records.
     mark: str
 
     @classmethod
-    def of(cls, pipeline: Pipeline, policy: Policy) -> OnePass | None:
-        """Return it; None for a sink that may leave half of what it was given, and for transforms.
+    def of(cls, pipeline: Pipeline, policy: Policy) -> FastPath | None:
+        """Return the fast path; None for a sink that is not all or nothing, and for transforms.
 
-        What a transform does not ask for, such as what is behind its limit, would not be evaluated
-        at all, so that records before it could fail unseen.
+        Rows that a transform does not request, such as those after a limit, would not be evaluated,
+        so that earlier records could fail unseen.
         """
         if not pipeline.sink.is_atomic(pipeline.source.sparkSession):
             return None
         if any(isinstance(step, Transform) for step in pipeline.steps):
             return None
-        making = _Making(rowless(pipeline.source), f"arrester-{uuid4().hex}")
+        making = _Making(empty_frame(pipeline.source), f"arrester-{uuid4().hex}")
         try:
             making.source(pipeline)
             for number, segment in segments(pipeline.steps, first=SOURCE + 1):
@@ -66,19 +67,19 @@ class OnePass:
                         making.native(step)
             making.end(pipeline.columns)
         except PySparkException:
-            # An expression that Spark analyses only once: every micro-batch is done with care.
+            # Spark analyses such an expression only once, so every micro-batch takes the slow path.
             _log.debug("%s cannot be done in one pass", pipeline.name, exc_info=True)
             return None
         return cls(layers=making.layers, mark=making.mark)
 
     def frame(self, source: DataFrame) -> DataFrame:
-        """Return what the sink is to write; evaluating it raises where a record fails."""
+        """Return the frame that the sink writes. Evaluating it raises if a record fails."""
         for layer in self.layers:
             source = layer(source)
         return source
 
     def is_failed_record(self, exc: BaseException) -> bool:
-        """Whether an exception says that a record failed; all others say so of the sink."""
+        """Whether a failed record is the cause of an exception. Otherwise the sink is."""
         seen: BaseException | None = exc
         while seen is not None:
             if self.mark in str(seen):
@@ -88,17 +89,18 @@ class OnePass:
 
 
 class _Making:
-    """Layers of a plan, each tried on a frame without rows."""
+    """Plan layers, each checked on an empty frame."""
 
     def __init__(self, shape: DataFrame, mark: str) -> None:
         self.layers: list[Layer] = []
         self.mark = mark
-        #: What a record fails of, and no layer has asked yet: each layer costs every micro-batch.
+        #: Failure conditions that no layer has checked yet: each layer costs time in every
+        #: micro-batch.
         self._unasked: list[Column] = []
         self._shape = shape
 
     def source(self, pipeline: Pipeline) -> None:
-        """A record needs a task and a position."""
+        """Check that each record has a task and a position."""
         plain = pipeline.plain
         if plain is not None:
             self._unasked.append(quoted(plain.position).isNull())
@@ -113,7 +115,7 @@ class _Making:
         self.select(theirs)
 
     def native(self, step: Native) -> None:
-        """A failed attempt is NULL."""
+        """Add a native step. A failed attempt is NULL."""
         names = self._shape.withColumns(dict(step.expressions)).columns
         named = self._named
         made = {named(name): name for name in step.expressions}
@@ -135,7 +137,7 @@ class _Making:
         )
 
     def python(self, segment: Sequence[tuple[int, Step]], policy: Policy) -> None:
-        """The worker raises at the first failed attempt."""
+        """Add Python steps. The worker raises at the first failed attempt."""
         self._ask()
         steps = python_steps(segment)
         schema = python_schema(segment)
@@ -155,7 +157,7 @@ class _Making:
         return attempted(self._shape.sparkSession, values)
 
     def end(self, columns: Sequence[str]) -> None:
-        """The sink gets just its columns."""
+        """Reduce the columns to the sink's."""
         self._ask()
         if tuple(self._shape.columns) != tuple(columns):
             self.select([quoted(name) for name in columns])
@@ -169,7 +171,7 @@ class _Making:
         self._add(lambda frame: frame.where(passes))
 
     def _named(self, name: str) -> str:
-        """Return what Spark knows a column by: `Value` and `value` may be two."""
+        """Return the name by which Spark finds a column: `Value` and `value` may differ."""
         exactly = self._shape.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         return name if exactly else name.lower()
 

@@ -1,4 +1,4 @@
-"""A record is all or nothing, also where several of its rows went through further steps."""
+"""A record fails or passes as a whole, also if it became several rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from arrester.agents.executor.columns import (
     TASK,
 )
 
-#: Up to so many records are sent to every executor, whatever Spark estimates.
+#: Up to this many records are broadcast, whatever Spark estimates.
 BROADCAST_RECORDS = 200_000
 _FAILED = "__arrester_failed"
 
 
-def may_part(steps: Sequence[Step]) -> bool:
-    """Whether rows of one record can have fates of their own: a step follows one that adds rows.
+def may_split_records(steps: Sequence[Step]) -> bool:
+    """Whether rows of one record can fail separately: a step follows one that adds rows.
 
-    Python steps in a row judge the record themselves.
+    Adjacent Python steps treat the record as a whole themselves.
     """
     return any(
         isinstance(one, Transform) or (isinstance(one, Process) and not isinstance(other, Process))
@@ -36,10 +36,10 @@ def may_part(steps: Sequence[Step]) -> bool:
     )
 
 
-def made_whole(frame: DataFrame) -> DataFrame:
+def make_atomic(frame: DataFrame) -> DataFrame:
     """Return an evaluated frame in which a record with a failed row has failed.
 
-    Its first row has the fate, of the earliest step that failed; its other rows are left out.
+    Its first row gets the failure of the earliest step; its other rows are dropped.
     """
     here = (TASK, ENTRY, POSITION)
     first = F.struct(FATE, ORDINAL, ERROR)
@@ -61,13 +61,13 @@ def made_whole(frame: DataFrame) -> DataFrame:
 
 
 def broadcast_if_small(frame: DataFrame) -> DataFrame:
-    """Return a frame to join with: a broadcast leaves the rows of the other one in their order."""
+    """Return a frame to join with: a broadcast keeps the other side's order."""
     few = frame.limit(BROADCAST_RECORDS + 1).count() <= BROADCAST_RECORDS
     return F.broadcast(frame) if few else frame
 
 
 def _of_record(known: Column, first_row: Column, otherwise: Column, name: str) -> Column:
-    """Return what the first row of a failed record gets, and what its other rows get."""
+    """Return the value for the first row of a failed record, and for its other rows."""
     return (
         F.when(known & first_row, F.col(_FAILED)[name])
         .when(known, otherwise)

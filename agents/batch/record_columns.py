@@ -1,4 +1,4 @@
-"""What stands beside a record before its steps run: its task, its place, what is known of it."""
+"""Internal columns of a record before its steps: task, position and known decisions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.record_atomicity import broadcast_if_small
-from arrester.agents.definition.coordinates import Plain
+from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.execution.step_segments import is_ours, quoted, where_kept
 from arrester.agents.executor.columns import (
@@ -34,18 +34,18 @@ from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.try_eval import VALUE, guarded
 from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
 
-#: Beside a mark: the fate that is known before evaluation.
+#: Beside a decision mark: the outcome that is known before evaluation.
 MARK = "__arrester_mark"
-#: Of so many pipelines the Columns are kept.
+#: For this many pipelines the Columns are cached.
 _KEPT = 64
 _TASK_ATTEMPT = "__arrester_task_attempt"
 _POSITION_ATTEMPT = "__arrester_position_attempt"
 
 
 def task_key(raw: Column | None) -> Column:
-    """Return the task's key as text; a long one as `names.bounded_key` makes it.
+    """Return the task's key as text; a long one is bounded by `names.bounded_key`.
 
-    Bytes that are not UTF-8 become `0x…`: the driver could not name such a key to Spark again.
+    Bytes that are not UTF-8 become `0x…`: the driver could not pass such a key to Spark.
     """
     if raw is None:
         return F.lit(None).cast("string")
@@ -62,9 +62,9 @@ def prepared(
     blocked: Collection[str | None],
     marks: DataFrame | None,
 ) -> DataFrame:
-    """Put a fate beside the source's columns, and what cannot be told from them afterwards.
+    """Add the internal columns that cannot be derived later.
 
-    A record whose task is unknown has no place either: it is in no task, not in the global one.
+    A record with an unknown task has no position either: it is in no task, not in the global one.
     """
     plain = pipeline.plain
     if plain is None or marks is not None:
@@ -78,14 +78,14 @@ def prepared(
     return source.select(_fate(plain), "*")
 
 
-# Made once: to make Columns takes many calls to the JVM.
+# Cached: making a Column takes many calls to the JVM.
 @lru_cache(maxsize=_KEPT)
-def _fate(plain: Plain) -> Column:
+def _fate(plain: SourceCoordinates) -> Column:
     return F.when(quoted(plain.position).isNull(), F.lit(SOURCE)).alias(FATE)
 
 
-def with_all(frame: DataFrame, names: Sequence[str], plain: Plain | None) -> DataFrame:
-    """Return a frame after its steps with all columns of ours; none of them costs passed rows.
+def with_all(frame: DataFrame, names: Sequence[str], plain: SourceCoordinates | None) -> DataFrame:
+    """Return an evaluated frame with all internal columns, at no cost for successful rows.
 
     `names` are the columns of the source.
     """
@@ -94,7 +94,7 @@ def with_all(frame: DataFrame, names: Sequence[str], plain: Plain | None) -> Dat
 
 @lru_cache(maxsize=_KEPT)
 def _columns(
-    columns: tuple[str, ...], names: tuple[str, ...], plain: Plain | None
+    columns: tuple[str, ...], names: tuple[str, ...], plain: SourceCoordinates | None
 ) -> tuple[Column, ...]:
     kept = where_kept(columns, names)
     task = None if plain is None else plain.key(lambda name: quoted(kept[name]))
@@ -156,7 +156,7 @@ def _with_all(
 
 
 def _raised(what: str) -> Column:
-    """Return the error of a record whose task or position cannot be told."""
+    """Return the error of a record without a usable task or position."""
     said = Problem(
         exception_class=TASK_RAISED if what == "task" else POSITION_RAISED,
         message=f"the expression of the {what} raised; a record needs its {what} "

@@ -1,4 +1,4 @@
-"""Where dead letters go: files by folder, or any other Spark sink."""
+"""Destinations of dead letters: files in a folder, or any other Spark sink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.journal.entries import DeadLetters
-from arrester.agents.journal.storage import FileTaken
+from arrester.agents.journal.storage import FileExists
 from arrester.agents.spark.catalyst import has_data_source
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.hadoop import storage
@@ -20,55 +20,55 @@ _PENDING = "_pending"
 
 
 class DeadLettersUnusable(ArresterError):
-    """Dead letters cannot go where the configuration says; the message names the key and why."""
+    """The configured destination cannot be used. The message names the key and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """Dead letters of one task that were not taken: at all, or not at once."""
+class RejectedLetters:
+    """Dead letters of one task that a destination rejected, permanently or at the first attempt."""
 
     task: str | None
     #: Failed attempts.
     failures: int
-    #: How many are still to be written.
+    #: The number of dead letters that are still pending.
     waiting: int
     problem: Problem
-    #: Of those that wait; None: all of the task's.
+    #: Of the pending ones; None: all of the task's.
     ids: tuple[str, ...] | None = None
 
 
-class Place(Protocol):
-    """One place of dead letters."""
+class Destination(Protocol):
+    """One destination of dead letters."""
 
     @property
     def format(self) -> str:
-        """What events and pages call it."""
+        """The name of the format in events and on pages."""
         ...
 
     @property
     def raw(self) -> bool:
-        """Whether the records' own bytes are wanted beside the rows."""
+        """Whether the destination also needs the records' original bytes."""
         ...
 
     def prepare(self) -> None:
-        """Look at the start of a run whether it can be used; raises DeadLettersUnusable."""
+        """Check at the start of a run that it can be used; raises DeadLettersUnusable."""
         ...
 
     def name(self, letters: DeadLetters) -> str:
-        """Return where these letters are to be found."""
+        """Return the place where these dead letters are found."""
         ...
 
-    def write(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
-        """Write the letters; return what was refused.
+    def write(self, frame: DataFrame, letters: DeadLetters) -> list[RejectedLetters]:
+        """Write the dead letters; return the rejected ones.
 
-        Asked again after it was done, it changes nothing, or repeats them under the same ids.
+        A repeated call changes nothing, or repeats them under the same IDs.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderPlace:
-    """Files below a path, by day: a folder for each entry, there as a whole and once."""
+class FolderDestination:
+    """Files below a path, one folder per day and entry, each visible as a whole and once."""
 
     spark: SparkSession
     path: str
@@ -77,15 +77,15 @@ class FolderPlace:
     raw: bool = False
 
     def prepare(self) -> None:
-        """Look for the format."""
+        """Check that Spark has the format."""
         _require_format(self.spark, self.format)
 
     def name(self, letters: DeadLetters) -> str:
         """Return the folder."""
         return f"{self.path}/day={letters.day}/{letters.name}"
 
-    def write(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
-        """Write a folder that Spark readers pass over, then move it to its day."""
+    def write(self, frame: DataFrame, letters: DeadLetters) -> list[RejectedLetters]:
+        """Write a folder that Spark readers ignore, then move it to its day."""
         files = storage(self.spark, self.path)
         pending, place = f"{_PENDING}/{letters.name}", f"day={letters.day}/{letters.name}"
         if not files.exists(place):
@@ -93,14 +93,14 @@ class FolderPlace:
             writer.mode("overwrite").save(f"{self.path}/{pending}")
             try:
                 files.move(pending, place)
-            except FileTaken:
+            except FileExists:
                 files.delete(pending)
         return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkPlace:
-    """Any other Spark sink, appended to: at least once, to be told apart by `id`."""
+class SparkDestination:
+    """Any other Spark sink in append mode: at least once; `id` identifies duplicates."""
 
     spark: SparkSession
     path: str | None
@@ -109,16 +109,16 @@ class SparkPlace:
     raw: bool = False
 
     def prepare(self) -> None:
-        """Look for the format."""
+        """Check that Spark has the format."""
         _require_format(self.spark, self.format)
 
     def name(self, letters: DeadLetters) -> str:
-        """Return the table or path, as far as the options say it."""
+        """Return the table or path, if the options name it."""
         known = (self.path, *(self.options.get(name) for name in ("path", "dbtable", "table")))
         return next((each for each in known if each), self.format)
 
-    def write(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
-        """Append the letters; by day, where there is a path."""
+    def write(self, frame: DataFrame, letters: DeadLetters) -> list[RejectedLetters]:
+        """Append the dead letters; by day, if there is a path."""
         dated = frame.withColumn("day", F.lit(letters.day))
         writer = dated.write.format(self.format).options(**self.options).mode("append")
         if self.path is not None:
@@ -128,11 +128,11 @@ class SparkPlace:
         return []
 
 
-def all_waiting(frame: DataFrame, problem: Problem) -> list[Refused]:
-    """Return that none of the letters was taken."""
+def all_rejected(frame: DataFrame, problem: Problem) -> list[RejectedLetters]:
+    """Return that all dead letters were rejected."""
     counts = frame.groupBy("task").count().collect()
     return [
-        Refused(
+        RejectedLetters(
             task=row["task"],
             failures=row["count"] * problem.attempts,
             waiting=row["count"],
@@ -143,7 +143,7 @@ def all_waiting(frame: DataFrame, problem: Problem) -> list[Refused]:
 
 
 def _require_format(spark: SparkSession, name: str) -> None:
-    """Raise DeadLettersUnusable now, not at the first dead letter, where Spark knows no `name`."""
+    """Raise DeadLettersUnusable at the start of a run if Spark has no data source `name`."""
     if not has_data_source(spark, name):
         raise DeadLettersUnusable(
             f"errors.dlq.format={name!r}: Spark has no such data source; add its package"

@@ -1,4 +1,4 @@
-"""Where the configuration sends dead letters: above all a Kafka topic, by `confluent-kafka`."""
+"""The destination from the configuration, in particular a Kafka topic through confluent-kafka."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from arrester.agents.config import AgentConfig, loaded
 from arrester.agents.dead_letters.destinations import (
     DeadLettersUnusable,
-    FolderPlace,
-    Place,
-    Refused,
-    SparkPlace,
+    Destination,
+    FolderDestination,
+    RejectedLetters,
+    SparkDestination,
 )
 from arrester.agents.dead_letters.schema import redacting
 from arrester.agents.decisions.policies import redaction_of
@@ -33,23 +33,23 @@ from arrester.controlplane.domain.error_policy.setting_definitions import FILES
 from arrester.controlplane.domain.error_policy.settings import DeadLetterSettings
 
 BOOTSTRAP = "bootstrap.servers"
-#: Unless `errors.dlq.producer.*` says otherwise: five minutes are long for a micro-batch.
+#: Defaults below `errors.dlq.producer.*`: five minutes are too long for a micro-batch.
 _DEFAULTS: Mapping[str, object] = {"client.id": "arrester", "message.timeout.ms": 30_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlace:
-    """A Kafka topic: at least once, with a header by which a record is known again."""
+class TopicDestination:
+    """A Kafka topic: at least once; a header identifies each record."""
 
     spark: SparkSession
     settings: DeadLetterSettings
     configuration: Mapping[str, Any]
     policy: Policy
-    #: What a failure may not say of a record.
+    #: The fields that a failure must not show.
     redaction: Redaction = field(default_factory=Redaction)
     format: str = "kafka"
     raw: bool = True
-    #: Spark tasks, and so producers, at a time.
+    #: The number of Spark tasks, and so of producers, at a time.
     producers: int = 4
 
     @property
@@ -58,7 +58,7 @@ class TopicPlace:
         return str(self.settings.topic)
 
     def prepare(self) -> None:
-        """Look for the client on the executors, and make the topic where it is missing."""
+        """Check that the executors have the client, and create a missing topic."""
         if BOOTSTRAP not in self.configuration:
             raise DeadLettersUnusable(
                 f"errors.dlq.topic.name={self.topic!r}: errors.dlq.producer.{BOOTSTRAP} is not "
@@ -80,7 +80,7 @@ class TopicPlace:
             say(Saying.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
 
     def maker(self) -> Callable[[int], tuple[bool, str | None]]:
-        """Return what makes the topic as the configuration has it, where it is missing."""
+        """Return a function that creates the configured topic if it is missing."""
         maker: Callable[[int], tuple[bool, str | None]] = shipped("kafka_dead_letters").TopicMaker(
             configuration=dict(self.configuration),
             name=self.topic,
@@ -93,11 +93,11 @@ class TopicPlace:
         """Return the topic."""
         return f"topic {self.topic}"
 
-    def write(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
-        """Send the letters; the executors try again within the budget of retries."""
+    def write(self, frame: DataFrame, letters: DeadLetters) -> list[RejectedLetters]:
+        """Send the dead letters. The executors retry within the policy's limits."""
         worker = shipped("kafka_dead_letters")
         converter = self.settings.converter
-        sender = worker.LetterSender(
+        sender = worker.DeadLetterSender(
             topic=self.topic,
             configuration=dict(self.configuration),
             rules=shipped_rules(self.policy),
@@ -106,11 +106,11 @@ class TopicPlace:
             converter=None if converter is None else loaded(converter),
             redacting=redacting(self.redaction),
         )
-        # Bytes, as the source gave them: a text of it may not be UTF-8.
+        # The source's original bytes: as text they may not be UTF-8.
         frame = frame.withColumn("row", F.col("row").cast("binary"))
         told = frame.coalesce(self.producers).mapInArrow(sender, worker.RESULT).collect()
         return [
-            Refused(
+            RejectedLetters(
                 task=row["task"],
                 failures=row["failures"],
                 waiting=row["waiting"],
@@ -126,11 +126,13 @@ class TopicPlace:
         ]
 
 
-def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy) -> TopicPlace:
-    """Return the place that the configuration names; the servers are the source's by default.
+def topic_destination(
+    source: DataFrame, settings: DeadLetterSettings, policy: Policy
+) -> TopicDestination:
+    """Return the configured topic. The bootstrap servers default to the source's.
 
     Raises DeadLettersUnusable for a topic that the source itself reads: its dead letters would
-    come back for ever.
+    return endlessly.
     """
     configuration = {**_DEFAULTS, **settings.producer}
     if "delivery.timeout.ms" in settings.producer:
@@ -139,7 +141,7 @@ def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy)
     if BOOTSTRAP not in configuration:
         servers = next((each.servers for each in sources if each.servers), frozenset())
         configuration |= {BOOTSTRAP: ",".join(sorted(servers))} if servers else {}
-    place = TopicPlace(
+    place = TopicDestination(
         spark=source.sparkSession, settings=settings, configuration=configuration, policy=policy
     )
     servers, spark = servers_of(configuration.get(BOOTSTRAP)), source.sparkSession
@@ -151,18 +153,19 @@ def topic_place(source: DataFrame, settings: DeadLetterSettings, policy: Policy)
     return place
 
 
-def place_of(pipeline: Pipeline, config: AgentConfig) -> Place | None:
-    """Return where dead letters go, None when they are not enabled; raises DeadLettersUnusable."""
+def destination_of(pipeline: Pipeline, config: AgentConfig) -> Destination | None:
+    """Return the configured destination, None if dead letters are disabled; raises
+    DeadLettersUnusable."""
     letters, spark = config.errors.dead_letters, pipeline.source.sparkSession
     if not letters.enable:
         return None
     if letters.topic is not None:
-        place = topic_place(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
+        place = topic_destination(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
         return replace(place, redaction=redaction_of(pipeline, config))
     options = {name: str(value) for name, value in letters.options.items()}
     if letters.format in FILES:
-        # The configuration is refused where files have no path.
-        return FolderPlace(
+        # The configuration reader refuses a file format without a path.
+        return FolderDestination(
             spark=spark, path=letters.path or "", format=letters.format, options=options
         )
-    return SparkPlace(spark=spark, path=letters.path, format=letters.format, options=options)
+    return SparkDestination(spark=spark, path=letters.path, format=letters.format, options=options)

@@ -1,4 +1,4 @@
-"""Dead letters beside the checkpoint: a folder for each entry, until they are where they belong."""
+"""Pending dead letters in the checkpoint folder, one folder per entry, until they are written."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from pyspark.sql import functions as F
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.journal.storage import Storage
 
-#: Letters that are not yet where they belong, a folder for each entry of the journal.
-FOLDER = "arrester/letters"
-#: What is to take the place of an entry's folder, and what had it: the steps between are moves.
+#: One folder per journal entry with dead letters that are not yet at their destination.
+FOLDER = "arrester/dead-letters"
+#: The replacement of an entry's folder, and the replaced folder: the steps between are moves.
 _LEFT, _DONE = ".left", ".done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LetterFiles:
-    """The folders of dead letters of one checkpoint. Its caller holds the pipeline's lock."""
+class PendingDeadLetters:
+    """Folders of pending dead letters of a checkpoint. The caller holds the pipeline's lock."""
 
     spark: SparkSession
     #: The checkpoint's folder.
     files: Storage
 
     def names(self) -> set[str]:
-        """Return the names of letters of which there is anything beside the checkpoint."""
+        """Return the names of all dead letters in the checkpoint folder."""
         found = self.files.names(FOLDER)
         return {name.removesuffix(_LEFT).removesuffix(_DONE) for name in found}
 
     def is_waiting(self, letters: DeadLetters) -> bool:
-        """Whether letters that an entry names are not yet known to be where they belong."""
+        """Whether the dead letters of an entry are still pending."""
         folder = _folder(letters)
         if self.files.exists(folder):
             return True
-        # A run ended between the two moves of `keep_only`; only then is this one there alone.
+        # A run ended between the two moves of `keep_only`. Only then does this folder exist alone.
         if self.files.exists(folder + _LEFT):
             self.files.move(folder + _LEFT, folder)
             return True
         return False
 
     def path(self, letters: DeadLetters) -> str:
-        """Return the folder's full name."""
+        """Return the full path of the folder."""
         return f"{self.files.root}/{_folder(letters)}"
 
     def read(self, letters: DeadLetters) -> DataFrame:
-        """Return the letters that wait."""
+        """Return the pending dead letters."""
         return self.spark.read.parquet(self.path(letters))
 
     def keep_only(self, letters: DeadLetters, ids: Sequence[str]) -> None:
-        """Drop the letters that were taken: those with these ids still wait."""
+        """Keep the dead letters with these IDs only; the others were written."""
         folder, root = _folder(letters), self.files.root
         waiting = self.read(letters)
         left = self.spark.createDataFrame([(each,) for each in ids], "id string")
@@ -62,7 +62,7 @@ class LetterFiles:
         self.files.delete(folder + _DONE)
 
     def forget(self, letters: DeadLetters) -> None:
-        """Delete what is where it belongs; half a folder never looks like one that waits."""
+        """Delete written dead letters. A partly deleted folder never looks pending."""
         folder = _folder(letters)
         self.files.delete(folder + _LEFT)
         self.files.delete(folder + _DONE)

@@ -1,4 +1,4 @@
-"""Skipped records with their errors: kept beside the checkpoint, then written where they belong."""
+"""Skipped records with their errors: stored in the checkpoint, then written to the destination."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import msgspec
 from pyspark.sql import DataFrame, Row
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.dead_letters.destinations import Place, Refused
-from arrester.agents.dead_letters.pending_files import LetterFiles
-from arrester.agents.dead_letters.schema import Said, Writing
-from arrester.agents.dead_letters.summary import letters_told
-from arrester.agents.dead_letters.writer import LetterWriting
-from arrester.agents.decisions.events import Teller
+from arrester.agents.dead_letters.destinations import Destination, RejectedLetters
+from arrester.agents.dead_letters.pending_files import PendingDeadLetters
+from arrester.agents.dead_letters.schema import DeadLetterContext, DeadLetterRows
+from arrester.agents.dead_letters.summary import dead_letter_events
+from arrester.agents.dead_letters.writer import DeadLetterWriter
+from arrester.agents.decisions.events import EventFactory
 from arrester.agents.decisions.policies import StagePolicy, redaction_of
-from arrester.agents.decisions.rules import Fates, SelfHealing
+from arrester.agents.decisions.rules import Responder, SelfHealing
 from arrester.agents.failure_log import say
 from arrester.agents.failures.causes import failure
 from arrester.agents.failures.failed_record import FailedRecord, produce_number
@@ -37,14 +37,14 @@ from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response
 
-#: Between two attempts at what was refused for good: from the first bound up to the second.
+#: Seconds between attempts after a permanent rejection: the first and the longest wait.
 _RETRY_SECONDS, _RETRY_SECONDS_MAX = 60, 3_600
 
 
-class LettersFailed(ArresterError):
-    """Dead letters could not be written and nobody said CONTINUE: the run ends, none is lost.
+class DeadLettersNotWritten(ArresterError):
+    """Dead letters could not be written and the handler did not answer CONTINUE: the run ends.
 
-    They wait beside the checkpoint; the next run tries to write them before anything else.
+    They stay in the checkpoint. The next run writes them before anything else.
     """
 
     def __init__(self, place: str, problem: Problem) -> None:
@@ -63,15 +63,15 @@ class LettersFailed(ArresterError):
 
 @dataclass(slots=True)
 class _Waiting:
-    """Letters of one entry that are still to be written."""
+    """Pending dead letters of one entry."""
 
     letters: DeadLetters
-    #: Failed attempts of this run, and the time before which there is no further one.
+    #: Failed attempts of this run, and the earliest time of the next one.
     failed: int = 0
     not_before: datetime | None = None
 
     def put_off(self, now: datetime) -> None:
-        """Wait longer after each failure; after the first one, until the next letters only."""
+        """Wait longer after each failure; after the first one, until the next dead letters only."""
         self.failed += 1
         if self.failed > 1:
             seconds = min(_RETRY_SECONDS * 2 ** min(self.failed - 2, 10), _RETRY_SECONDS_MAX)
@@ -79,64 +79,68 @@ class _Waiting:
 
 
 @dataclass(slots=True, kw_only=True)
-class LetterBox:
-    """The dead letters of one run: put before the entry that names them, delivered after it.
+class DeadLetterQueue:
+    """The dead letters of one run: stored before the entry that names them, written after it.
 
-    Its caller holds the pipeline's lock.
+    The caller holds the pipeline's lock.
     """
 
-    kept: LetterFiles
-    place: Place
-    writing: Writing
+    kept: PendingDeadLetters
+    place: Destination
+    writing: DeadLetterRows
     journal: Journal
-    teller: Teller
-    fates: Fates
+    event_factory: EventFactory
+    responder: Responder
     clock: Callable[[], datetime]
-    #: Raises when the run is to end.
+    #: Raises if the run is to end.
     check: Callable[[], None]
-    writer: LetterWriting
-    #: What holds for stage produce: the budget of retries, too.
+    writer: DeadLetterWriter
+    #: The policy of stage produce, with its retry limit.
     policy: Policy
-    #: Delivered in their order, but that what is refused for good holds up none behind it.
+    #: Written in order; permanently rejected ones do not block those after them.
     _waiting: list[_Waiting] = field(default_factory=list)
 
     def follow(self, stages: Mapping[int, StagePolicy]) -> None:
-        """Let what holds for stage produce from now on hold for letters too."""
-        number = produce_number(self.fates.pipeline)
+        """Apply a changed policy of stage produce to dead letters too."""
+        number = produce_number(self.responder.pipeline)
         self.policy = stages[number].policy
-        self.fates.stages = _spent(stages, number)
+        self.responder.stages = _spent(stages, number)
 
     def put(
-        self, frame: DataFrame, known: Sequence[FailedRecord], said: Said
+        self, frame: DataFrame, known: Sequence[FailedRecord], said: DeadLetterContext
     ) -> tuple[DeadLetters, list[RecordsDeadLettered]]:
-        """Keep the letters of some records; return where, and what to tell in their entry.
+        """Store the dead letters of some records; return their name and the events that report
+        them.
 
-        `frame` has the columns ROW, TASK, POSITION, FATE and ERROR. Nothing is to be seen at the
-        place before `deliver`.
+        `frame` has the columns ROW, TASK, POSITION, FATE and ERROR. Nothing is visible at the
+        destination before `deliver`.
         """
         letters = DeadLetters(name=said.name, day=said.at.astimezone(UTC).date().isoformat())
         made = self.writing.letters(frame, known, said, raw=self.place.raw)
         made.write.mode("overwrite").parquet(self.kept.path(letters))
         place, format = self.place.name(letters), self.place.format
-        return letters, letters_told(self.kept.read(letters), said, place=place, format=format)
+        return letters, dead_letter_events(
+            self.kept.read(letters), said, place=place, format=format
+        )
 
     def expect(self) -> None:
-        """Take over what earlier runs have put and not delivered."""
+        """Take over the dead letters that earlier runs stored and did not write."""
         there = self.kept.names()
-        for letters in list(self.journal.ledger.letters.values()):
+        for letters in list(self.journal.ledger.pending_dead_letters.values()):
             if letters.name not in there:
-                del self.journal.ledger.letters[letters.name]
+                del self.journal.ledger.pending_dead_letters[letters.name]
             elif self.kept.is_waiting(letters):
                 self._waiting.append(_Waiting(letters))
             else:
                 self._forget(letters)
 
     def deliver(self, letters: DeadLetters | None = None) -> None:
-        """Write `letters`, after those that still wait.
+        """Write `letters`, after the pending ones.
 
-        What fails is counted and told, and then the production handler is asked: after CONTINUE
-        they wait for the next time, any other answer raises LettersFailed. About what is refused
-        for good it is asked once; it is tried again at the next start and now and then.
+        A failure is counted and reported, then the production handler is called. After CONTINUE the
+        dead letters stay pending; any other response raises DeadLettersNotWritten. About a
+        permanent rejection the handler is called once. Later attempts follow at intervals and at
+        the next start.
         """
         if letters is not None:
             self._waiting.append(_Waiting(letters))
@@ -148,11 +152,11 @@ class LetterBox:
                 return
 
     def _delivered(self, waiting: _Waiting) -> bool:
-        """Write what waits of one entry; return whether those behind it may be tried."""
+        """Write the dead letters of one entry; return whether the next ones may be written."""
         letters = waiting.letters
         refused = self.writer.written(letters, self.policy)
         left = [each for each in refused if each.waiting]
-        # What may pass by itself is asked about first.
+        # A failure that may be temporary is decided first.
         blamed = min(left, key=self._is_for_good, default=None)
         if blamed is None:
             if refused:
@@ -171,16 +175,16 @@ class LetterBox:
             self._decide(letters, blamed)
         return for_good
 
-    def _is_for_good(self, refused: Refused) -> bool:
-        """Whether it is some letters' own failure: it will be the same next time."""
-        stage = self.fates.stages[produce_number(self.fates.pipeline)]
+    def _is_for_good(self, refused: RejectedLetters) -> bool:
+        """Whether the dead letters themselves are the cause, so that a retry cannot help."""
+        stage = self.responder.stages[produce_number(self.responder.pipeline)]
         return stage.policy.table.classify(refused.problem.cause).kind is Ruled.OTHER
 
     def _forget(self, letters: DeadLetters) -> None:
         self.kept.forget(letters)
-        self.journal.ledger.letters.pop(letters.name, None)
+        self.journal.ledger.pending_dead_letters.pop(letters.name, None)
 
-    def _tell(self, letters: DeadLetters, refused: Sequence[Refused]) -> None:
+    def _tell(self, letters: DeadLetters, refused: Sequence[RejectedLetters]) -> None:
         at, place = self.clock(), self.place.name(letters)
         failures = sum(each.failures for each in refused)
         waiting, problem = sum(each.waiting for each in refused), refused[0].problem
@@ -202,28 +206,28 @@ class LetterBox:
         ]
         self.journal.append(
             Entry(
-                kind=Kind.LETTERS,
+                kind=Kind.DEAD_LETTERS,
                 at=at,
-                epoch=self.teller.run.epoch,
-                events=tuple(self.teller.event(each, at) for each in told),
+                epoch=self.event_factory.run.epoch,
+                events=tuple(self.event_factory.event(each, at) for each in told),
                 dead_letters=letters if waiting else None,
             )
         )
 
-    def _decide(self, letters: DeadLetters, refused: Refused) -> None:
-        """Ask what production failures are answered by, once, about the first letter."""
+    def _decide(self, letters: DeadLetters, refused: RejectedLetters) -> None:
+        """Call the production handler once, about the first dead letter."""
         first = self._first(letters, refused.problem)
-        # Not one more failed record of its task: the tally is left alone.
-        fates = replace(self.fates, runs={})
+        # This is no further failed record of its task, so the tolerance does not count it.
+        responder = replace(self.responder, runs={})
         try:
-            fate = fates.of_one(first, now_ms=fates.now_ms())
+            fate = responder.respond_to_one(first, now_ms=responder.now_ms())
         except SelfHealing as exc:
-            raise LettersFailed(self.place.name(letters), refused.problem) from exc
+            raise DeadLettersNotWritten(self.place.name(letters), refused.problem) from exc
         response = fate.response if isinstance(fate, Decided) else Response.FAIL
         if response is Response.PAUSE:
             say(Saying.PAUSE_REFUSED, f"dead letters for {self.place.name(letters)}")
         if response is not Response.CONTINUE:
-            raise LettersFailed(self.place.name(letters), refused.problem)
+            raise DeadLettersNotWritten(self.place.name(letters), refused.problem)
 
     def _first(self, letters: DeadLetters, problem: Problem) -> FailedRecord:
         row = self.kept.read(letters).orderBy("task", "position").first()
@@ -243,59 +247,59 @@ class LetterBox:
 
 
 def row_of(values: dict[str, Any]) -> Row:
-    """Return the row; its columns may have any names, those of Python's arguments too."""
+    """Return the row. Its columns may have any names, also those of Python's arguments."""
     return Row(*values)(*values.values())
 
 
 def _spent(stages: Mapping[int, StagePolicy], number: int) -> dict[int, StagePolicy]:
-    """Return what holds where the budget is spent before anybody is asked."""
+    """Return the policies without retries: they are used up before the handler is called."""
     said = stages[number]
     policy = msgspec.structs.replace(said.policy, retry=RetryPolicy())
     return {**stages, number: replace(said, policy=policy)}
 
 
-def letter_box(
-    place: Place,
+def open_dead_letter_queue(
+    place: Destination,
     *,
-    fates: Fates,
+    responder: Responder,
     files: Storage,
     journal: Journal,
-    teller: Teller,
+    event_factory: EventFactory,
     config: AgentConfig,
     check: Callable[[], None],
     wait: Callable[[int], None],
     given_up_on_stop: Callable[[], AbstractContextManager[None]],
-) -> LetterBox:
-    """Return the box of one run, and what earlier runs left to be delivered in it."""
-    number, spark = produce_number(fates.pipeline), fates.pipeline.source.sparkSession
-    kept = LetterFiles(spark=spark, files=files)
-    box = LetterBox(
+) -> DeadLetterQueue:
+    """Return the queue of one run, with the dead letters that earlier runs left."""
+    number, spark = produce_number(responder.pipeline), responder.pipeline.source.sparkSession
+    kept = PendingDeadLetters(spark=spark, files=files)
+    box = DeadLetterQueue(
         kept=kept,
         place=place,
-        writing=Writing(
-            pipeline=fates.pipeline,
+        writing=DeadLetterRows(
+            pipeline=responder.pipeline,
             application=config.application,
             checkpoint=journal.ledger.checkpoint,
             configs=config.errors.dead_letters.include_configs,
-            redaction=redaction_of(fates.pipeline, config)
+            redaction=redaction_of(responder.pipeline, config)
             if config.errors.dead_letters.redact
             else None,
         ),
         journal=journal,
-        teller=teller,
-        fates=replace(fates, stages=_spent(fates.stages, number)),
-        clock=fates.clock,
+        event_factory=event_factory,
+        responder=replace(responder, stages=_spent(responder.stages, number)),
+        clock=responder.clock,
         check=check,
-        writer=LetterWriting(
+        writer=DeadLetterWriter(
             spark=spark,
             kept=kept,
             place=place,
-            now_ms=fates.now_ms,
+            now_ms=responder.now_ms,
             check=check,
             wait=wait,
             given_up_on_stop=given_up_on_stop,
         ),
-        policy=fates.stages[number].policy,
+        policy=responder.stages[number].policy,
     )
     box.expect()
     return box

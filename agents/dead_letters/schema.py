@@ -1,4 +1,4 @@
-"""Dead letters as rows: what is kept of every failed record, and what Kafka has of it besides."""
+"""The columns of dead letters, and the additional ones for Kafka."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from arrester.agents.failures.payload import Redaction
 from arrester.agents.spark.ship_executor import shipped
 from arrester.agents.spark.try_eval import VALUE, guarded
 
-#: The columns of a dead letter, for ever: new ones are added at the end.
-KEPT = (
+#: The columns of a dead letter. They never change; new ones are added at the end.
+COLUMNS = (
     *("id", "application", "pipeline", "checkpoint", "task", "position", "stage"),
     *("exception_class", "condition", "message", "stack", "row", "reason", "actor", "at"),
     "configs",
 )
-#: What a dead letter in Kafka needs besides, as bytes wherever it is a record's own.
+#: Additional columns for Kafka, as bytes if the record has its own.
 RAW = (
     *("key", "value", "has_value", "headers", "timestamp"),
     *("topic", "partition", "offset", "executing_class"),
 )
-#: Before the columns that the driver adds; an author's own never begin so.
+#: Prefix of columns that the driver adds. An author's column never starts with it.
 _SAID = f"{PREFIX}said_"
-#: What is left of a letter's texts.
+#: The redacted texts of a dead letter.
 _HIDDEN = f"{PREFIX}hidden"
 _KNOWN = T.StructType(
     [
@@ -48,38 +48,38 @@ _KNOWN = T.StructType(
 )
 _HEADERS = "array<struct<key:string,value:binary>>"
 _KAFKA = ("topic", "partition", "offset")
-#: What is bytes already.
+#: Types that are bytes already.
 _TEXTUAL = (T.StringType, T.BinaryType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What is the same for all dead letters of one entry."""
+class DeadLetterContext:
+    """What all dead letters of one entry have in common."""
 
     name: str
     at: datetime
     reason: str | None = None
     actor: str | None = None
-    #: Spark's error condition of a record that was skipped by a person.
+    #: Spark's error condition, for a record that an operator skipped.
     condition: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
-    """Makes dead letters of the failed records of one pipeline at one checkpoint."""
+class DeadLetterRows:
+    """Makes the dead letters of one pipeline at one checkpoint."""
 
     pipeline: Pipeline
     application: str
     checkpoint: str
     #: errors.dlq.include.configs
     configs: bool
-    #: errors.dlq.redact: what may not be in them; None: all of a record is.
+    #: errors.dlq.redact; None: the complete record.
     redaction: Redaction | None = None
 
     def letters(
-        self, frame: DataFrame, known: Sequence[FailedRecord], said: Said, *, raw: bool
+        self, frame: DataFrame, known: Sequence[FailedRecord], said: DeadLetterContext, *, raw: bool
     ) -> DataFrame:
-        """Return a row for each record of `frame`: ROW, TASK, POSITION, FATE and ERROR."""
+        """Return a dead letter for each record of `frame` (ROW, TASK, POSITION, FATE and ERROR)."""
         frame, found = self._with_known(frame, known)
         kept = self._kept(found, said)
         if not raw:
@@ -89,10 +89,10 @@ class Writing:
         return self._redacted(frame.select(*kept, *self._raw(frame)))
 
     def _redacted(self, letters: DataFrame) -> DataFrame:
-        """Return the letters without what may not leave, where that is asked for.
+        """Return the dead letters redacted, if configured.
 
-        Of a record's own bytes just the key is left, where its author shows it: what is in a value
-        or a header is not known by any name.
+        Of a record's original bytes only the key stays, if its author shows it: values and headers
+        have no field names to redact by.
         """
         given = self.redaction
         if given is None:
@@ -110,7 +110,7 @@ class Writing:
         names = [name for name in letters.columns if name != _HIDDEN]
         return letters.select(*[made.get(name, F.col(name)).alias(name) for name in names])
 
-    def _kept(self, found: dict[str, Column], said: Said) -> list[Column]:
+    def _kept(self, found: dict[str, Column], said: DeadLetterContext) -> list[Column]:
         error = F.col(ERROR)
         columns = {
             "id": self._id(said.name),
@@ -130,12 +130,12 @@ class Writing:
             "at": F.lit(said.at),
             "configs": F.lit(self._configs() if self.configs else None).cast("string"),
         }
-        return [columns[name].alias(name) for name in KEPT]
+        return [columns[name].alias(name) for name in COLUMNS]
 
     def _id(self, name: str) -> Column:
-        """Return what a record is known by when it comes again, from whatever run.
+        """Return the column that identifies a record when it comes again, in any run.
 
-        A record without a place of its own is known by its row in this entry's letters.
+        A record without a position is identified by its row in this entry's dead letters.
         """
         place = F.concat_ws(
             "/",
@@ -173,9 +173,9 @@ class Writing:
         return [columns[name].alias(name) for name in RAW]
 
     def _bytes(self, frame: DataFrame, given: Column | None, own: str | None) -> Column | None:
-        """Return a record's own bytes, None where it has none: then it is converted."""
+        """Return a record's original bytes, None if it has none: then its fields are converted."""
         row = frame.schema[ROW].dataType
-        # A column of that name may have been parsed: then it is no bytes of the record's.
+        # A column of that name may have been parsed. Then it is not the record's original bytes.
         if own is not None and isinstance(row, T.StructType) and _is_a(row, own, *_TEXTUAL):
             return F.col(ROW)[own].cast("binary")
         if given is None:
@@ -187,7 +187,7 @@ class Writing:
     def _with_known(
         self, frame: DataFrame, known: Sequence[FailedRecord]
     ) -> tuple[DataFrame, dict[str, Column]]:
-        """Put what the driver found out about some native failures beside them."""
+        """Add what the driver found out about some native failures."""
         rows = {
             (each.task, each.position): (
                 each.task,
@@ -221,13 +221,13 @@ class Writing:
         return [stage_of(self.pipeline, number) for number in numbers]
 
     def _classes(self) -> list[str]:
-        """Return what each stage runs: a function's full name, or an expression."""
+        """Return what each stage runs: the full name of a function, or an expression."""
         source = "org.apache.spark.sql.DataFrame"
         steps = [_runs(step) for step in self.pipeline.steps]
         return [source, *steps, dotted(self.pipeline.sink.function)]
 
     def _configs(self) -> str:
-        """Return the stages in order with their configuration, without what looks secret."""
+        """Return the stages in order with their configuration, without secrets."""
         stages = [
             {"stage": each.name, "class": each.kind, "config": dict(each.config)}
             for each in stages_of(self.pipeline)
@@ -236,7 +236,7 @@ class Writing:
 
 
 def redacting(given: Redaction) -> Any:
-    """Return what executors redact a letter by: its row as JSON, and texts about it."""
+    """Return the redaction that executors apply to a dead letter: its row as JSON, and texts."""
     return shipped("redact_frame").Redacting(
         rules=given.rules,
         only=None if given.only is None else tuple(given.only),
@@ -254,7 +254,7 @@ def _is_a(row: T.StructType, name: str, *kinds: type[T.DataType]) -> bool:
 
 
 def _as_text(column: Column, kind: T.DataType) -> Column | None:
-    """Return a value that is no bytes as text, None where it has none."""
+    """Return a non-binary value as text, None if it has none."""
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
         return F.to_json(column).cast("binary")
     plain = isinstance(kind, T.NumericType | T.BooleanType | T.DatetimeType)

@@ -1,4 +1,4 @@
-"""What the server is told of an entry's dead letters: of each task how many, which, and where."""
+"""Events about an entry's dead letters: per task how many, which ones, and where."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.dead_letters.schema import Said
+from arrester.agents.dead_letters.schema import DeadLetterContext
 from arrester.controlplane.domain.events import RecordsDeadLettered
 
-#: So many letters of a task, and of an entry, are named.
-NAMED_OF_TASK: Final = 20
-NAMED: Final = 100
+#: At most this many dead letters are named per task, and per entry.
+LISTED_PER_TASK: Final = 20
+LISTED: Final = 100
 _ORDER: Final = "order"
 
 
-def letters_told(
-    letters: DataFrame, said: Said, *, place: str, format: str
+def dead_letter_events(
+    letters: DataFrame, said: DeadLetterContext, *, place: str, format: str
 ) -> list[RecordsDeadLettered]:
-    """Return an event for each task of some kept letters; the first ones are named by their ids."""
-    # A record without a position is told in the order of its file.
+    """Return an event for each task with dead letters. It names the first ones by their IDs."""
+    # Records without a position follow the order of their file.
     order = F.coalesce("position", F.monotonically_increasing_id())
     tasks = (
         letters.withColumn(_ORDER, order)
@@ -29,10 +29,10 @@ def letters_told(
             F.count(F.lit(1)).alias("n"),
             F.min("position").alias("first"),
             F.max("position").alias("last"),
-            F.min_by("id", _ORDER, NAMED_OF_TASK).alias("ids"),
+            F.min_by("id", _ORDER, LISTED_PER_TASK).alias("ids"),
         )
     )
-    told, room = [], NAMED
+    told, room = [], LISTED
     for row in tasks.collect():
         ids = tuple(row["ids"][:room])
         room -= len(ids)

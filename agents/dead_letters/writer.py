@@ -1,4 +1,4 @@
-"""Dead letters of one entry are written to their place: what may pass by itself is tried again."""
+"""Write the dead letters of one entry to the destination, with retries of temporary failures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from arrester.agents.dead_letters.destinations import Place, Refused, all_waiting
-from arrester.agents.dead_letters.pending_files import LetterFiles
-from arrester.agents.dead_letters.schema import KEPT
+from arrester.agents.dead_letters.destinations import Destination, RejectedLetters, all_rejected
+from arrester.agents.dead_letters.pending_files import PendingDeadLetters
+from arrester.agents.dead_letters.schema import COLUMNS
 from arrester.agents.failure_log import say
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.driver_errors import problem_of
@@ -23,43 +23,44 @@ from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LetterWriting:
-    """Writes what waits of one run's dead letters."""
+class DeadLetterWriter:
+    """Writes the pending dead letters of one run."""
 
     spark: SparkSession
-    kept: LetterFiles
-    place: Place
+    kept: PendingDeadLetters
+    place: Destination
     now_ms: Callable[[], int]
-    #: Raises when the run is to end.
+    #: Raises if the run is to end.
     check: Callable[[], None]
-    #: Waits so many milliseconds; raises when the run is to end.
+    #: Waits this many milliseconds; raises if the run is to end.
     wait: Callable[[int], None]
-    #: Goes round what a stop ends at once: a broker may be waited for for long.
+    #: Wraps calls that a stop interrupts at once: a broker may take long to answer.
     given_up_on_stop: Callable[[], AbstractContextManager[None]]
 
-    def written(self, letters: DeadLetters, policy: Policy) -> list[Refused]:
-        """Return what was refused, at all or not at once; retries are within the policy's budget.
+    def written(self, letters: DeadLetters, policy: Policy) -> list[RejectedLetters]:
+        """Return the rejected dead letters. Retries stay within the policy's limits.
 
-        What the executors of a place have tried again by themselves they tell: it raises nothing.
+        Attempts that executors repeated are returned too and raise nothing.
         """
-        # The run before may have ended between the last write and the deletion of the folder.
+        # An earlier run may have ended between the last write and the deletion of the folder.
         if not self.kept.is_waiting(letters):
             return []
         kept = self.kept.read(letters)
-        frame = kept if self.place.raw else kept.select(*KEPT)
+        frame = kept if self.place.raw else kept.select(*COLUMNS)
         started_ms, made = self.now_ms(), 0
-        failed: list[Refused] = []
+        failed: list[RejectedLetters] = []
         while True:
             made += 1
             try:
                 return [*failed, *self._attempt(frame, letters)]
             except Exception as exc:  # whatever a sink may raise
-                # A job that a stop has interrupted is the stop: the next run writes them.
+                # If the run is stopping, the interrupted job is no failure: the next run writes
+                # them.
                 self.check()
                 problem = problem_of(self.spark, exc, attempts=made)
             attempts = Attempts(made=made, started_ms=started_ms, now_ms=self.now_ms())
             wait_ms = _wait_ms(problem, policy, attempts)
-            refused = all_waiting(frame, problem)
+            refused = all_rejected(frame, problem)
             if wait_ms is None:
                 return refused
             what = f"dead letters for {self.place.name(letters)}, attempt {made}"
@@ -67,13 +68,13 @@ class LetterWriting:
             failed = [replace(each, waiting=0) for each in refused]
             self.wait(wait_ms)
 
-    def _attempt(self, frame: DataFrame, letters: DeadLetters) -> list[Refused]:
+    def _attempt(self, frame: DataFrame, letters: DeadLetters) -> list[RejectedLetters]:
         with self.given_up_on_stop():
             return self.place.write(frame, letters)
 
 
 def _wait_ms(problem: Problem, policy: Policy, attempts: Attempts) -> int | None:
-    """Return the wait before the next attempt, None where there is none."""
+    """Return the wait before the next attempt in milliseconds, None if there is none."""
     if policy.table.classify(problem.cause).kind is not Kind.RETRIABLE:
         return None
     fate = next_attempt(policy.retry, attempts, chance=random.randrange)

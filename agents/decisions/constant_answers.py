@@ -9,9 +9,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.decisions.rules import Fates
+from arrester.agents.decisions.rules import Responder
 from arrester.agents.executor.columns import ERROR, FATE, TASK
-from arrester.agents.failures.aggregate_in_spark import Group
+from arrester.agents.failures.aggregate_in_spark import FailureGroup
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.failure_set import Failures
 from arrester.agents.failures.pause_offsets import place
@@ -25,7 +25,7 @@ _FRONT = Cursor(entry=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alike:
+class ConstantGroup:
     """Failed records of one task, step and kind: they are all answered alike."""
 
     task: str | None
@@ -52,17 +52,17 @@ class Alike:
 
 
 @dataclass(slots=True, kw_only=True)
-class Counting:
+class ConstantAnswers:
     """One decision about failed records that nobody has to be asked about."""
 
     failures: Failures
-    fates: Fates
+    responder: Responder
 
     def decide(self) -> tuple[dict[str, Cursor], set[str], FailedRecord | None]:
         """Return where tasks halt, which of them die there, and the first record that ends all."""
-        cuts: dict[str, Cursor] = {}
+        pause_offsets: dict[str, Cursor] = {}
         dead: set[str] = set()
-        now_ms = self.fates.now_ms()
+        now_ms = self.responder.now_ms()
         for task, groups in sorted(self._groups().items(), key=lambda each: _order(each[0])):
             pause = _first(groups, Answer.PAUSE)
             fail = _first(groups, Answer.FAIL)
@@ -70,19 +70,19 @@ class Counting:
             fatal = self._one_too_many(task, groups, stop, now_ms=now_ms)
             if fatal is None and fail is not None and fail == stop:
                 fatal = self._failed(task, groups, fail)
-            if fatal is not None and not self.fates.ends_only_its_task(fatal):
-                return cuts, dead, fatal
+            if fatal is not None and not self.responder.ends_only_its_task(fatal):
+                return pause_offsets, dead, fatal
             if fatal is not None and task is not None:
-                self.fates.forget(task)
-                cuts[task] = Cursor(entry=fatal.entry, position=fatal.position)
+                self.responder.forget(task)
+                pause_offsets[task] = Cursor(entry=fatal.entry, position=fatal.position)
                 dead.add(task)
             elif task is not None and pause is not None:
-                cuts[task] = pause
-        return cuts, dead, None
+                pause_offsets[task] = pause
+        return pause_offsets, dead, None
 
-    def _groups(self) -> Mapping[str | None, list[Alike]]:
+    def _groups(self) -> Mapping[str | None, list[ConstantGroup]]:
         """Return the failed records of each task, by step and kind."""
-        groups: dict[str | None, list[Alike]] = {}
+        groups: dict[str | None, list[ConstantGroup]] = {}
         for group in self.failures.groups(self._answering_by_class()):
             groups.setdefault(group.task, []).append(self._alike(group))
         return groups
@@ -92,16 +92,16 @@ class Counting:
 
         Of native steps the executors know no class: here all of their answers are the same.
         """
-        stages = self.fates.stages.items()
+        stages = self.responder.stages.items()
         return tuple(n for n, stage in stages if stage.policy.by_class and not stage.native)
 
-    def _alike(self, group: Group) -> Alike:
+    def _alike(self, group: FailureGroup) -> ConstantGroup:
         # Only records of the source lack a position, and PAUSE holds none of them.
         position = None if group.first is None else group.first.position
-        answer, said = self.fates.of_alike(
+        answer, said = self.responder.respond_to_group(
             group.number, group.cause, task=group.task, position=position
         )
-        return Alike(
+        return ConstantGroup(
             task=group.task,
             number=group.number,
             kind=group.kind,
@@ -113,41 +113,45 @@ class Counting:
         )
 
     def _one_too_many(
-        self, task: str | None, groups: Sequence[Alike], stop: Cursor | None, *, now_ms: int
+        self, task: str | None, groups: Sequence[ConstantGroup], stop: Cursor | None, *, now_ms: int
     ) -> FailedRecord | None:
         """Count what a task leaves out, and return the exact record that exceeds a limit."""
         left_out = [each for each in groups if each.answer is Answer.CONTINUE]
-        if not self.fates.limited or not left_out:
+        if not self.responder.limited or not left_out:
             return None
         number = sum(each.count for each in left_out)
         if stop is not None:
             number = self._rows(task, left_out).where(_is_before(stop)).count()
-        counted = self.fates.counted(task, number, now_ms=now_ms)
+        counted = self.responder.counted(task, number, now_ms=now_ms)
         if counted.exceeded is None:
             return None
         return self._record(task, left_out, counted.tolerated)
 
-    def _failed(self, task: str | None, groups: Sequence[Alike], fail: Cursor) -> FailedRecord:
+    def _failed(
+        self, task: str | None, groups: Sequence[ConstantGroup], fail: Cursor
+    ) -> FailedRecord:
         """Return the record that is answered FAIL before all others, and say why where it is due.
 
         What is behind it is not decided, so nothing is said of that.
         """
         first = next(g for g in groups if g.answer is Answer.FAIL and g.first == fail)
         record = self._record(task, [first], 0)
-        self.fates.say(first.said, record)
+        self.responder.say(first.said, record)
         return record
 
-    def _record(self, task: str | None, groups: Sequence[Alike], index: int) -> FailedRecord:
+    def _record(
+        self, task: str | None, groups: Sequence[ConstantGroup], index: int
+    ) -> FailedRecord:
         """Return the record that has `index` others of these groups before it in its task."""
         one = self._rows(task, groups).orderBy(place().asc()).offset(index).limit(1)
-        return self.failures.bring(self.fates.pipeline, one)[0]
+        return self.failures.load(self.responder.pipeline, one)[0]
 
-    def _rows(self, task: str | None, groups: Sequence[Alike]) -> DataFrame:
+    def _rows(self, task: str | None, groups: Sequence[ConstantGroup]) -> DataFrame:
         alike = reduce(lambda one, other: one | other, [each.condition() for each in groups])
         return self.failures.records.where(F.col(TASK).eqNullSafe(F.lit(task)) & alike)
 
 
-def _first(groups: Sequence[Alike], answer: Answer) -> Cursor | None:
+def _first(groups: Sequence[ConstantGroup], answer: Answer) -> Cursor | None:
     return min((each.first for each in groups if each.answer is answer), default=None)
 
 

@@ -12,13 +12,13 @@ from arrester.agents.decisions.outage import Outage
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failure_log import say
-from arrester.agents.failures.aggregate_in_spark import Halted, Rest
+from arrester.agents.failures.aggregate_in_spark import CountedFailures, StoppedTask
 from arrester.agents.failures.causes import Causes, failure_of
 from arrester.agents.failures.failed_record import FailedRecord, is_native
 from arrester.agents.failures.location import is_of_kafka, where
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.failures.stack_traces import with_first_lines
-from arrester.agents.journal.state import Blame
+from arrester.agents.journal.state import StoppingRecord
 from arrester.controlplane.domain.error_policy.log_levels import Saying
 from arrester.controlplane.domain.events import (
     Body,
@@ -35,11 +35,11 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.names import bounded_key
 
 #: Finds the record that a task was last held or died at.
-BlameOf = Callable[[str | None], Blame | None]
+StoppingRecordOf = Callable[[str | None], StoppingRecord | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teller:
+class EventFactory:
     """Makes events in the name of one run."""
 
     pipeline: Pipeline
@@ -70,7 +70,7 @@ class Teller:
             body=body,
         )
 
-    def decided(self, decision: Decision, at: datetime, blame_of: BlameOf) -> list[Event]:
+    def decided(self, decision: Decision, at: datetime, blame_of: StoppingRecordOf) -> list[Event]:
         """Return the events of a decision that lets the run go on."""
         blames = _Blames(blame_of)
         told = [] if decision.outage is None else [self.outage(decision.outage, at)]
@@ -106,7 +106,7 @@ class Teller:
         return told
 
     def _halted(
-        self, each: Halted, causes: Causes, at: datetime, blames: _Blames, *, is_first: bool
+        self, each: StoppedTask, causes: Causes, at: datetime, blames: _Blames, *, is_first: bool
     ) -> list[Event]:
         """Return what is told of a halt that is not described: the failure is its cause's first."""
         why = causes.commonest(each)
@@ -138,7 +138,7 @@ class Teller:
         return self.event(found, at)
 
     def failed(
-        self, each: FailedRecord, response: Response, at: datetime, blame: Blame | None
+        self, each: FailedRecord, response: Response, at: datetime, blame: StoppingRecord | None
     ) -> Event:
         """Return RecordFailed with its body; the record a task was held at is no new one."""
         data = RecordFailed(
@@ -189,7 +189,7 @@ class Teller:
     def _body(self, each: FailedRecord) -> Body:
         return self.redaction.body(each.row.asDict(), stack=each.problem.stack)
 
-    def _counted(self, rest: Sequence[Rest], causes: Causes) -> list[FailuresCounted]:
+    def _counted(self, rest: Sequence[CountedFailures], causes: Causes) -> list[FailuresCounted]:
         """Return exact counts for what is not told in full.
 
         A native step has no class before it is looked at: the rest of a task is split among the
@@ -214,11 +214,11 @@ class Teller:
 class _Blames:
     """The records that tasks were held or died at; each fails again at most once at a time."""
 
-    def __init__(self, blame_of: BlameOf) -> None:
+    def __init__(self, blame_of: StoppingRecordOf) -> None:
         self._blame_of = blame_of
         self._taken: set[str | None] = set()
 
-    def taken(self, each: FailedRecord | Halted) -> Blame | None:
+    def taken(self, each: FailedRecord | StoppedTask) -> StoppingRecord | None:
         """Return the task's blame where `each` is its record; None for a second one."""
         blame = self._blame_of(each.task)
         if each.task in self._taken or not _is_same(blame, each):
@@ -227,7 +227,7 @@ class _Blames:
         return blame
 
 
-def _is_same(blame: Blame | None, each: FailedRecord | Halted) -> bool:
+def _is_same(blame: StoppingRecord | None, each: FailedRecord | StoppedTask) -> bool:
     """Whether it is the blamed record; without a position it cannot be told from others."""
     return blame is not None and blame.position is not None and blame.position == each.position
 

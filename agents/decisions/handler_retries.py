@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import Evaluated, evaluate
-from arrester.agents.decisions.rules import Fates
+from arrester.agents.decisions.rules import Responder
 from arrester.agents.executor.columns import ENTRY, ERROR, RETRIES, ROW, TASK
 from arrester.agents.failure_log import say
 from arrester.agents.failures.failed_record import FailedRecord, bring
@@ -23,7 +23,7 @@ from arrester.controlplane.domain.events import Response, RetriesCounted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cured:
+class Recovered:
     """A failed record that passed when it was run again."""
 
     task: str | None
@@ -48,54 +48,56 @@ class Cured:
         return is_record(self.task, self.entry, self.position)
 
 
-def with_cured(evaluated: Evaluated, cured: Sequence[Cured]) -> Evaluated:
+def with_recovered(evaluated: Evaluated, recovered: Sequence[Recovered]) -> Evaluated:
     """Return `evaluated` with what the cured records became in place of their failures."""
-    if not cured:
+    if not recovered:
         return evaluated
     frame = evaluated.frame
-    for each in cured:
+    for each in recovered:
         frame = frame.where(~each.is_at()).unionByName(each.frame)
     return replace(
-        evaluated.with_frame(frame, failed=evaluated.failed - len(cured)),
-        retries=evaluated.retries + sum(each.retries for each in cured),
-        blocks=(*evaluated.blocks, *(one for each in cured for one in each.evaluated.blocks)),
+        evaluated.with_frame(frame, failed=evaluated.failed - len(recovered)),
+        retries=evaluated.retries + sum(each.retries for each in recovered),
+        blocks=(*evaluated.blocks, *(one for each in recovered for one in each.evaluated.blocks)),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class HandlerRetries:
     """Runs failed records again while their handlers answer RETRY and there is budget."""
 
-    fates: Fates
+    responder: Responder
     policy: Policy
     #: Waits so many milliseconds; raises when the run is to end, and then nothing is decided.
     wait: Callable[[int], None]
 
-    def until_decided(
+    def retry_until_decided(
         self, each: FailedRecord, failed: DataFrame, *, now_ms: int
-    ) -> Cured | tuple[FailedRecord, Response]:
+    ) -> Recovered | tuple[FailedRecord, Response]:
         """Return what the record became at last; `failed` is where its row is."""
         attempts = Attempts(made=each.problem.attempts, started_ms=now_ms, now_ms=now_ms)
         while True:
-            fate = self.fates.of_one(each, now_ms=now_ms, attempts=attempts)
+            fate = self.responder.respond_to_one(each, now_ms=now_ms, attempts=attempts)
             if isinstance(fate, Decided):
                 return each, fate.response
-            say(Saying.RETRYING, self.fates.said_of(each))
+            say(Saying.RETRYING, self.responder.said_of(each))
             self.wait(fate.wait_ms)
             result = self._run(each, failed, retries=attempts.made)
-            if isinstance(result, Cured):
+            if isinstance(result, Recovered):
                 return result
             # One budget for the record, also when it now fails in a later step.
             made = attempts.made + result.problem.attempts
             each = replace(result, problem=replace(result.problem, attempts=made))
-            attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.fates.now_ms())
+            attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.responder.now_ms())
 
-    def _run(self, each: FailedRecord, failed: DataFrame, *, retries: int) -> Cured | FailedRecord:
+    def _run(
+        self, each: FailedRecord, failed: DataFrame, *, retries: int
+    ) -> Recovered | FailedRecord:
         row = failed.where(is_record(each.task, each.entry, each.position))
         source = row.select(f"{ROW}.*", ENTRY)
-        evaluated = evaluate(source, self.fates.pipeline, policy=self.policy)
+        evaluated = evaluate(source, self.responder.pipeline, policy=self.policy)
         if not evaluated.failed:
-            return Cured(
+            return Recovered(
                 task=each.task,
                 entry=each.entry,
                 position=each.position,
@@ -103,12 +105,12 @@ class Again:
                 again=retries,
             )
         try:
-            return bring(self.fates.pipeline, evaluated.frame.where(has_failed()))[0]
+            return bring(self.responder.pipeline, evaluated.frame.where(has_failed()))[0]
         finally:
             evaluated.release()
 
 
-def helpful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:
+def useful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:
     """Return how many attempts failed and were repeated besides those of failed records."""
     if not evaluated.retries:
         return []

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from arrester.agents.decisions.constant_answers import Counting
-from arrester.agents.decisions.handler_retries import Again, Cured
-from arrester.agents.decisions.outage import Outage, Tried, outage_in
-from arrester.agents.decisions.rules import Fates
+from arrester.agents.decisions.constant_answers import ConstantAnswers
+from arrester.agents.decisions.handler_retries import HandlerRetries, Recovered
+from arrester.agents.decisions.outage import Outage, SinkProgress, detect_outage
+from arrester.agents.decisions.rules import Responder
 from arrester.agents.executor.columns import TASK
 from arrester.agents.failure_log import say
-from arrester.agents.failures.aggregate_in_spark import Coordinates, Halted, Rest
+from arrester.agents.failures.aggregate_in_spark import Coordinates, CountedFailures, StoppedTask
 from arrester.agents.failures.failed_record import FailedRecord, produce_number
 from arrester.agents.failures.failure_set import Failures
-from arrester.agents.failures.pause_offsets import cut_of, place
+from arrester.agents.failures.pause_offsets import pause_offset_of, place
 from arrester.agents.journal.entries import Cursor
-from arrester.agents.spark.local_checkpoint import given_back
+from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.stop_signal import StopRequested
 from arrester.controlplane.domain.error_policy.log_levels import Saying
 from arrester.controlplane.domain.error_policy.outage import OutagePolicy
@@ -37,7 +37,7 @@ class Decision:
     """What is decided about a micro-batch or chunk."""
 
     #: By task: the place that it halts at, PAUSED or DEAD.
-    cuts: Mapping[str, Cursor] = field(default_factory=dict)
+    pause_offsets: Mapping[str, Cursor] = field(default_factory=dict)
     #: The first record that was answered FAIL; then nothing else is decided.
     fatal: FailedRecord | None = None
     #: So many failed alike that it is not the records.
@@ -46,22 +46,22 @@ class Decision:
     #: The records that tasks died of, alone (errors.failure.scope=task); also among the cuts.
     died: Sequence[FailedRecord] = ()
     #: Further records that tasks halt at.
-    halted: Sequence[Halted] = ()
+    halted: Sequence[StoppedTask] = ()
     examples: Sequence[FailedRecord] = ()
-    rest: Sequence[Rest] = ()
+    rest: Sequence[CountedFailures] = ()
     #: Records that failed, were tried again because a handler said so, and passed.
-    cured: Sequence[Cured] = ()
+    recovered: Sequence[Recovered] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
     """What the handlers, or their declarations, came to."""
 
-    cuts: dict[str, Cursor] = field(default_factory=dict)
+    pause_offsets: dict[str, Cursor] = field(default_factory=dict)
     #: The tasks that die where they are cut.
     dead: set[str] = field(default_factory=set)
     fatal: FailedRecord | None = None
-    cured: list[Cured] = field(default_factory=list)
+    recovered: list[Recovered] = field(default_factory=list)
     #: Of records that took more attempts than their rows know of.
     attempts: dict[Coordinates, int] = field(default_factory=dict)
 
@@ -75,12 +75,12 @@ class _Asked:
 class Judge:
     """Decides about the failed records of a micro-batch or chunk."""
 
-    fates: Fates
-    again: Again
+    responder: Responder
+    again: HandlerRetries
     examples_limit: int
     outage: OutagePolicy = field(default_factory=OutagePolicy)
     #: Where the records have failed at the end of the pipeline: what was tried there.
-    tried: Tried | None = None
+    tried: SinkProgress | None = None
 
     def decide(self, failures: Failures, blamed: Sequence[Coordinates]) -> Decision:
         """Return the decision about the failed records of a micro-batch or chunk.
@@ -89,31 +89,33 @@ class Judge:
         nobody counts them twice.
         """
         # Of cured records, as long as no decision has them.
-        with given_back() as kept:
+        with releasing() as kept:
             decision = self._decided(failures, blamed, kept)
-            if decision.cured:
+            if decision.recovered:
                 kept.clear()
         return decision
 
     def _decided(
         self, failures: Failures, blamed: Sequence[Coordinates], kept: list[DataFrame]
     ) -> Decision:
-        outage = outage_in(failures, self.fates.pipeline, self.outage, self.tried)
+        outage = detect_outage(failures, self.responder.pipeline, self.outage, self.tried)
         if outage is not None:
             say(Saying.OUTAGE, str(outage))
             if outage.response is Response.FAIL:
                 return self._redacted(Decision(fatal=outage.example, outage=outage))
-        asked = self._asked(failures if outage is None else _before(failures, outage.cuts), kept)
-        for each in asked.cured:
+        asked = self._asked(
+            failures if outage is None else _before(failures, outage.pause_offsets), kept
+        )
+        for each in asked.recovered:
             failures = failures.where(~each.is_at())
         if outage is not None:
-            asked.cuts = {**outage.cuts, **asked.cuts}
+            asked.pause_offsets = {**outage.pause_offsets, **asked.pause_offsets}
         decision = Decision(fatal=asked.fatal)
         if asked.fatal is None:
             decision = replace(self._described(failures, asked, blamed), outage=outage)
         if decision.fatal is not None:
             self._not_while_stopping(decision.fatal)
-        _say(decision, self.fates)
+        _say(decision, self.responder)
         return self._redacted(decision)
 
     def _not_while_stopping(self, fatal: FailedRecord) -> None:
@@ -121,7 +123,7 @@ class Judge:
         try:
             self.again.wait(0)
         except StopRequested:
-            say(Saying.KILLED_WHILE_STOPPING, self.fates.said_of(fatal))
+            say(Saying.KILLED_WHILE_STOPPING, self.responder.said_of(fatal))
             raise
 
     def _redacted(self, decision: Decision) -> Decision:
@@ -139,34 +141,36 @@ class Judge:
     def _told(self, each: FailedRecord) -> FailedRecord:
         problem = each.problem
         texts = problem.message, problem.stack, each.key
-        message, stack, key = self.fates.redaction.texts(each.row.asDict(), *texts)
+        message, stack, key = self.responder.redaction.texts(each.row.asDict(), *texts)
         told = replace(problem, message=message or "", stack=stack)
         return replace(each, problem=told, key=key)
 
     def _asked(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
         """Return what the handlers say of failed records, or their declarations."""
-        asking = [number for number, stage in self.fates.stages.items() if stage.asks]
-        if asking and failures.has_any_of(asking):
+        java_inspector = [number for number, stage in self.responder.stages.items() if stage.asks]
+        if java_inspector and failures.has_any_of(java_inspector):
             return self._ask_each(failures, kept)
-        cuts, dead, fatal = Counting(failures=failures, fates=self.fates).decide()
-        return _Asked(cuts=cuts, dead=dead, fatal=fatal)
+        pause_offsets, dead, fatal = ConstantAnswers(
+            failures=failures, responder=self.responder
+        ).decide()
+        return _Asked(pause_offsets=pause_offsets, dead=dead, fatal=fatal)
 
     def _ask_each(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
         """Ask the handlers record by record, in (task, position) order, page by page."""
         asked = _Asked()
-        now_ms = self.fates.now_ms()
-        for page in self._pages(failures, asked.cuts):
+        now_ms = self.responder.now_ms()
+        for page in self._pages(failures, asked.pause_offsets):
             for each in page:
-                if each.task is not None and each.task in asked.cuts:
+                if each.task is not None and each.task in asked.pause_offsets:
                     continue
-                last = self.again.until_decided(each, failures.rows, now_ms=now_ms)
-                if isinstance(last, Cured):
-                    asked.cured.append(last)
+                last = self.again.retry_until_decided(each, failures.rows, now_ms=now_ms)
+                if isinstance(last, Recovered):
+                    asked.recovered.append(last)
                     kept += last.evaluated.blocks
                     continue
                 if last[0].problem.attempts != each.problem.attempts:
                     asked.attempts[each.task, each.position] = last[0].problem.attempts
-                if last[1] is Response.FAIL and not self.fates.ends_only_its_task(each):
+                if last[1] is Response.FAIL and not self.responder.ends_only_its_task(each):
                     asked.fatal = last[0]
                     return asked
                 if last[1] is not Response.CONTINUE and each.task is not None:
@@ -176,13 +180,13 @@ class Judge:
     def _halt(self, asked: _Asked, each: FailedRecord, response: Response) -> None:
         """Cut a task at one of its records: there it pauses, or dies alone."""
         assert each.task is not None
-        asked.cuts[each.task] = Cursor(entry=each.entry, position=each.position)
+        asked.pause_offsets[each.task] = Cursor(entry=each.entry, position=each.position)
         if response is Response.FAIL:
             asked.dead.add(each.task)
-            self.fates.forget(each.task)
+            self.responder.forget(each.task)
 
     def _pages(
-        self, failures: Failures, cuts: Mapping[str, Cursor]
+        self, failures: Failures, pause_offsets: Mapping[str, Cursor]
     ) -> Iterator[list[FailedRecord]]:
         """Bring failed records in order, without those that are behind a cut by then.
 
@@ -191,90 +195,92 @@ class Judge:
         """
         order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
         ranked = failures.in_one(failures.records).withColumn(_RANK, F.row_number().over(order))
-        with failures.kept(ranked) as ranked:
+        with failures.persisted(ranked) as ranked:
             for first in range(1, ranked.count() + 1, _PAGE):
                 self.again.wait(0)
                 page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
-                if len(cuts) <= _CUTS_IN_A_PAGE:
-                    cut = cut_of(cuts)
+                if len(pause_offsets) <= _CUTS_IN_A_PAGE:
+                    cut = pause_offset_of(pause_offsets)
                     page = page.where(cut.isNull() | (place() <= cut))
-                yield failures.bring(self.fates.pipeline, page.orderBy(_RANK))
+                yield failures.load(self.responder.pipeline, page.orderBy(_RANK))
 
     def _described(
         self, failures: Failures, asked: _Asked, blamed: Sequence[Coordinates]
     ) -> Decision:
         """Bring the examples, and count the rest exactly."""
-        cuts = asked.cuts
-        told = failures.told(
+        pause_offsets = asked.pause_offsets
+        told = failures.report(
             limit=self.examples_limit,
             described={*blamed, *asked.attempts},
-            cuts=cuts,
+            pause_offsets=pause_offsets,
             dead=asked.dead,
         )
-        brought = failures.brought(self.fates.pipeline, told.examples)
-        brought = [asked.with_attempts(each) for each in brought]
-        brought.sort(key=lambda each: _order((each.task, each.position)))
+        load_by_id = failures.load_by_id(self.responder.pipeline, told.examples)
+        load_by_id = [asked.with_attempts(each) for each in load_by_id]
+        load_by_id.sort(key=lambda each: _order((each.task, each.position)))
         fatal = [
-            each for each in brought if each.task not in asked.dead and self.fates.is_fatal(each)
+            each
+            for each in load_by_id
+            if each.task not in asked.dead and self.responder.is_fatal(each)
         ]
-        if fatal and not self.fates.ends_only_its_task(fatal[0]):
-            say(Saying.FATAL_NOT_ASKED, self.fates.said_of(fatal[0]))
+        if fatal and not self.responder.ends_only_its_task(fatal[0]):
+            say(Saying.FATAL_NOT_ASKED, self.responder.said_of(fatal[0]))
             return Decision(fatal=fatal[0])
         if fatal:
-            say(Saying.FATAL_NOT_ASKED, self.fates.said_of(fatal[0]))
+            say(Saying.FATAL_NOT_ASKED, self.responder.said_of(fatal[0]))
             # Only the first of each task: whatever is behind it is held.
             for each in reversed(fatal):
                 self._halt(asked, each, Response.FAIL)
             return self._described(failures, asked, blamed)
-        halting = [each for each in brought if _is_cut(each, cuts)]
+        halting = [each for each in load_by_id if _is_cut(each, pause_offsets)]
         return Decision(
-            cuts=cuts,
+            pause_offsets=pause_offsets,
             paused=[each for each in halting if each.task not in asked.dead],
             died=[each for each in halting if each.task in asked.dead],
-            examples=[each for each in brought if not _is_cut(each, cuts)],
+            examples=[each for each in load_by_id if not _is_cut(each, pause_offsets)],
             halted=told.halted,
             rest=told.rest,
-            cured=asked.cured,
+            recovered=asked.recovered,
         )
 
 
-def _before(failures: Failures, cuts: Mapping[str, Cursor]) -> Failures:
+def _before(failures: Failures, pause_offsets: Mapping[str, Cursor]) -> Failures:
     """Return the failed records that are not held by these cuts."""
-    cut = cut_of(cuts)
+    cut = pause_offset_of(pause_offsets)
     return failures.where(cut.isNull() | (place() < cut))
 
 
-def _say(decision: Decision, fates: Fates) -> None:
+def _say(decision: Decision, responder: Responder) -> None:
     """Say what was decided, in a bounded number of lines."""
-    name = fates.pipeline.name
+    name = responder.pipeline.name
     if decision.fatal is not None:
-        say(Saying.TASK_KILLED, fates.said_of(decision.fatal))
-    _say_left_out(decision, fates)
+        say(Saying.TASK_KILLED, responder.said_of(decision.fatal))
+    _say_left_out(decision, responder)
     for each in decision.paused:
-        say(Saying.TASK_PAUSED, fates.said_of(each))
+        say(Saying.TASK_PAUSED, responder.said_of(each))
     for each in decision.died:
-        say(Saying.TASK_KILLED, fates.said_of(each))
+        say(Saying.TASK_KILLED, responder.said_of(each))
     for saying, dies in ((Saying.TASK_PAUSED, False), (Saying.TASK_KILLED, True)):
         if more := sum(each.dies is dies for each in decision.halted):
             say(saying, f"{name}: {more} more failed records, each of another task")
 
 
-def _say_left_out(decision: Decision, fates: Fates) -> None:
+def _say_left_out(decision: Decision, responder: Responder) -> None:
     """Say how many records are left out: those that were to be produced apart, less loudly."""
     left_out = [(each.task, each.number, 1) for each in decision.examples]
     left_out += [(each.task, each.number, each.count) for each in decision.rest]
-    end = produce_number(fates.pipeline)
+    end = produce_number(responder.pipeline)
     for saying, is_output in ((Saying.RECORD_SKIPPED, False), (Saying.OUTPUT_SKIPPED, True)):
         counts = [(task, n) for task, number, n in left_out if (number == end) is is_output]
         if counts:
             records, tasks = sum(n for _, n in counts), len({task for task, _ in counts})
             what = f"{records} failed records of {tasks} tasks are"
-            say(saying, f"{fates.pipeline.name}: {what}")
+            say(saying, f"{responder.pipeline.name}: {what}")
 
 
-def _is_cut(each: FailedRecord, cuts: Mapping[str, Cursor]) -> bool:
+def _is_cut(each: FailedRecord, pause_offsets: Mapping[str, Cursor]) -> bool:
     where = Cursor(entry=each.entry, position=each.position)
-    return each.task is not None and cuts.get(each.task) == where
+    return each.task is not None and pause_offsets.get(each.task) == where
 
 
 def _order(where: Coordinates) -> tuple[bool, str, bool, int]:

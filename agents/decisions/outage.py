@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.record_atomicity import may_part
+from arrester.agents.batch.record_atomicity import may_split_records
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Step
 from arrester.agents.executor.columns import ENTRY, ERROR, FATE, FILTERED, ORDINAL, POSITION, TASK
@@ -32,7 +32,7 @@ Alike = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class SinkProgress:
     """How much of a micro-batch has come to the end of its pipeline, where records failed."""
 
     #: Whether a record is at, or behind, the one that its task has stopped at.
@@ -68,7 +68,7 @@ class Outage:
     #: `failed` is an estimate from a sample: the step is native.
     estimated: bool
     #: Where each task halts: its first such record.
-    cuts: Mapping[str, Cursor]
+    pause_offsets: Mapping[str, Cursor]
 
     def __str__(self) -> str:
         """Say it in one line, for the log and the thread's reason."""
@@ -77,8 +77,8 @@ class Outage:
         return f"outage: {about}{self.failed:,} of {self.records:,} records failed alike at {cause}"
 
 
-def outage_in(
-    failures: Failures, pipeline: Pipeline, policy: OutagePolicy, tried: Tried | None = None
+def detect_outage(
+    failures: Failures, pipeline: Pipeline, policy: OutagePolicy, tried: SinkProgress | None = None
 ) -> Outage | None:
     """Return the outage that the failures of an evaluated micro-batch are, if they are one.
 
@@ -112,12 +112,12 @@ def _outage(
     records: int,
     pipeline: Pipeline,
     policy: OutagePolicy,
-    tried: Tried | None,
+    tried: SinkProgress | None,
 ) -> Outage | None:
     native = is_native(pipeline, cause[FATE])
     count: int = cause["count"]
     ordered = alike.records.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-    sample = alike.bring(pipeline, ordered.limit(_SAMPLE if native else 1))
+    sample = alike.load(pipeline, ordered.limit(_SAMPLE if native else 1))
     kinds = Counter((each.problem.exception_class, each.problem.condition) for each in sample)
     kind, seen = kinds.most_common(1)[0]
     failed = before + count * seen // len(sample)
@@ -126,8 +126,8 @@ def _outage(
     example = next(
         each for each in sample if (each.problem.exception_class, each.problem.condition) == kind
     )
-    cuts = _firsts(alike, tried) if policy.response is Response.PAUSE else None
-    if cuts == {}:
+    pause_offsets = _firsts(alike, tried) if policy.response is Response.PAUSE else None
+    if pause_offsets == {}:
         # Whatever failed, later records of its task were sent: there is no outage any more.
         return None
     return Outage(
@@ -135,13 +135,13 @@ def _outage(
         failed=failed,
         records=records,
         # Where some have no task or no place, there is nothing to hold them by.
-        response=Response.FAIL if cuts is None else Response.PAUSE,
+        response=Response.FAIL if pause_offsets is None else Response.PAUSE,
         estimated=native and count > len(sample),
-        cuts=cuts or {},
+        pause_offsets=pause_offsets or {},
     )
 
 
-def _firsts(alike: Failures, tried: Tried | None) -> dict[str, Cursor] | None:
+def _firsts(alike: Failures, tried: SinkProgress | None) -> dict[str, Cursor] | None:
     """Return where the first of these records is in each task; None: one has no place.
 
     What a task has sent behind a failed record is not sent again, and not held before it: such a
@@ -158,7 +158,7 @@ def _firsts(alike: Failures, tried: Tried | None) -> dict[str, Cursor] | None:
 
 def records_in(rows: DataFrame, steps: Sequence[Step]) -> int:
     """Count the records of rows that came to the end of a pipeline with these steps."""
-    if may_part(steps):
+    if may_split_records(steps):
         # Behind a transform a record's first row is none of those that it became.
         return rows.select(TASK, ENTRY, POSITION).distinct().count()
     return rows.where(F.col(ORDINAL) == 0).count()

@@ -57,7 +57,7 @@ class SelfHealing(ArresterError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Fates:
+class Responder:
     """Decides record by record, or many at once; `runs` is what a run remembers of its tasks."""
 
     application: str
@@ -103,7 +103,7 @@ class Fates:
         """Let a task begin anew: it died alone, and an operator may restart it."""
         self.runs.pop(task, None)
 
-    def of_one(
+    def respond_to_one(
         self, each: FailedRecord, *, now_ms: int, attempts: Attempts | None = None
     ) -> Decided | RetryAfter:
         """Decide about one record, asking its handler; raises SelfHealing for what is not ours."""
@@ -175,7 +175,7 @@ class Fates:
         )
         return ask(handler, context, record, error)
 
-    def of_alike(
+    def respond_to_group(
         self, number: int, cause: Cause, *, task: str | None, position: int | None
     ) -> tuple[Answer, Sequence[Saying]]:
         """Return what is answered to equal failures of one task, and what is to be said of it.

@@ -1,4 +1,4 @@
-"""What the author of a pipeline writes: its definition, step by step, checked before it runs."""
+"""The pipeline builder: an author's definition, checked step by step before it runs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from arrester.agents.definition.checks import (
     check_columns,
     check_position,
     check_source,
+    empty_frame,
     names_and_paths,
     parsed_schema,
     require_arrow,
-    rowless,
 )
-from arrester.agents.definition.coordinates import Plain
-from arrester.agents.definition.dry_run import tried_column, tried_native, tried_transform
+from arrester.agents.definition.coordinates import SourceCoordinates
+from arrester.agents.definition.dry_run import dry_run_column, dry_run_native, dry_run_transform
 from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sinks import (
     Connect,
     Files,
+    ProbeFunction,
     Producer,
     Send,
     Sink,
     SinkFunction,
-    TrialFunction,
 )
 from arrester.agents.definition.steps import (
     Columns,
@@ -62,7 +62,7 @@ class PipelineBuilder:
     key_name: str | None
     key_names: tuple[str, ...]
     on_error: Handler | None
-    #: A frame without rows that has the columns so far: what the next step is checked against.
+    #: An empty frame with the columns so far. The next step is checked against it.
     shape: DataFrame
     steps: tuple[Step, ...] = ()
     runner: Runner | None = None
@@ -79,14 +79,14 @@ class PipelineBuilder:
     ) -> PipelineBuilder:
         """Add the column `name`, a native expression over the columns so far.
 
-        It stays in the JVM. `from_csv`, `from_json` and `from_xml` are made FAILFAST; an explicit
-        other mode is refused, and so are Python functions, aggregates and generators. `on` answers
-        by exception class or error condition, before `on_error` is asked; RETRY is none here: an
-        expression that raised raises again.
+        It stays in the JVM. `from_csv`, `from_json` and `from_xml` are set to FAILFAST. Another
+        explicit mode, Python functions, aggregates and generators are refused. `on` maps exception
+        classes or error conditions to responses, before `on_error` is called. RETRY is not allowed:
+        an expression that raised raises again.
         """
         self._check_step(name, on_error)
         answers = self._checked_native_on(name, on)
-        made = tried_native(self.shape, f"deserialize {name!r}", {name: expr})
+        made = dry_run_native(self.shape, f"deserialize {name!r}", {name: expr})
         ready = Ready.of(self.shape, {name: expr})
         step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers, ready=ready)
         return replace(self, steps=(*self.steps, step), shape=made)
@@ -102,16 +102,16 @@ class PipelineBuilder:
     ) -> PipelineBuilder:
         """Add several columns at once, native expressions over the columns so far.
 
-        They do not see each other; a column that is there already is replaced. A record for which
-        one of them raises (ANSI casts, division by zero, overflow and the like) has failed, with
-        all of them. What `deserialize` refuses is refused here, too; `on` is as there.
+        They do not see each other, and they replace columns of the same name. If one of them raises
+        for a record (ANSI cast, division by zero, overflow), the record fails with all of them. The
+        refusals and `on` are those of `deserialize`.
         """
         self._check_step(name, on_error)
         answers = self._checked_native_on(name, on)
         if not expressions:
             raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
         check_columns(f"columns {name!r}", list(expressions))
-        made = tried_native(self.shape, f"columns {name!r}", expressions)
+        made = dry_run_native(self.shape, f"columns {name!r}", expressions)
         step = Columns(
             name=name,
             expressions=dict(expressions),
@@ -132,12 +132,12 @@ class PipelineBuilder:
     ) -> PipelineBuilder:
         """Add a Python function that is called with each row as a dict.
 
-        It returns a dict, None (the record leaves no row) or an iterable of dicts. What it returns
-        has the same columns that it was given, unless `schema` (a DDL text or a StructType) names
-        others. Every value is checked against the schema: a wrong type, a missing or an unknown
-        field is a failure of that record, whose message names the field and the type. `on` answers
-        by exception class, before `on_error` is asked; RETRY there makes a class retriable at this
-        step, within the budget of `errors.retries.limit` and `errors.retry.timeout`.
+        It returns a dict, None (the record produces no row) or an iterable of dicts. The result has
+        the same columns as the input, unless `schema` (DDL text or StructType) names others. Every
+        value is checked against the schema: a wrong type, a missing or an unknown field is a
+        failure of the record, whose message names field and type. `on` maps exception classes to
+        responses, before `on_error` is called. RETRY makes a class retriable at this step, within
+        `errors.retries.limit` and `errors.retry.timeout`.
         """
         self._check_step(name, on_error)
         answers = checked_on(f"step {name!r}: on", on)
@@ -158,26 +158,26 @@ class PipelineBuilder:
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> PipelineBuilder:
-        """Add any function of a DataFrame that works row by row: native, UDFs, mapInPandas, ….
+        """Add a function of a DataFrame that works row by row: native, UDFs, mapInPandas, ….
 
-        It is called once with an empty DataFrame now, and once for each micro-batch. When it fails
-        there, the records that make it fail alone are found and handled as failed records; where
-        none does, it failed as a whole and the run ends. A plan that is not row by row (aggregate,
-        window, sort, limit, …) is refused, unless it is `stateful`: then the pipeline has no task=,
-        the step is the last one, and when it fails the run ends, whatever the record. A function
-        whose plan hides which row became which, as mapInPandas does, is the last step too.
+        It is called once now with an empty DataFrame, and once for each micro-batch. If it fails
+        there, the failing records are isolated and handled as failed records; if there are none, it
+        failed as a whole and the run ends. A plan that is not row by row (aggregate, window, sort,
+        limit) is refused unless `stateful`: then the pipeline has no task=, the step is the last
+        one, and any failure ends the run. A function whose plan hides which row became which, as
+        mapInPandas does, must be the last step too.
         """
         self._check_step(name, on_error)
         answers = checked_on(f"step {name!r}: on", on)
         if not callable(fn):
             raise InvalidValue(f"transform {name!r}: fn", fn, "a function of a DataFrame")
         if stateful and self.task is not None:
-            # Positions are a task's own: those of several tasks are not unique in the global one.
+            # Positions are unique within a task only, not in the global task.
             raise PipelineInvalid(
                 f"transform {name!r}: a stateful one needs a pipeline without task=, whose "
                 "positions are unique in all of its records"
             )
-        made, carries = tried_transform(name, fn, self.shape, stateful=stateful)
+        made, carries = dry_run_transform(name, fn, self.shape, stateful=stateful)
         step = Transform(
             name=name,
             function=fn,
@@ -195,35 +195,37 @@ class PipelineBuilder:
         fn: SinkFunction,
         *,
         atomic: bool = False,
-        trial: TrialFunction | None = None,
+        probe: ProbeFunction | None = None,
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> Pipeline:
-        """Finish with a sink that is called as `fn(df, number)` for what passed all steps.
+        """Finish with a sink that is called as `fn(df, number)` with the rows that passed all
+        steps.
 
-        Numbers are strictly increasing and the same on every replay: a sink that is idempotent by
+        Numbers strictly increase and are the same on every replay. A sink that is idempotent by
         number has exactly-once results, any other at-least-once.
 
-        `atomic` promises that a call that raises has left nothing behind, and that `fn` writes
-        all rows and columns of `df`, evaluated once, and lets exceptions of its write pass.
-        Healthy micro-batches are then guarded and written in one pass, which costs next to nothing;
-        a record that fails ends the write, and the micro-batch is done again with care.
+        `atomic` promises that a call that raises leaves nothing behind, that `fn` writes all rows
+        and columns of `df`, evaluates it once, and does not catch exceptions of its write. Healthy
+        micro-batches then take the fast path, at almost no cost. After a failure the write is
+        aborted, and the micro-batch is processed again on the slow path.
 
-        `on_error` answers, once, for a micro-batch that the sink failed with (KIP-210): CONTINUE
-        leaves all of its records out, PAUSE holds each of their tasks at its first one. `on`
-        answers by exception class, before; RETRY there makes a class retriable, within the budget.
+        `on_error` is called once for a micro-batch at which the sink failed (KIP-210): CONTINUE
+        skips all its records, PAUSE holds each of their tasks at its first record. `on` maps
+        exception classes to responses, before `on_error`. RETRY makes a class retriable, within the
+        limits.
 
-        `trial(df)` raises where `fn` would, and leaves nothing that anybody sees: it writes to a
-        staging table. When the sink has failed, records that fail the trial alone are found, by up
-        to 400 calls: each has failed by itself, and `fn` gets the rest, under the same number.
+        `probe(df)` raises where `fn` would, and leaves nothing visible: it writes to a staging
+        table. After a failure of the sink, failing records are isolated with at most 400 calls of
+        it, and `fn` gets the other records under the same number.
         """
         if not callable(fn):
             raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
-        if trial is not None and not callable(trial):
-            raise InvalidValue("write: trial", trial, "a function of a DataFrame")
+        if probe is not None and not callable(probe):
+            raise InvalidValue("write: probe", probe, "a function of a DataFrame")
         answers = checked_answers("write", on_error, on)
         return self._finished(
-            Sink(function=fn, atomic=atomic, trial=trial, on_error=on_error, on=answers)
+            Sink(function=fn, atomic=atomic, probe=probe, on_error=on_error, on=answers)
         )
 
     def write_files(
@@ -237,11 +239,11 @@ class PipelineBuilder:
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> Pipeline:
-        """Finish with files below `path`, which are all or nothing by Spark's commit protocol.
+        """Finish with files below `path`, all or nothing by Spark's commit protocol.
 
-        They are appended: at least once, since a replay writes again. With `number_column` each
+        Files are appended: at least once, since a replay writes again. With `number_column`, each
         number has a folder `<number_column>=<number>` below `path`, which a replay replaces:
-        exactly once. `options` are those of the format, `on_error` and `on` those of `write`.
+        exactly once. `options` are those of the format; `on_error` and `on` as in `write`.
         """
         answers = checked_answers("write_files", on_error, on)
         files = Files(
@@ -261,28 +263,28 @@ class PipelineBuilder:
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> Pipeline:
-        """Finish by sending each row that passed all steps: strictly in order within its task.
+        """Finish by sending each row that passed all steps, strictly in order within its task.
 
-        `send(row)` is called on executors with a dict. What it raises is the record's failure; so
-        is the exception of what it returns, where that is a future. The next row of a task is
-        sent when its last one has arrived; rows of other tasks do not wait for it.
+        `send(row)` is called on executors with a dict. An exception of it, or of the future that it
+        returns, is the failure of the record. The next row of a task is sent after its last one has
+        arrived. Rows of other tasks do not wait for it.
 
-        A `send` that needs a client comes from `connect` instead, a function without arguments
-        that returns a context manager which gives it: opened once for each Spark partition that
-        has rows. What `connect` raises is the pipeline's own error, and no handler sees it.
+        If `send` needs a client, give `connect` instead: a function without arguments that returns
+        a context manager, which gives the `send`. It is opened once per Spark partition with rows.
+        An exception of `connect` is a failure of the pipeline; no handler is called.
 
         Delivery is at least once: a replay of a micro-batch sends it again, in order. `on_error`
-        answers for a record that could not be sent, after the retries: CONTINUE, PAUSE or FAIL;
-        after the last two, nothing of its task behind it has been sent. `on` answers by exception
-        class, before `on_error` is asked; RETRY there makes a class retriable. A `transform`
-        before it is refused: what it makes of a record has no order to be sent in.
+        decides about a record that could not be sent after the retries: CONTINUE, PAUSE or FAIL.
+        After PAUSE and FAIL, no later record of its task has been sent. `on` maps exception classes
+        to responses, before `on_error`; RETRY makes a class retriable. A `transform` before it is
+        refused: its rows have no order to be sent in.
         """
         if (send is None) == (connect is None) or not callable(send or connect):
             allowed = "a function of a row, or connect=, a function that opens one"
             raise InvalidValue("produce: send", send, allowed)
         transforms = [step.name for step in self.steps if isinstance(step, Transform)]
         if transforms:
-            # What it makes of a record has no order of its own to be sent in.
+            # Its rows have no order to be sent in.
             raise PipelineInvalid(
                 f"produce: it cannot follow transform {transforms[0]!r}, whose rows have no order "
                 "within their record; use .columns and .process before it, or .write"
@@ -309,7 +311,7 @@ class PipelineBuilder:
             runner=self.runner,
             redact=self.redact,
             show=self.show,
-            plain=Plain.of(self.source, task=self.task, position=self.position),
+            plain=SourceCoordinates.of(self.source, task=self.task, position=self.position),
         )
 
     def _check_step(self, name: Any, on_error: Handler | None) -> None:
@@ -349,12 +351,12 @@ def define(
 ) -> PipelineBuilder:
     """Begin a pipeline over `source`, a streaming DataFrame.
 
-    `task` gives the unit that pauses on its own (text; NULL, or no task at all, is the global
-    task), `position` a sortable integer that is unique within the task. For a Kafka source they
-    default to the partition (`topic-partition` unless the source reads one topic for certain) and
-    `offset`, and `value` to `value`. `key` and `value` are shown with a failed record.
-    `on_error` answers for records whose task or position raises, or whose position is NULL or not
-    unique (stage `source`).
+    `task` is the unit that pauses on its own (text; NULL, or no task at all, is the global task).
+    `position` is a sortable integer that is unique within the task. For a Kafka source they default
+    to the partition (`topic-partition` unless the source certainly reads one topic) and `offset`,
+    and `value` to `value`. `key` and `value` are shown with a failed record. `on_error` decides
+    about records whose task or position raises, or whose position is NULL or not unique (stage
+    `source`).
     """
     check_name("pipeline", name)
     require_classic(source.sparkSession)
@@ -362,14 +364,14 @@ def define(
     if set(source.columns) >= COORDINATES:
         task = default_task(source) if task is None else task
         position = "offset" if position is None else position
-        # Its key is shown to people only where the author says so: it may be anybody's name.
+        # A key is shown only if the author says so: it may be a person's name.
         if value is None and "value" in source.columns:
             value = "value"
     if on_error is not None:
         check_handler("on_error", on_error)
-    shape = rowless(source)
+    shape = empty_frame(source)
     columns = {"task": task, "position": position, "key": key, "value": value}
-    resolved = {kind: tried_column(shape, kind, given) for kind, given in columns.items()}
+    resolved = {kind: dry_run_column(shape, kind, given) for kind, given in columns.items()}
     found = check_position(shape, position, resolved["position"])
     return PipelineBuilder(
         name=name,

@@ -1,4 +1,4 @@
-"""Checks of what a definition is made of: names of columns, schemas, what Python steps need."""
+"""Checks of a definition: column names, schemas, and what Python steps need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from arrester.agents.spark.arrow import can_carry, require_packages
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields
 from arrester.controlplane.domain.errors import InvalidValue
 
-#: By name: an older PySpark has no TimeType.
+#: By name: not every version of PySpark has TimeType.
 _UNHOLDABLE = ("CalendarIntervalType", "TimeType")
 _POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
 def check_position(shape: DataFrame, given: str | Column | None, resolved: Column | None) -> Column:
-    """Return the position that was `given`; raises InvalidValue for none and for no integer."""
+    """Return the `given` position; raises InvalidValue if it is missing or no integer."""
     if resolved is None:
         raise InvalidValue("position", None, "a column: a unique, sortable integer per task")
     kind = shape.select(resolved).schema[0].dataType
@@ -30,7 +30,7 @@ def check_position(shape: DataFrame, given: str | Column | None, resolved: Colum
 
 
 def check_source(source: DataFrame) -> None:
-    """Raise InvalidValue for columns with which a record could not be held, or shown."""
+    """Raise InvalidValue for columns with which a record could not be held or shown."""
     check_columns("source", source.columns)
     for field in source.schema.fields:
         if (found := _unholdable(field.dataType)) is not None:
@@ -42,10 +42,10 @@ def check_source(source: DataFrame) -> None:
 
 
 def _unholdable(kind: T.DataType) -> T.DataType | None:
-    """Return what of a type Parquet does not take: held records lie in such files."""
+    """Return the part of a type that Parquet cannot store: held records are Parquet files."""
     match kind:
         case T.StructType():
-            # Spark reads and writes no file with a struct that has no field.
+            # Spark reads and writes no file with an empty struct.
             return kind if not kind.fields else _first(_unholdable, kind)
         case T.ArrayType() | T.MapType():
             return _first(_unholdable, kind)
@@ -56,7 +56,7 @@ def _unholdable(kind: T.DataType) -> T.DataType | None:
 def _first(
     look: Callable[[T.DataType], T.DataType | None], kind: T.StructType | T.ArrayType | T.MapType
 ) -> T.DataType | None:
-    """Return what `look` finds first in the types that a type is made of."""
+    """Return what `look` finds first in the parts of a nested type."""
     match kind:
         case T.StructType():
             inside = [field.dataType for field in kind.fields]
@@ -68,7 +68,7 @@ def _first(
 
 
 def _of_tables(kind: T.DataType) -> T.DataType | None:
-    """Return what of a type only columns of tables have."""
+    """Return the part of a type that only table columns can have."""
     match kind:
         case T.StructType() | T.ArrayType() | T.MapType():
             return _first(_of_tables, kind)
@@ -88,18 +88,18 @@ def check_columns(kind: str, columns: Sequence[str]) -> None:
 
 
 def names_and_paths(kind: str, given: Sequence[str]) -> tuple[str, ...]:
-    """Return what `redact` and `show` are given: names of fields and JSON paths."""
+    """Return the values of `redact` or `show`: names of fields and JSON paths."""
     try:
         return fields(items=kind != "show")(given)
     except (ValueError, TypeError):
         raise InvalidValue(kind, given, RULE) from None
 
 
-def rowless(source: DataFrame) -> DataFrame:
-    """Return a frame without rows that has the source's columns, and is another frame.
+def empty_frame(source: DataFrame) -> DataFrame:
+    """Return an empty frame with the source's columns that is a different frame.
 
-    Micro-batches are other frames too: an expression bound to the source itself, `source["a"]`,
-    would not hold there and so does not here; `F.col("a")` does.
+    Micro-batches are different frames too: an expression bound to the source, `source["a"]`, fails
+    there and therefore here; `F.col("a")` works.
     """
     return source.sparkSession.createDataFrame([], source.schema)
 
@@ -119,8 +119,8 @@ def parsed_schema(name: str, schema: str | T.StructType) -> T.StructType:
 
 
 def require_arrow(step: str, *schemas: T.StructType) -> None:
-    """Raise PipelineInvalid now, not in the first micro-batch, where PySpark's own needs lack, or
-    for columns whose type does not go through Arrow into a Python step or out of it."""
+    """Raise PipelineInvalid if a Python step cannot run: packages are missing on the driver, or
+    Arrow cannot carry a column's type."""
     try:
         require_packages()
     except ImportError as exc:
@@ -140,7 +140,7 @@ def first_line(exc: BaseException) -> str:
 
 
 def differs(wanted: T.StructType, found: T.StructType) -> str | None:
-    """Return how the columns `found` differ from those `wanted`, None when they do not."""
+    """Return how the columns `found` differ from those `wanted`, None if they are equal."""
     if wanted.names != found.names:
         return f"{', '.join(wanted.names)} at first, now {', '.join(found.names)}"
     for one, other in zip(wanted.fields, found.fields, strict=True):

@@ -1,4 +1,4 @@
-"""Task and position that are columns of the source and nothing else."""
+"""Tasks and positions that are plain columns of the source."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from arrester.agents.spark.try_eval import failfast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plain:
-    """The names of such columns: to read them never raises."""
+class SourceCoordinates:
+    """The names of task and position columns. Reading them never raises."""
 
-    #: One column, or topic and partition, which a dash joins; none: the global task.
+    #: One column, or topic and partition joined by a dash; empty: the global task.
     task: tuple[str, ...]
     position: str
 
     @classmethod
-    def of(cls, source: DataFrame, *, task: Column | None, position: Column) -> Plain | None:
-        """Return them, None when one is an expression that has to be guarded."""
+    def of(
+        cls, source: DataFrame, *, task: Column | None, position: Column
+    ) -> SourceCoordinates | None:
+        """Return the columns, None if one is an expression that needs a guard."""
         names = () if task is None else _task_names(source, task)
         position_name = _column_name(source, position)
         if position_name is None or names is None:

@@ -1,4 +1,4 @@
-"""Steps tried on a frame without rows, when they are defined."""
+"""Dry run of steps on an empty frame when they are defined."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.definition.checks import check_columns, first_line, rowless
+from arrester.agents.definition.checks import check_columns, empty_frame, first_line
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import LINK
 from arrester.agents.spark.plan_analysis import carries, refusal
@@ -16,8 +16,8 @@ from arrester.agents.spark.try_eval import failfast
 from arrester.controlplane.domain.errors import InvalidValue
 
 
-def tried_column(source: DataFrame, kind: str, given: str | Column | None) -> Column | None:
-    """Return what the author named as a column or gave as an expression, None for None."""
+def dry_run_column(source: DataFrame, kind: str, given: str | Column | None) -> Column | None:
+    """Return a column that the author named or gave as an expression, None for None."""
     if given is None:
         return None
     column = F.col(given) if isinstance(given, str) else given
@@ -28,7 +28,7 @@ def tried_column(source: DataFrame, kind: str, given: str | Column | None) -> Co
     return column
 
 
-def tried_native(shape: DataFrame, step: str, expressions: Mapping[str, Column]) -> DataFrame:
+def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Column]) -> DataFrame:
     """Return `shape` with the columns of a native step; raises for what a guard cannot hold."""
     try:
         for name, expression in expressions.items():
@@ -38,14 +38,14 @@ def tried_native(shape: DataFrame, step: str, expressions: Mapping[str, Column])
         raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
 
 
-def tried_transform(
+def dry_run_transform(
     name: str, fn: Callable[[DataFrame], DataFrame], shape: DataFrame, *, stateful: bool
 ) -> tuple[DataFrame, bool]:
-    """Return what the function makes of an empty DataFrame, and whether its rows know their record.
+    """Return the function's result for an empty frame, and whether its rows keep their record.
 
-    Raises PipelineInvalid for what is not row by row.
+    Raises PipelineInvalid for a function that does not work row by row.
     """
-    linked = rowless(shape).withColumn(LINK, F.lit(0))
+    linked = empty_frame(shape).withColumn(LINK, F.lit(0))
     given = linked.drop(LINK)
     try:
         made = fn(given)

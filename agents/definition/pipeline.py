@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 
-from arrester.agents.definition.coordinates import Plain
+from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.sinks import Producer, Sink
 from arrester.agents.definition.steps import Step, Transform
 from arrester.agents.handlers import Handler
@@ -19,7 +19,7 @@ Trigger = Mapping[str, Any]
 
 
 class PipelineInvalid(ArresterError):
-    """The definition of a pipeline does not hold together; the message names the step and why."""
+    """The definition of a pipeline is inconsistent. The message names the step and the reason."""
 
 
 class Runner(Protocol):
@@ -36,7 +36,7 @@ class Runner(Protocol):
         ...
 
 
-# Told from others by which it is, not by what is in it: columns have no equality.
+# Compared by identity, since columns have no equality.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pipeline:
     """A finished definition; it never changes."""
@@ -50,31 +50,31 @@ class Pipeline:
     value: Column | None
     #: The source column that `key=` named, which redaction leaves visible.
     key_name: str | None
-    #: All columns, fields and texts that are named in `key=`.
+    #: All columns, fields and string literals in `key=`.
     key_names: tuple[str, ...]
-    #: What becomes of a record without a usable task or position.
+    #: Decides about a record without a usable task or position.
     on_error: Handler | None
     steps: tuple[Step, ...]
     #: The names of the columns that the sink gets.
     columns: tuple[str, ...]
     sink: Sink | Producer
     runner: Runner | None = None
-    #: Names and paths that do not leave the driver, besides those of the configuration.
+    #: Names and paths that do not leave the driver, in addition to the configuration's.
     redact: Sequence[str] = ()
-    #: Only these do, where they are given.
+    #: If given, only these leave the driver.
     show: Sequence[str] | None = None
-    #: Where task and position are columns of the source and nothing else.
-    plain: Plain | None = None
+    #: Set if task and position are plain columns of the source.
+    plain: SourceCoordinates | None = None
 
     @property
     def tail(self) -> Transform | None:
-        """The transform that comes last, if one does: what it makes is for the sink alone."""
+        """The last step if it is a transform: its rows go to the sink only."""
         last = self.steps[-1] if self.steps else None
         return last if isinstance(last, Transform) else None
 
     @property
     def guarded(self) -> tuple[Step, ...]:
-        """The steps before the tail; their rows know the record that they are of."""
+        """The steps before the tail. Their rows keep the record that they belong to."""
         return self.steps if self.tail is None else self.steps[:-1]
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> object:
@@ -89,12 +89,13 @@ class Pipeline:
         return self._runner().start_pipeline(self, checkpoint, trigger=trigger)
 
     def run(self, checkpoint: str) -> object:
-        """Start the pipeline over a static source, once through, with its state at `checkpoint`.
+        """Process a static source once, with the state at `checkpoint`.
 
-        All of it is one micro-batch, decided as a stream's is. When it is done, tasks that hold
-        records wait for people; `agent.await_termination()` returns then. The same checkpoint again
-        obeys what was decided if the pass was not finished, and else gives the sink nothing of the
-        source a second time: it runs what is held. New input is a new checkpoint.
+        All of it is one micro-batch, decided as in a stream. Afterwards tasks with held records
+        wait for an operator, and `agent.await_termination()` returns. A second run on the same
+        checkpoint repeats an unfinished pass by the recorded decisions. After a finished pass it
+        gives the sink no source rows, and only processes held records. New input needs a new
+        checkpoint.
         """
         if self.source.isStreaming:
             raise PipelineInvalid(

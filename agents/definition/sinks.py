@@ -1,4 +1,4 @@
-"""What a pipeline ends in: a function of whole batches, files, or a function of single rows."""
+"""The ends of a pipeline: a function of micro-batches, files, or a function of single rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 
 SinkFunction = Callable[[DataFrame, int], object]
-#: Raises where the sink would, and leaves nothing that anybody sees.
-TrialFunction = Callable[[DataFrame], object]
-#: Sends one row, a dict; returns a future where it does not wait itself.
+#: Raises where the sink would, and leaves nothing visible.
+ProbeFunction = Callable[[DataFrame], object]
+#: Sends one row, a dict. Returns a future if it does not wait itself.
 Send = Callable[[dict[str, Any]], object]
-#: Opens a client, for each Spark partition: a context manager that gives a `Send`.
+#: Opens a client for each Spark partition: a context manager that gives a `Send`.
 Connect = Callable[[], AbstractContextManager[Send]]
 
 #: Formats that Spark writes as files and commits by its own protocol.
@@ -33,27 +33,27 @@ _OWN_PROTOCOL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """What `.write` was given."""
+    """The arguments of `.write`."""
 
     function: SinkFunction
     #: Whether a call that raises has left nothing behind.
     atomic: bool = False
-    #: Tries some rows apart from any number; None: files have their own, other sinks have none.
-    trial: TrialFunction | None = None
-    #: Who answers for failures of the sink; None: the configuration's production handler.
+    #: Tries rows independently of any number. None: `Files` have their own, other sinks have none.
+    probe: ProbeFunction | None = None
+    #: The production handler of the sink; None: the one of the configuration.
     on_error: Handler | None = None
-    #: Answers by the name of a class or condition, before `on_error`.
+    #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
 
     def __call__(self, df: DataFrame, number: int) -> object:
-        """Write `df` under its number; what the sink raises is the caller's to understand."""
+        """Write `df` under its number. The caller interprets exceptions of the sink."""
         return self.function(df, number)
 
     def check(self, spark: SparkSession) -> None:
-        """Every session will do."""
+        """Accept any session."""
 
     def is_atomic(self, spark: SparkSession) -> bool:
-        """Whether all or nothing is written, in this session too."""
+        """Whether writes in this session are all or nothing."""
         if isinstance(self.function, Files):
             return self.atomic and self.function.is_atomic(spark)
         return self.atomic
@@ -61,26 +61,26 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """What `.produce` was given: a function that sends one row, or what opens one."""
+    """The arguments of `.produce`: a function that sends one row, or one that opens a client."""
 
     send: Send | None
     connect: Connect | None
-    #: Who answers for failed records; None: the configuration's production handler.
+    #: The production handler; None: the one of the configuration.
     on_error: Handler | None = None
-    #: Answers by the name of a class or condition, before `on_error`.
+    #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
     def function(self) -> object:
-        """What the author wrote."""
+        """The author's function."""
         return self.send if self.connect is None else self.connect
 
     def is_atomic(self, spark: SparkSession) -> bool:
-        """Whether all or nothing is written: what is sent is sent."""
+        """Return False: what is sent is sent."""
         return False
 
     def check(self, spark: SparkSession) -> None:
-        """Raise InvalidValue where Spark would send one record twice at a time."""
+        """Raise InvalidValue if Spark could send one record twice at the same time."""
         name = "spark.speculation"
         if spark.sparkContext.getConf().get(name, "false").lower() == "true":
             allowed = "false where a pipeline produces: the order of its records would be lost"
@@ -89,7 +89,7 @@ class Producer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Writes files below `path`: appended, or a folder for each number that a replay replaces."""
+    """Writes files below `path`: appended, or one folder per number that a replay replaces."""
 
     path: str
     format: str = "parquet"
@@ -112,11 +112,11 @@ class Files:
             writer.mode("append").save(self.path)
         else:
             folder = f"{self.path.rstrip('/')}/{self.number_column}={number}"
-            # Static, whatever the session says: the folder is this number's alone.
+            # Static mode regardless of the session: the folder belongs to this number only.
             writer.mode("overwrite").option("partitionOverwriteMode", "static").save(folder)
 
     def write_into(self, df: DataFrame, folder: str) -> None:
-        """Write the same files into another folder, which is not there yet."""
+        """Write the same files into another folder, which does not exist."""
         self._writer(df).mode("errorifexists").save(folder)
 
     def _writer(self, df: DataFrame) -> DataFrameWriter:
@@ -124,10 +124,10 @@ class Files:
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
 
     def is_atomic(self, spark: SparkSession) -> bool:
-        """Whether nothing is to be seen before all of it is committed.
+        """Whether nothing is visible before everything is committed.
 
-        Hadoop's commit algorithm 2 shows the files of a Spark task before the job commits, and of
-        commit protocols other than Spark's own we know nothing.
+        Hadoop's commit algorithm 2 shows the files of a task before the job commits. Other commit
+        protocols than Spark's own are unknown.
         """
         algorithm = self.options.get(_ALGORITHM) or hadoop_option(spark, _ALGORITHM, "1")
         return algorithm == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL

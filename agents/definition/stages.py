@@ -1,4 +1,4 @@
-"""The stages of a pipeline, in order, as they are shown to handlers and in the log."""
+"""The stages of a pipeline, in order, as handlers and the log show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from arrester.agents.handlers import Stage
 
 
 def stages_of(pipeline: Pipeline) -> tuple[Stage, ...]:
-    """Return the source, each step and what the pipeline ends in, with class and configuration."""
+    """Return the source, each step and the sink, with class and configuration."""
     source: dict[str, object] = {"schema": pipeline.source.schema.simpleString()}
     for name in ("task", "position", "key", "value"):
         expression = getattr(pipeline, name)
@@ -35,7 +35,7 @@ def stages_of(pipeline: Pipeline) -> tuple[Stage, ...]:
 
 
 def _config(of: Step | Sink | Producer) -> dict[str, str]:
-    # What is not shown of a step is not its author's.
+    # Fields that a step does not show were not given by its author.
     given = {each.name: getattr(of, each.name) for each in fields(of) if each.repr}
     shown = {name: _shown(value) for name, value in given.items() if not _is_nothing(value)}
     return without_secrets(shown)

@@ -1,4 +1,4 @@
-"""The steps of a pipeline, as its author gave them."""
+"""The steps of a pipeline, as given by its author."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ class Deserialize:
 
     name: str
     expression: Column
-    #: What the author gave; None: the configuration's handler, else FAIL.
+    #: The author's handler; None: the one of the configuration, else FAIL.
     on_error: Handler | None
-    #: Answers by the name of a class or condition, before `on_error`.
+    #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
-    #: The expressions, analysed once; None: they are for each micro-batch.
+    #: The expressions, analysed once; None: they are analysed for each micro-batch.
     ready: Ready | None = field(default=None, repr=False, compare=False)
 
     @property
     def stage(self) -> str:
-        """The stage that failures of this step are told under."""
+        """The stage under which failures of this step are reported."""
         return "deserialize"
 
     @property
     def expressions(self) -> Mapping[str, Column]:
-        """The columns that it makes."""
+        """The columns that the step makes."""
         return {self.name: self.expression}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """A native step: several expressions over the columns so far; a record has all or fails."""
+    """A native step: several expressions over the columns so far. A record has all or fails."""
 
     name: str
-    #: The columns that it makes; they do not see each other.
+    #: The columns that the step makes. They do not see each other.
     expressions: Mapping[str, Column]
     on_error: Handler | None
-    #: Answers by the name of a class or condition, before `on_error`.
+    #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
-    #: The expressions, analysed once; None: they are for each micro-batch.
+    #: The expressions, analysed once; None: they are analysed for each micro-batch.
     ready: Ready | None = field(default=None, repr=False, compare=False)
 
     @property
     def stage(self) -> str:
-        """The stage that failures of this step are told under."""
+        """The stage under which failures of this step are reported."""
         return f"process:{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A Python step: a function from a row to a row, to None or to several rows."""
+    """A Python step: a function from a row to a row, None or several rows."""
 
     name: str
     function: UserFunction
     #: The columns that the function returns.
     schema: T.StructType
     on_error: Handler | None
-    #: Answers by the name of a class or condition, before `on_error`.
+    #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
     def stage(self) -> str:
-        """The stage that failures of this step are told under."""
+        """The stage under which failures of this step are reported."""
         return f"process:{self.name}"
 
     @property
@@ -85,23 +85,23 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """Any function of a DataFrame that works row by row, or one that is declared not to."""
+    """A function of a DataFrame that works row by row, or is declared not to."""
 
     name: str
     function: Callable[[DataFrame], DataFrame]
-    #: The columns that it returned when it was defined.
+    #: The columns that it returned in the dry run.
     schema: T.StructType
-    #: Rows depend on each other: its failures blame no record.
+    #: Rows depend on each other, so no record can be isolated.
     stateful: bool
-    #: A further column would come through it, so rows know their record behind it.
+    #: A further column passes through it, so its rows keep their record.
     carries: bool
     on_error: Handler | None
-    #: Answers by the name of a class or condition, before `on_error`.
+    #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
     def stage(self) -> str:
-        """The stage that failures of this step are told under."""
+        """The stage under which failures of this step are reported."""
         return f"process:{self.name}"
 
 

@@ -1,10 +1,10 @@
-"""Which records make an action fail: it is done with ever fewer of them, until one is left.
+"""Bisection: run an action with ever fewer records until one failing record is left.
 
-A failed Spark task names its partition. In the JVM the row that it had read last is the guilty one.
-To Python rows are fed far ahead: the guilty one is in the first batch that did not come back, which
-is run again in small batches, and the first of those that does not come back row by row. What this
-points at is tried alone: it may be wrong where rows are left out or made on the way. Then the
-partition is spread out and run again; where it says nothing, eighths are tried side by side.
+A failed Spark task names its partition. In the JVM, the row that it had read last is the failing
+one. Python receives rows far ahead: the failing row is in the first batch that did not return. That
+batch runs again in small batches, and the first one that does not return runs row by row. The
+candidate runs alone, since rows may have been left out or added on the way. Then the partition is
+spread and run again. Without a hint, eighths run side by side.
 """
 
 from __future__ import annotations
@@ -20,37 +20,43 @@ from pyspark.sql import functions as F
 
 from arrester.agents.spark.arrow import SMALL, batch_rows, small_batches
 from arrester.agents.spark.errors import is_of_python
-from arrester.agents.spark.job_attempts import Action, AttemptFailed, Failed, Operation, attempted
+from arrester.agents.spark.job_attempts import (
+    Action,
+    AttemptFailed,
+    FailedJob,
+    Operation,
+    attempted,
+)
 from arrester.agents.spark.local_checkpoint import ID, checkpointed, release
 from arrester.agents.spark.local_relation import gathered
 from arrester.agents.spark.row_counters import metered
 from arrester.agents.spark.session_conf import conf
 from arrester.controlplane.domain.errors import ArresterError
 
-#: So many jobs may a search of one micro-batch and step take.
+#: The most jobs for one micro-batch and step.
 JOBS: Final = 400
 _RANK = "__arrester_rank"
 _SPREAD = 128
 _EIGHTHS = 8
 _AT_ONCE = 4
-#: So many rows that came out are tried beside those that may be guilty: they pass alone.
+#: Returned rows that run together with the candidates. They are known to succeed.
 _SPARED = 2
-#: In how many partitions rows are that the driver has.
+#: The number of partitions for rows on the driver.
 _PARTS = "spark.sql.leafNodeDefaultParallelism"
 
 
-class NotAlone(ArresterError):
-    """An action fails, and no record makes it fail alone: blame the action, no record."""
+class NoSingleRecord(ArresterError):
+    """The action fails, but no single record makes it fail."""
 
     def __init__(self, why: str, raised: Exception, *, recordless: bool = False) -> None:
         super().__init__(why)
         self.raised = raised
-        #: It was given no records.
+        #: It ran without records.
         self.recordless = recordless
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guilty:
+class FailingRecord:
     """A row that makes the action fail alone."""
 
     id: int
@@ -61,15 +67,15 @@ class Guilty:
 class _Rows:
     frame: DataFrame
     count: int
-    #: Whether they are in as many partitions as they may be.
+    #: Whether they are in the largest possible number of partitions.
     spread: bool = False
 
 
-class Search:
-    """Finds guilty rows of one micro-batch and step, each time one; the number of jobs is bound.
+class Bisection:
+    """Finds failing rows of one micro-batch and step, one at a time, with a limited number of jobs.
 
-    So many parts are tried `at_once`; one at a time, in the Python thread that asks. `trying`: what
-    the action does with its rows is unknown, so each is tried alone before it is blamed.
+    Parts run `at_once` in parallel; with 1, in the calling Python thread. `trying`: it is unknown
+    what the action does with its rows, so each candidate runs alone.
     """
 
     def __init__(
@@ -84,19 +90,19 @@ class Search:
         self._at_once = at_once
         self._trying = trying
         self._kept: list[DataFrame] = []
-        #: Whether it is known to pass without the guilty.
+        #: Whether the action is known to succeed without the failing rows.
         self._passes = False
 
-    def one(self, rows: DataFrame, failed: Failed) -> Guilty:
-        """Return one guilty row of a local checkpoint's rows, with a column ID, that failed.
+    def one(self, rows: DataFrame, failed: FailedJob) -> FailingRecord:
+        """Return one failing row of a local checkpoint, which has a column ID.
 
-        Raises NotAlone where no record is to blame, or there are too many of them.
+        Raises NoSingleRecord if no record is the cause, or if there are too many.
         """
         if self._trying:
             self._without(rows)
         try:
             guilty = self._one(rows, failed)
-        except NotAlone:
+        except NoSingleRecord:
             self._without(rows)
             raise
         finally:
@@ -105,7 +111,7 @@ class Search:
         self._without(rows)
         return guilty
 
-    def _one(self, rows: DataFrame, failed: Failed) -> Guilty:
+    def _one(self, rows: DataFrame, failed: FailedJob) -> FailingRecord:
         if failed.partition is None:
             return self._within(_Rows(frame=rows, count=rows.count()), failed)
         inside = rows.where(F.spark_partition_id() == failed.partition)
@@ -118,9 +124,10 @@ class Search:
         return self._within(_Rows(frame=rows, count=rows.count()), failed)
 
     def _without(self, rows: DataFrame) -> None:
-        """Workers that do not start, a static table that cannot be read: no record is to blame.
+        """Check that the action succeeds without records.
 
-        A single record would fail alone, too. It is not asked where another one has passed alone.
+        If workers do not start or a static table is unreadable, any single record would fail too.
+        The check is skipped if another record has succeeded alone.
         """
         if self._passes:
             return
@@ -128,23 +135,25 @@ class Search:
         without = self._run(rows.where(F.col(ID) < 0).coalesce(1))
         if without is not None:
             why = "it fails without any record, too"
-            raise NotAlone(why, without.raised, recordless=True)
+            raise NoSingleRecord(why, without.raised, recordless=True)
 
-    def _pointed_at(self, inside: DataFrame, failed: Failed) -> Guilty | None:
-        """Return the row of a partition that its failed task points at, where it fails alone."""
+    def _pointed_at(self, inside: DataFrame, failed: FailedJob) -> FailingRecord | None:
+        """Return the row that the failed task points at, if it fails alone."""
         if is_of_python(failed.raised):
             return self._behind_what_came_out(inside, failed)
         last = failed.last_read
         alone = None if last is None else self._run(inside.where(F.col(ID) == last))
-        return None if last is None or alone is None else Guilty(id=last, raised=alone.raised)
+        return (
+            None if last is None or alone is None else FailingRecord(id=last, raised=alone.raised)
+        )
 
-    def _behind_what_came_out(self, inside: DataFrame, failed: Failed) -> Guilty | None:
-        # Its rows in their order, whatever was left out of them.
+    def _behind_what_came_out(self, inside: DataFrame, failed: FailedJob) -> FailingRecord | None:
+        # The rows in their order, whatever was left out.
         ranked = inside.coalesce(1).withColumn(_RANK, F.monotonically_increasing_id())
         first = failed.made
         if not 0 < failed.read - first <= SMALL:
             spark = inside.sparkSession
-            # What a worker had sent when it crashed may be lost: a batch more.
+            # A crashed worker may have lost what it had sent: take one batch more.
             batch = ranked.where(_from(first, 2 * batch_rows(spark))).drop(_RANK)
             with small_batches(spark):
                 again = self._run(batch)
@@ -153,8 +162,8 @@ class Search:
             first += again.made
         return self._each_alone(ranked.where(_from(first - _SPARED, SMALL + _SPARED)).drop(_RANK))
 
-    def _each_alone(self, few: DataFrame) -> Guilty | None:
-        """Return the one of a few rows that fails when each has a task of its own."""
+    def _each_alone(self, few: DataFrame) -> FailingRecord | None:
+        """Return the row among a few that fails in a task of its own."""
         here = gathered(few.limit(SMALL + _SPARED))
         ids = [int(row[ID]) for row in here.select(ID).collect()]
         with conf(here.sparkSession, {_PARTS: str(max(1, len(ids)))}):
@@ -163,65 +172,67 @@ class Search:
         alone = self._run(each)
         if alone is None:
             return None
-        # Behind a shuffle a task's number says nothing of the rows.
+        # After a shuffle the task number does not identify rows.
         is_alone = alone.read == 1 and not self._trying
         if alone.partition is None or not is_alone or alone.partition >= len(ids):
             return self._within(_Rows(frame=each, count=len(ids)), alone)
         self._passes |= alone.passed > 0
-        return Guilty(id=ids[alone.partition], raised=alone.raised)
+        return FailingRecord(id=ids[alone.partition], raised=alone.raised)
 
-    def _within(self, rows: _Rows, failed: Failed) -> Guilty:
-        """Return one guilty row of some that fail together."""
+    def _within(self, rows: _Rows, failed: FailedJob) -> FailingRecord:
+        """Return one failing row of some that fail together."""
         if failed.partition is not None:
             hinted = rows.frame.where(F.spark_partition_id() == failed.partition)
             two = hinted.select(ID).coalesce(1).head(2)
             if len(two) == 1:
-                # Behind a shuffle a task's number says nothing of the rows.
+                # After a shuffle the task number does not identify rows.
                 alone = failed if failed.read == 1 and not self._trying else self._run(hinted)
                 if alone is None:
                     return self._eighths(rows, failed)
-                return Guilty(id=int(two[0][0]), raised=alone.raised)
+                return FailingRecord(id=int(two[0][0]), raised=alone.raised)
             found = self._spread_and_run(hinted)
-            # Once they are spread, each hint leaves less of them.
+            # Once the rows are spread, each hint leaves fewer of them.
             if found is not None and (found[0].count < rows.count or not rows.spread):
                 return self._within(*found)
         if rows.count == 1:
-            return Guilty(id=int(rows.frame.select(ID).collect()[0][0]), raised=failed.raised)
+            return FailingRecord(
+                id=int(rows.frame.select(ID).collect()[0][0]), raised=failed.raised
+            )
         return self._eighths(rows, failed)
 
-    def _spread_and_run(self, rows: DataFrame) -> tuple[_Rows, Failed] | None:
-        """Return the rows in many partitions with how they fail, None when they pass."""
+    def _spread_and_run(self, rows: DataFrame) -> tuple[_Rows, FailedJob] | None:
+        """Return the rows in many partitions and their failure, None if they succeed."""
         spread = self._spread(rows, into=_SPREAD, count=rows.count())
         again = self._run(spread.frame) if spread.count else None
         return None if again is None else (spread, again)
 
-    def _eighths(self, rows: _Rows, failed: Failed) -> Guilty:
+    def _eighths(self, rows: _Rows, failed: FailedJob) -> FailingRecord:
         spread = self._spread(rows.frame, into=_EIGHTHS, count=rows.frame.count())
         parts = range(min(_EIGHTHS, spread.count))
         slices = [spread.frame.where(F.spark_partition_id() == n) for n in parts]
         for each, again in zip(slices, self._each_of(slices), strict=True):
             if again is not None:
                 return self._within(_Rows(frame=each, count=each.count()), again)
-        raise NotAlone("no single record makes it fail alone", failed.raised)
+        raise NoSingleRecord("no single record makes it fail alone", failed.raised)
 
-    def _each_of(self, slices: Sequence[DataFrame]) -> Iterator[Failed | None]:
+    def _each_of(self, slices: Sequence[DataFrame]) -> Iterator[FailedJob | None]:
         if self._at_once == 1:
             yield from map(self._run, slices)
             return
-        # Each with properties of its own: tags are among them.
+        # Each thread has its own local properties, such as job tags.
         runs = [inheritable_thread_target(each.sparkSession)(self._run) for each in slices]
         with ThreadPoolExecutor(self._at_once) as pool:
             yield from list(pool.map(lambda run, each: run(each), runs, slices))
 
-    def _run(self, rows: DataFrame) -> Failed | None:
-        """Do it with `rows`, for its failure only."""
+    def _run(self, rows: DataFrame) -> FailedJob | None:
+        """Run the action with `rows`, only to see whether it fails."""
         self._jobs -= 1
         try:
             attempted(rows.sparkSession, lambda: self._action(rows))
         except AttemptFailed as exc:
             if self._jobs < 0:
                 why = f"more of its records fail than {self._most} jobs could find"
-                raise NotAlone(why, exc.failed.raised) from exc
+                raise NoSingleRecord(why, exc.failed.raised) from exc
             return exc.failed
         return None
 
@@ -232,12 +243,12 @@ class Search:
 
 
 def evaluating(operation: Operation) -> Action:
-    """Return what evaluates all that an operation makes of a frame."""
+    """Return an action that evaluates the complete result of an operation."""
     return lambda rows: metered(operation(rows)).write.format("noop").mode("overwrite").save()
 
 
 def _from(rank: int, rows: int) -> Column:
-    """Return whether a row is one of so many from this rank on."""
+    """Return whether a row is one of this many from this rank on."""
     return F.col(_RANK).between(rank, rank + rows - 1)
 
 

@@ -1,6 +1,6 @@
-"""A step over Python code or a transform fails as a job: its guilty records are found and marked.
+"""Isolate the failing records of a step that failed as a Spark job.
 
-Only after a failure: a healthy micro-batch has been through its steps in one go.
+This happens after a failure only: a healthy micro-batch runs all steps at once.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.execution.bisection import NotAlone, Search, evaluating
+from arrester.agents.execution.bisection import Bisection, NoSingleRecord, evaluating
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE
 from arrester.agents.spark.catalyst import partition_count
 from arrester.agents.spark.error_columns import error_column, error_row
 from arrester.agents.spark.errors import Problem, StepFailed, problem_of_job
-from arrester.agents.spark.job_attempts import Failed, Operation
-from arrester.agents.spark.local_checkpoint import ID, checkpointed, given_back, numbered
-from arrester.agents.spark.session_conf import SAYS_CRASHES, conf
+from arrester.agents.spark.job_attempts import FailedJob, Operation
+from arrester.agents.spark.local_checkpoint import ID, checkpointed, numbered, releasing
+from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _FOUND = "__arrester_found"
-#: So few are named in an expression.
+#: At most this many are named in an expression.
 _NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """Some steps that are run as one; which one a record failed in, only running it alone tells."""
+    """Steps that run as one. Only running them separately shows which one a record failed in."""
 
     stage: str
-    #: Python steps catch what they raise: when they fail as a job, their worker has crashed, or it
-    #: is nobody's doing.
+    #: Python steps catch exceptions. If they fail as a job, their worker has crashed, or no record
+    #: is the cause.
     crashes_only: bool
-    #: Rows depend on each other: a record that fails alone need not be the one that fails here.
+    #: Rows depend on each other, so a record that fails alone need not be the cause.
     stateful: bool = False
-    #: By the number of its last step: what runs the steps up to that one.
+    #: By the number of the last step: an operation that runs the steps up to it.
     prefixes: Sequence[tuple[int, Operation]]
 
     @property
     def whole(self) -> Operation:
-        """What runs all of them."""
+        """The operation that runs all of them."""
         return self.prefixes[-1][1]
 
 
-class Blame:
-    """Blames records for what a step fails of, one after the other, over one micro-batch."""
+class Isolation:
+    """Isolates the failing records of a step, one after the other, in one micro-batch."""
 
     def __init__(self, base: DataFrame, suspect: Suspect, policy: Policy) -> None:
         self._base = base
         self._suspect = suspect
         self._policy = policy
-        self._search = Search(evaluating(suspect.whole))
-        self._fates: list[Fate] = []
+        self._search = Bisection(evaluating(suspect.whole))
+        self._fates: list[IsolatedRecord] = []
 
-    def blame(self, failed: Failed) -> None:
-        """Find a record that is to blame; raises StepFailed where none is."""
+    def isolate(self, failed: FailedJob) -> None:
+        """Isolate one failing record; raises StepFailed if there is none."""
         spark, raised = self._base.sparkSession, failed.raised
         problem = problem_of_job(spark, raised)
         if self._heals(problem):
@@ -71,15 +71,15 @@ class Blame:
             raise self._failed(problem, raised, "it is stateful: no record is to blame")
         known = [fate.id for fate in self._fates]
         rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
-        # Rows that are put beside others have partitions behind theirs.
+        # Rows of a union have the partitions after those of its first part.
         partition = None if failed.partition is None else failed.partition % partition_count(rows)
         try:
-            # Where a worker crashes, only Python's fault handler can say where it was.
-            with conf(spark, SAYS_CRASHES if problem.is_crash else {}):
+            # After a worker crash only Python's fault handler reports the position.
+            with conf(spark, FAULT_HANDLER if problem.is_crash else {}):
                 guilty = self._search.one(rows, replace(failed, partition=partition))
                 alone = rows.where(F.col(ID) == guilty.id)
                 number, why = _explained(alone, self._suspect, guilty.raised)
-        except NotAlone as exc:
+        except NoSingleRecord as exc:
             problem = problem_of_job(spark, exc.raised)
             if self._heals(problem):
                 raise exc.raised from None
@@ -87,15 +87,15 @@ class Blame:
                 problem, exc.raised, str(exc), recordless=exc.recordless
             ) from exc.raised
         if self._heals(why):
-            # What it runs over was lost meanwhile: each record fails alone then.
+            # The input was lost in the meantime, so every record fails alone.
             raise guilty.raised
-        self._fates.append(Fate(id=guilty.id, number=number, problem=why))
+        self._fates.append(IsolatedRecord(id=guilty.id, number=number, problem=why))
 
     def _heals(self, problem: Problem) -> bool:
         return self._policy.table.classify(problem.cause).kind is Kind.SELF_HEALING
 
     def marked(self) -> DataFrame:
-        """Return the rows with the fates of those that were blamed."""
+        """Return the rows, with the isolated records marked as failed."""
         if not self._fates:
             return self._base
         if len(self._fates) <= _NAMED:
@@ -107,15 +107,15 @@ class Blame:
             for each in self._fates
         ]
         found, known = self._base.sparkSession.createDataFrame(rows, schema), F.col(_FOUND)
-        fates = {
+        responder = {
             FATE: F.coalesce(known["fate"], F.col(FATE)),
             ERROR: F.coalesce(known["error"], F.col(ERROR)),
         }
         joined = numbered(self._base).join(F.broadcast(found), ID, "left")
-        return joined.withColumns(fates).select(*self._base.columns)
+        return joined.withColumns(responder).select(*self._base.columns)
 
     def _named(self) -> DataFrame:
-        """Return it with the few of them named in expressions: there is nothing to broadcast."""
+        """Return the rows with a few isolated records named in expressions, without a join."""
         fate, error, here = F.col(FATE), F.col(ERROR), F.col(ID)
         for each in self._fates:
             known = error_column(error_row(each.problem, self._policy))
@@ -125,8 +125,8 @@ class Blame:
         return marked.select(*self._base.columns)
 
     @property
-    def blamed(self) -> int:
-        """How many records were found."""
+    def isolated(self) -> int:
+        """The number of isolated records."""
         return len(self._fates)
 
     def _failed(
@@ -136,8 +136,8 @@ class Blame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
-    """What is known of a record that was blamed."""
+class IsolatedRecord:
+    """An isolated record and its problem."""
 
     id: int
     number: int
@@ -145,9 +145,9 @@ class Fate:
 
 
 def _explained(alone: DataFrame, suspect: Suspect, raised: Exception) -> tuple[int, Problem]:
-    """Return the step that a record fails in, and why; that all of them fail is known."""
+    """Return the step in which an isolated record fails, and its problem."""
     spark, (*before, last) = alone.sparkSession, suspect.prefixes
-    with given_back() as kept:
+    with releasing() as kept:
         if before:
             alone = checkpointed(alone)
             kept.append(alone)

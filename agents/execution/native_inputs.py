@@ -1,4 +1,4 @@
-"""What a native step was given: failed records as they were before it."""
+"""The input of a native step for failed records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.steps import Process, Step, Transform
-from arrester.agents.execution.step_runner import Way, in_one_go, keep
+from arrester.agents.execution.step_runner import StepOptions, keep, run_at_once
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
@@ -29,28 +29,28 @@ from arrester.controlplane.domain.error_policy.policy import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Rows that some records had become, for the native steps that come next."""
+    """The rows that some records had become before the next native steps."""
 
-    #: With the author's columns; its plan is a projection of what `rows` are of.
+    #: With the author's columns. Its plan is a projection of the rows in `rows`.
     frame: DataFrame
-    #: The native steps from there on; the last one is the step that failed.
+    #: The native steps from there on; the last one is the failed step.
     steps: Sequence[Step]
-    #: For each record, the rows of the JVM that it had become.
+    #: For each record, the JVM rows that it had become.
     rows: Sequence[Sequence[Any]]
 
 
-def runs_again(steps: Sequence[Step]) -> bool:
-    """Whether some of these steps are not native: they run again to see what came out of them."""
+def needs_rerun(steps: Sequence[Step]) -> bool:
+    """Whether some of these steps are not native: they run again to reproduce their output."""
     return any(isinstance(step, Process | Transform) for step in steps)
 
 
 def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs:
-    """Return what the native step `number` was given for the records that failed there, in order.
+    """Return the input of the native step `number` for the records that failed there, in order.
 
-    `examples` are gathered, with the source row in their column ROW. Python steps and
-    transforms come before it: they run again on these few records, once each.
+    `examples` are gathered, with the source row in their column ROW. Earlier Python steps and
+    transforms run again on these few records, once each.
     """
-    done = max(at for at, step in enumerate(steps[:number], start=1) if runs_again([step]))
+    done = max(at for at, step in enumerate(steps[:number], start=1) if needs_rerun([step]))
     again = _again(examples.where(F.col(FATE) == number), steps[:done])
     place, fate = again.columns.index(POSITION), again.columns.index(FATE)
     grouped: dict[int, list[Any]] = {}
@@ -63,7 +63,7 @@ def inputs_of(examples: DataFrame, steps: Sequence[Step], number: int) -> Inputs
 
 
 def _again(examples: DataFrame, steps: Sequence[Step]) -> DataFrame:
-    """Run steps again over a few records; their position is their place among the examples."""
+    """Run steps again over a few records. Their position is their index among the examples."""
     prepared = examples.select(
         ROW,
         F.lit(None).cast("string").alias(TASK),
@@ -75,12 +75,12 @@ def _again(examples: DataFrame, steps: Sequence[Step]) -> DataFrame:
         F.lit(0).cast("long").alias(RETRIES),
         f"{ROW}.*",
     )
-    return keep(in_one_go(prepared, steps, Way(policy=Policy()), kept=[]), [])
+    return keep(run_at_once(prepared, steps, StepOptions(policy=Policy()), kept=[]), [])
 
 
 def unwrapped(examples: DataFrame) -> DataFrame:
-    """Return a frame without rows whose plan takes the source's columns out of `examples`.
+    """Return an empty frame whose plan takes the source's columns out of `examples`.
 
-    Over the rows themselves Spark would compute what it can when it plans, and raise there.
+    Over the rows themselves Spark would evaluate constants during planning, and raise there.
     """
     return examples.sparkSession.createDataFrame([], examples.schema).select(f"{ROW}.*")

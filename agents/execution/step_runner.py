@@ -1,7 +1,7 @@
-"""All guarded steps of a pipeline over a micro-batch: in one go, or one by one to find the guilty.
+"""Run all guarded steps of a micro-batch: at once, or step by step to isolate failing records.
 
-A step that runs Python code, or a transform, may fail as a Spark job: by a crash of the worker, or
-by what a transform raised. Then each such step runs by itself over a local checkpoint of its input.
+A step with Python code, or a transform, can fail as a Spark job: its worker crashes, or the
+transform raises. Then each such step runs separately over a local checkpoint of its input.
 """
 
 from __future__ import annotations
@@ -15,45 +15,47 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.steps import Process, Step, Transform
-from arrester.agents.execution.isolation import Blame, Suspect
+from arrester.agents.execution.isolation import Isolation, Suspect
 from arrester.agents.execution.step_segments import after_steps, segments
 from arrester.agents.execution.transforms import transformed, transformed_on
 from arrester.agents.executor.columns import FATE, SOURCE
 from arrester.agents.spark.job_attempts import AttemptFailed, Operation, attempted
-from arrester.agents.spark.local_checkpoint import checkpointed, level_beside
+from arrester.agents.spark.local_checkpoint import checkpointed, storage_level
 from arrester.agents.spark.row_counters import metered
 from arrester.controlplane.domain.error_policy.policy import Policy
 
-#: Local checkpoints that were made on the way, to be given back.
+#: Local checkpoints to release.
 Kept = list[DataFrame]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """What steps are run with."""
+class StepOptions:
+    """Options for running steps."""
 
     policy: Policy = field(default_factory=Policy)
     #: The columns of the source, which steps may replace.
     source: Sequence[str] = ()
-    #: Puts all columns of ours beside the author's.
+    #: Adds all internal columns to the author's.
     shown: Callable[[DataFrame], DataFrame] = lambda frame: frame
-    #: Whether nobody knows that the objects of so many rows fit into memory.
+    #: Whether this many rows may not fit into memory as objects.
     is_large: bool = False
-    #: Whether records are likely to fail: the first job brings them then.
+    #: Whether records are likely to fail: the first job then collects them.
     fails: bool = False
 
 
-class Survived(NamedTuple):
-    """Rows with the fates of the records that a step failed of, and what it makes of the rest."""
+class SurvivingRows(NamedTuple):
+    """Rows with the failed records marked, and the step's result for the others."""
 
     marked: DataFrame
     made: DataFrame
-    #: How many records were found.
-    blamed: int
+    #: The number of isolated records.
+    isolated: int
 
 
-def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
-    """Return `frame` after `steps`; what fails as a job, fails when it is evaluated."""
+def run_at_once(
+    frame: DataFrame, steps: Sequence[Step], way: StepOptions, *, kept: Kept
+) -> DataFrame:
+    """Return `frame` after `steps`. A job failure shows at evaluation."""
     source = way.source
     for number, segment in segments(steps, first=SOURCE + 1):
         if isinstance(segment[0], Transform):
@@ -64,10 +66,12 @@ def in_one_go(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) 
     return frame
 
 
-def one_by_one(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept) -> DataFrame:
-    """Return `frame` after `steps`, where the records that a step fails for have failed there.
+def run_step_by_step(
+    frame: DataFrame, steps: Sequence[Step], way: StepOptions, *, kept: Kept
+) -> DataFrame:
+    """Return `frame` after `steps`, with the failing records of each step isolated.
 
-    Raises StepFailed where a step fails and no record is to blame; what the source raises, raises.
+    Raises StepFailed if a step fails without a failing record. Exceptions of the source are raised.
     """
     policy = way.policy
     frame = keep(way.shown(frame), kept)
@@ -79,18 +83,18 @@ def one_by_one(frame: DataFrame, steps: Sequence[Step], way: Way, *, kept: Kept)
         run = suspect.whole
         if isinstance(segment[0], Transform):
             run = partial(transformed_on, step=segment[0])
-        frame = survived(keep(frame, kept), run, suspect, policy=policy, kept=kept).made
+        frame = run_surviving(keep(frame, kept), run, suspect, policy=policy, kept=kept).made
     return frame
 
 
 def after_tail(
     frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept
-) -> Survived:
-    """Return `frame`, a local checkpoint, with failures of the last step, and what the step made.
+) -> SurvivingRows:
+    """Return `frame`, a local checkpoint, with failures of the last step, and the step's result.
 
-    What it made does not know its records.
+    The result does not identify its records.
     """
-    return survived(
+    return run_surviving(
         frame,
         partial(after_transform, step=step),
         _suspect(number, [step], policy),
@@ -100,38 +104,38 @@ def after_tail(
 
 
 def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
-    """Return what a transform makes of the rows that have no fate."""
+    """Return the result of a transform for the rows that have not failed."""
     return transformed(frame.where(F.col(FATE).isNull()), step)
 
 
-def survived(
+def run_surviving(
     base: DataFrame,
     run: Operation,
     suspect: Suspect,
     *,
     policy: Policy,
     kept: Kept,
-) -> Survived:
-    """Return `base` with the fates of failing records, and what `run` makes of the others."""
-    blame = Blame(base, suspect, policy)
+) -> SurvivingRows:
+    """Return `base` with the failing records marked, and the result of `run` for the others."""
+    blame = Isolation(base, suspect, policy)
     while True:
         marked = blame.marked()
         made = partial(_evaluated, run, marked, kept)
         try:
-            return Survived(marked, attempted(base.sparkSession, made), blame.blamed)
+            return SurvivingRows(marked, attempted(base.sparkSession, made), blame.isolated)
         except AttemptFailed as exc:
-            blame.blame(exc.failed)
+            blame.isolate(exc.failed)
 
 
 def _evaluated(run: Operation, frame: DataFrame, kept: Kept) -> DataFrame:
-    level = level_beside(frame.sparkSession)
+    level = storage_level(frame.sparkSession)
     evaluated = checkpointed(metered(run(frame)), level=level)
     kept.append(evaluated)
     return evaluated
 
 
 def keep(frame: DataFrame, kept: Kept) -> DataFrame:
-    """Return `frame` evaluated, in a local checkpoint."""
+    """Return `frame` evaluated in a local checkpoint."""
     evaluated = checkpointed(frame)
     kept.append(evaluated)
     return evaluated

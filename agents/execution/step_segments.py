@@ -1,7 +1,7 @@
-"""The guarded steps of a pipeline over the rows of a micro-batch, in the order of their kinds.
+"""The guarded steps of a micro-batch, grouped into segments of one kind.
 
-Rows travel with their record's carried columns. A record's first row has ORDINAL 0 and speaks for
-it; what a step makes of one record fails or passes as a whole (`batch.record_atomicity`).
+Each row carries the internal columns of its record. A record's first row has ORDINAL 0 and
+represents it. A record fails or passes as a whole (`batch.record_atomicity`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from arrester.agents.spark.try_eval import guarded_together
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _ATTEMPT = "__arrester_attempt"
-#: Of so many steps the Columns are kept.
+#: For this many steps the Columns are cached.
 _KEPT = 256
-#: What Python steps tell of each row that leaves them.
+#: What Python steps report about each row.
 _TOLD = {
     FATE: T.StructField(FATE, T.IntegerType()),
     ERROR: T.StructField(ERROR, ERROR_TYPE),
@@ -42,7 +42,8 @@ _TOLD = {
 
 
 def segments(steps: Sequence[Step], *, first: int) -> Iterator[tuple[int, Sequence[Step]]]:
-    """Yield runs of steps of one kind, each with the number of its first step; transforms alone."""
+    """Yield segments of steps of one kind, each with the number of its first step; transforms
+    alone."""
     number = first
     for _, run in groupby(enumerate(steps), key=lambda each: _kind(*each)):
         segment = [step for _, step in run]
@@ -64,9 +65,9 @@ def after_steps(
 ) -> DataFrame:
     """Return `frame` after native and Python `steps`, the first of which has the number `first`.
 
-    Rows that have a fate pass untouched. Python steps in a row run in one pass over Arrow batches.
-    Columns of ours go on with their record. So do the columns `source`, which a step may replace:
-    they are `kept_name` then.
+    Failed rows pass unchanged. Adjacent Python steps run in one pass over Arrow batches. Internal
+    columns stay with their record. So do the columns `source`, which a step may replace: then they
+    have their `kept_name`.
     """
     for start, segment in segments(steps, first=first):
         numbered = list(enumerate(segment, start=start))
@@ -80,12 +81,12 @@ def after_steps(
 
 
 def kept_name(number: int) -> str:
-    """Return what the source's column of that number is called once a step may replace it."""
+    """Return the name of a source column after a step has replaced it."""
     return f"{PREFIX}source_{number}"
 
 
 def where_kept(columns: Collection[str], source: Sequence[str]) -> dict[str, str]:
-    """Return by what names the source's columns stand among those of a frame."""
+    """Return the present names of the source's columns in a frame."""
     there = set(columns)
     return {
         name: kept_name(number) if kept_name(number) in there else name
@@ -94,7 +95,7 @@ def where_kept(columns: Collection[str], source: Sequence[str]) -> dict[str, str
 
 
 def _with_kept(frame: DataFrame, step: Native, source: Sequence[str]) -> DataFrame:
-    """Keep the columns of the source that the step is about to replace."""
+    """Keep the source columns that the step is about to replace."""
     replaced = {name.lower() for name in step.expressions}
     kept = where_kept(frame.columns, source)
     copies = {
@@ -116,7 +117,7 @@ def _after_native(frame: DataFrame, number: int, step: Native) -> DataFrame:
     return made.drop(_ATTEMPT, SHARED)
 
 
-# What is the same for all micro-batches is made once: a Column is many calls to the JVM.
+# Cached for all micro-batches: making a Column takes many calls to the JVM.
 @cache
 def _is_decided() -> Column:
     return F.col(FATE).isNotNull()
@@ -129,7 +130,7 @@ def _attempting(ready: Ready) -> list[list[Column]]:
 
 @lru_cache(maxsize=_KEPT)
 def _of_attempt(number: int, names: tuple[str, ...]) -> dict[str, Column]:
-    """Return what an attempt at the step `number` makes of a row: its fate and its columns."""
+    """Return the columns after an attempt at the step `number`."""
     failed = F.col(FATE).isNull() & F.col(_ATTEMPT).isNull()
     fate = F.when(failed, F.lit(number)).otherwise(F.col(FATE))
     return {FATE: fate} | {name: F.col(_ATTEMPT).getField(name) for name in names}
@@ -153,7 +154,7 @@ def _after_python(
         rules=shipped_rules(policy),
         carried=pairs,
     )
-    # A failed record's columns are NULL on their way, so the shape is nullable for Spark.
+    # A failed record's columns are NULL, so Spark's schema must be nullable.
     made = [
         T.StructField(field.name, field.dataType, True) for field in python_schema(segment).fields
     ]
@@ -161,7 +162,7 @@ def _after_python(
 
 
 def python_steps(segment: Sequence[tuple[int, Step]]) -> list[object]:
-    """Return numbered Python steps as the executors take them."""
+    """Return numbered Python steps in the form that executors take."""
     worker = shipped("map_in_arrow")
     return [
         worker.Step(
@@ -176,22 +177,22 @@ def python_steps(segment: Sequence[tuple[int, Step]]) -> list[object]:
 
 
 def python_schema(segment: Sequence[tuple[int, Step]]) -> T.StructType:
-    """Return the columns that Python steps in a row return."""
+    """Return the columns that adjacent Python steps return."""
     step = segment[-1][1]
     assert isinstance(step, Process)
     return step.schema
 
 
 def is_ours(name: str) -> bool:
-    """Whether a column is none of the author's."""
+    """Whether a column is internal."""
     return name.startswith(PREFIX)
 
 
 def quoted(name: str) -> Column:
-    """Return the column of that very name, dots and all."""
+    """Return the column of exactly this name, dots included."""
     return F.col(in_quotes(name))
 
 
 def in_quotes(name: str) -> str:
-    """Return a column's name as SQL has it."""
+    """Return a quoted column name for SQL."""
     return "`" + name.replace("`", "``") + "`"

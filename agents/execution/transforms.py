@@ -1,4 +1,4 @@
-"""A transform is run: the author's function of a DataFrame, over the columns so far."""
+"""Run a transform: the author's function of a DataFrame."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from arrester.agents.executor.columns import (
 from arrester.agents.spark.errors import StepFailed, problem_of_job
 from arrester.agents.spark.plan_analysis import carrying
 
-#: What a row has to know of its record.
+#: What identifies the record of a row.
 _RECORD = (ROW, TASK, POSITION, ENTRY)
 
 
 def transformed(frame: DataFrame, step: Transform) -> DataFrame:
-    """Return what the function makes of the author's columns of `frame`, and nothing else."""
+    """Return the function's result for the author's columns of `frame`."""
     return _called(step, _fenced(frame).select(*_theirs(frame)))
 
 
 def transformed_on(frame: DataFrame, step: Transform) -> DataFrame:
     """Return the rows of `frame`, a local checkpoint, after a transform that other steps follow.
 
-    Rows that have a fate pass untouched. Each other record stands for itself as FILTERED, without
-    columns of the author's, beside the rows that it became: they know their record.
+    Failed rows pass unchanged. Each other record has one row FILTERED without the author's columns,
+    in addition to the rows that it became, which identify it.
     """
     linked = _fenced(frame.where(F.col(FATE).isNull())).withColumn(LINK, F.struct(*_RECORD))
     made = _called(step, linked.select(*_theirs(frame)))
-    # Fenced again: what the function's columns raise is not to be caught by a later step's guard.
+    # Fenced again: a later step's guard must not catch exceptions of the function's columns.
     rows = _fenced(carrying(made, linked, LINK)).select(
         *[F.col(LINK)[name].alias(name) for name in _RECORD],
         F.lit(None).cast("int").alias(FATE),
         F.lit(None).cast(ERROR_TYPE).alias(ERROR),
-        # No row that was made is the first one of its record.
+        # None of the new rows is the first row of its record.
         F.lit(1).alias(ORDINAL),
         F.lit(0).cast("long").alias(RETRIES),
         *[F.col(name) for name in _quoted(made.columns)],
@@ -63,9 +63,10 @@ def transformed_on(frame: DataFrame, step: Transform) -> DataFrame:
 
 
 def _fenced(frame: DataFrame) -> DataFrame:
-    """Return the same rows: the optimizer moves no filter of the function below this one.
+    """Return the same rows, with a barrier for the optimizer's filter pushdown.
 
-    It would run on rows that were left out on purpose, such as those that it failed on.
+    A filter of the function below it would run on rows that were left out on purpose, such as
+    failed ones.
     """
     return frame.where(F.spark_partition_id() >= 0)
 

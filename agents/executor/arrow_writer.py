@@ -38,7 +38,7 @@ _EXACTLY: dict[type[T.DataType], set[type]] = {
 }
 
 
-class Doubtful(Exception):
+class UncertainConversion(Exception):
     """Some row may not conform; which one and why is found by looking at each."""
 
 
@@ -62,7 +62,7 @@ class Writer:
         """Raise Doubtful unless all rows conform for certain."""
         for column, each in zip(self._columns, self._values(rows), strict=True):
             if not column.conform(each):
-                raise Doubtful
+                raise UncertainConversion
 
     def _values(self, rows: list[Row]) -> list[list[Any]]:
         return _fields(rows, [column.name for column in self._columns])
@@ -92,7 +92,7 @@ class _Column:
             if self._is_unchanged(values, origin):
                 return origin.array
         if not self.conform(values):
-            raise Doubtful
+            raise UncertainConversion
         return pa.array(values, self._arrow)
 
     def _is_unchanged(self, values: list[Any], origin: Origin) -> bool:
@@ -102,11 +102,11 @@ class _Column:
     def _struct(self, values: list[Any], origin: Origin) -> Any:
         there = [value for value in values if value is not None]
         if set(map(type, there)) - {dict} or (len(there) < len(values) and not self._nullable):
-            raise Doubtful
+            raise UncertainConversion
         names = [each.name for each in self._fields]
         if len(there) < len(values):
             if not self.conform(values):
-                raise Doubtful
+                raise UncertainConversion
             return pa.array(values, self._arrow)
         columns = [
             each.array(some, origin.fields.get(each.name))
@@ -119,11 +119,11 @@ class _Column:
 def _fields(rows: list[Any], names: list[str]) -> list[list[Any]]:
     """Return the values of dicts that have just these fields."""
     if set(map(len, rows)) - {len(names)}:
-        raise Doubtful
+        raise UncertainConversion
     try:
         return [[row[name] for row in rows] for name in names]
     except KeyError as exc:
-        raise Doubtful from exc
+        raise UncertainConversion from exc
 
 
 def _conform(kind: T.DataType, *, nullable: bool) -> Conform:

@@ -49,7 +49,7 @@ _REQUEST_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LetterSender:
+class DeadLetterSender:
     """The function for `mapInArrow`: sends dead letters and tells of those that were not taken."""
 
     topic: str

@@ -97,22 +97,24 @@ class GuardedSteps(_Python):
             yield self._results(batch, steps, types)
 
     def _results(self, batch: pa.RecordBatch, steps: Steps, types: pa.Schema) -> pa.RecordBatch:
-        fates = batch.column(batch.schema.get_field_index(FATE))
+        responder = batch.column(batch.schema.get_field_index(FATE))
         open_ones = None
-        if fates.null_count < len(fates):
-            open_ones = [number for number, fate in enumerate(fates.to_pylist()) if fate is None]
+        if responder.null_count < len(responder):
+            open_ones = [
+                number for number, fate in enumerate(responder.to_pylist()) if fate is None
+            ]
         ran = steps.run(records(batch, open_ones))
         if open_ones is None and isinstance(ran.of, range):
             told = _untouched(batch, ran)
             return self._assembled(batch, told, ran.arrays, types, None)
-        return self._mixed(batch, ran, types, fates.to_pylist(), open_ones)
+        return self._mixed(batch, ran, types, responder.to_pylist(), open_ones)
 
     def _mixed(
         self,
         batch: pa.RecordBatch,
         ran: Ran,
         types: pa.Schema,
-        fates: list[int | None],
+        responder: list[int | None],
         open_ones: list[int] | None,
     ) -> pa.RecordBatch:
         """Return the rows of all records in order; one without rows has one that is empty."""
@@ -127,7 +129,7 @@ class GuardedSteps(_Python):
         origins: list[int] = []
         places: list[int | None] = []
         record_of = {number: record for record, number in enumerate(numbers)}
-        for number, fate in enumerate(fates):
+        for number, fate in enumerate(responder):
             mine: int | None = record_of.get(number)
             made: list[int] = [] if mine is None else became[mine]
             says: tuple[int | None, Row | None] = (fate, known[number])

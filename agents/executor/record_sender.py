@@ -49,7 +49,7 @@ class Record:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Producing:
+class SendRecords:
     """The function for `mapInArrow`; its rows come sorted, all rows of a task in one partition."""
 
     send: Send | None
@@ -142,7 +142,7 @@ class _Lane:
 class _Run:
     """One Spark partition."""
 
-    def __init__(self, by: Producing, send: Any, progress: Progress) -> None:
+    def __init__(self, by: SendRecords, send: Any, progress: Progress) -> None:
         self._by = by
         self.send = send
         self._progress = progress

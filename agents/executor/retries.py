@@ -61,7 +61,7 @@ class Failed:
     kind: str | None
 
 
-class Tried(NamedTuple):
+class Attempted(NamedTuple):
     """What came of an operation after so many attempts."""
 
     attempts: int
@@ -71,14 +71,14 @@ class Tried(NamedTuple):
     took_ms: int = 0
 
 
-def tried_again(
+def call_with_retries(
     operation: Callable[[Row], list[Row]],
     fresh: Callable[[], Row],
     rules: Rules,
     *,
     raised: BaseException,
     started_ms: int,
-) -> Tried:
+) -> Attempted:
     """Return what `operation` made of a row at last, whose first attempt has `raised`.
 
     Each attempt gets a `fresh` row: the author's function may change what it is given. A
@@ -96,11 +96,11 @@ def tried_again(
                 made, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
             )
         if wait_ms is None:
-            return Tried(made, [], failed, took_ms=now_ms() - started_ms)
+            return Attempted(made, [], failed, took_ms=now_ms() - started_ms)
         sleep(wait_ms)
         made += 1
         try:
-            return Tried(attempts=made, rows=operation(fresh()))
+            return Attempted(attempts=made, rows=operation(fresh()))
         except BaseException as exc:  # the author's code may raise anything, SystemExit too
             raised = exc
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import Row as SparkRow
 from .arrow_reader import Records, Row, Unreadable
 from .arrow_writer import Writer
 from .error_text import text
-from .retries import Failed, Rules, failure_from, now_ms, tried_again
+from .retries import Failed, Rules, call_with_retries, failure_from, now_ms
 from .type_check import Check, WrongType, shown, struct_check
 
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
@@ -167,7 +167,7 @@ class Steps:
         started_ms: int,
     ) -> list[Row]:
         operation = partial(_operation, self._functions[number], self._checks[number])
-        result = tried_again(
+        result = call_with_retries(
             operation, fresh, self._rules[number], raised=raised, started_ms=started_ms
         )
         if result.attempts > 1:

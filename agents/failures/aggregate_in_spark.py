@@ -1,6 +1,6 @@
-"""Failed records counted: in groups that are answered alike, and as they are told of.
+"""Count failed records in Spark: in groups with the same response, and for the report.
 
-In Spark, however many they are; of a few the same is asked in Python (`aggregate_on_driver`).
+For any number of records; few are aggregated in Python (`aggregate_on_driver`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from arrester.agents.executor.columns import ERROR, FATE, POSITION, TASK
-from arrester.agents.failures.pause_offsets import cut_of, place
+from arrester.agents.failures.pause_offsets import pause_offset_of, place
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.spark.local_checkpoint import ID, checkpointed, release
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 
 _RANK = "__arrester_rank"
-#: What becomes of a failed record: it is described, its task halts at it, it is counted.
+#: A failed record is reported in full, stops its task, or is counted only.
 _EXAMPLE, _HALTS, _REST = 0, 1, 2
 
 #: A task and a position in it.
@@ -27,29 +27,29 @@ Coordinates = tuple[str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Failed records of one task, step and kind; where `known`, of one cause."""
+class FailureGroup:
+    """Failed records of one task, step and kind; if `known`, also of one cause."""
 
     task: str | None
     number: int
     kind: str | None
-    #: Of one of them.
+    #: The cause of one of them.
     cause: Cause
     known: bool
     count: int
-    #: The first place among them; None: one has no position.
+    #: The first position among them; None: one of them has no position.
     first: Cursor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
-    """Failed records of one task and cause that are counted, not described."""
+class CountedFailures:
+    """Failed records of one task and cause that are counted only."""
 
     task: str | None
     number: int
     exception_class: str | None
     frame: str | None
-    #: Of each of them.
+    #: The same for each of them.
     attempts: int
     count: int
     first: int | None
@@ -57,8 +57,8 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Halted:
-    """A record that a task halts at, told without its row: of its cause enough are described."""
+class StoppedTask:
+    """A record that stops its task, without its row: enough of its cause are reported in full."""
 
     task: str
     position: int | None
@@ -66,26 +66,26 @@ class Halted:
     exception_class: str | None
     frame: str | None
     attempts: int
-    #: The task dies of it, alone.
+    #: The task dies alone.
     dies: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What is told of failed records."""
+class FailureReport:
+    """The content of the report about failed records."""
 
-    #: The numbers of those that are described.
+    #: The numbers of those reported in full.
     examples: Sequence[int]
-    #: Where tasks halt, besides, in their order.
-    halted: Sequence[Halted]
-    rest: Sequence[Rest]
+    #: Further records that stop tasks, in order.
+    halted: Sequence[StoppedTask]
+    rest: Sequence[CountedFailures]
 
 
-def grouped(records: DataFrame, by_class: Collection[int]) -> list[Group]:
-    """Return the records by task, step and kind; of steps in `by_class` by their cause, too."""
+def grouped(records: DataFrame, by_class: Collection[int]) -> list[FailureGroup]:
+    """Return the records by task, step and kind; for steps in `by_class` also by cause."""
     by, numbers = _numbers_by(tuple(by_class))
     return [
-        Group(
+        FailureGroup(
             task=row[TASK],
             number=row[FATE],
             kind=row["kind"],
@@ -98,43 +98,43 @@ def grouped(records: DataFrame, by_class: Collection[int]) -> list[Group]:
     ]
 
 
-def told(
+def report(
     records: DataFrame,
     *,
     limit: int,
     described: Collection[Coordinates],
-    cuts: Mapping[str, Cursor],
+    pause_offsets: Mapping[str, Cursor],
     dead: Set[str],
-) -> Told:
-    """Return what is told of failed records, without those that are held behind a cut.
+) -> FailureReport:
+    """Return the report about failed records, without those held after a pause offset.
 
-    So many of each cause are described, by task and position, and all at `described`. Those that
-    tasks halt at are told one by one, all others counted exactly.
+    Up to `limit` of each cause are reported in full, by task and position, and all at `described`.
+    Records that stop tasks are reported one by one, all others counted exactly.
     """
-    cut = cut_of(cuts)
-    standing = records.where(cut.isNull() | (place() <= cut)) if cuts else records
+    cut = pause_offset_of(pause_offsets)
+    not_held = records.where(cut.isNull() | (place() <= cut)) if pause_offsets else records
     is_example = F.col(_RANK) <= limit
     if described:
         is_example = is_example | _at(described)
     rank = F.when(is_example, _EXAMPLE)
-    rank = rank.when(F.coalesce(place() == cut, F.lit(False)), _HALTS) if cuts else rank
-    ranked = standing.withColumn(_RANK, _rank_of_cause())
+    rank = rank.when(F.coalesce(place() == cut, F.lit(False)), _HALTS) if pause_offsets else rank
+    ranked = not_held.withColumn(_RANK, _rank_of_cause())
     block = checkpointed(ranked.withColumn(_RANK, rank.otherwise(_REST)))
     try:
         examples = block.where(F.col(_RANK) == _EXAMPLE).select(ID).collect()
-        return Told(
+        return FailureReport(
             examples=[row[ID] for row in examples],
-            halted=_halts(block.where(F.col(_RANK) == _HALTS), dead) if cuts else (),
+            halted=_halts(block.where(F.col(_RANK) == _HALTS), dead) if pause_offsets else (),
             rest=_counted(block.where(F.col(_RANK) == _REST)),
         )
     finally:
         release([block])
 
 
-# Made once: to make Columns takes many calls to the JVM.
+# Cached: making a Column takes many calls to the JVM.
 @cache
 def _causes() -> tuple[Column, ...]:
-    """Return what failures have to have in common to be counted together."""
+    """Return what failures must have in common to be counted together."""
     error = F.col(ERROR)
     attempts = F.coalesce(error["attempts"], F.lit(1))
     found = (F.col(FATE), error["exception_class"], error["frame"], attempts)
@@ -143,7 +143,7 @@ def _causes() -> tuple[Column, ...]:
 
 @cache
 def _rank_of_cause() -> Column:
-    """Return the number of a failed record among those of its cause, by task and position."""
+    """Return the rank of a failed record in its cause, by task and position."""
     order = Window.partitionBy(*_causes()).orderBy(F.col(TASK).asc_nulls_first(), place().asc())
     return F.row_number().over(order)
 
@@ -157,7 +157,7 @@ def _numbers() -> tuple[Column, ...]:
 
 @cache
 def _numbers_by(by_class: tuple[int, ...]) -> tuple[list[Column], list[Column]]:
-    """Return what failures are told apart by, and what is counted of those alike."""
+    """Return the grouping columns, and the aggregates of each group."""
     error = F.col(ERROR)
     cause = F.struct(error["names"], error["condition"])
     known = F.when(F.col(FATE).isin(*by_class), cause) if by_class else F.lit(None)
@@ -180,10 +180,10 @@ def _at(places: Collection[Coordinates]) -> Column:
     return reduce(lambda one, other: one | other, conditions, F.lit(False))
 
 
-def _halts(failed: DataFrame, dead: Set[str]) -> list[Halted]:
-    """Bring where tasks halt, and of what, in the order of tasks; no rows, no traces."""
+def _halts(failed: DataFrame, dead: Set[str]) -> list[StoppedTask]:
+    """Return the records that stop tasks, by task, without rows and stack traces."""
     return [
-        Halted(
+        StoppedTask(
             task=row[TASK],
             position=row[POSITION],
             number=row["cause0"],
@@ -196,11 +196,11 @@ def _halts(failed: DataFrame, dead: Set[str]) -> list[Halted]:
     ]
 
 
-def _counted(failed: DataFrame) -> list[Rest]:
-    """Count failed records by task and cause, exactly."""
+def _counted(failed: DataFrame) -> list[CountedFailures]:
+    """Count failed records by task and cause."""
     rows = failed.groupBy(TASK, *_causes()).agg(*_numbers()).collect()
     return [
-        Rest(
+        CountedFailures(
             task=row[TASK],
             number=row["cause0"],
             exception_class=row["cause1"],

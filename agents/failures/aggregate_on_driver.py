@@ -1,6 +1,6 @@
-"""Failed records on the driver, without their rows: what is asked of a few is plain Python.
+"""Count failed records in Python on the driver, without their rows, if they are few.
 
-What is asked of many is asked in Spark (`aggregate_in_spark`); the answers are the same.
+Many are aggregated in Spark (`aggregate_in_spark`), with the same results.
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from arrester.agents.executor.columns import ENTRY, ERROR, FATE, POSITION, TASK
-from arrester.agents.failures.aggregate_in_spark import Coordinates, Group, Halted, Rest, Told
+from arrester.agents.failures.aggregate_in_spark import (
+    Coordinates,
+    CountedFailures,
+    FailureGroup,
+    FailureReport,
+    StoppedTask,
+)
 from arrester.agents.journal.entries import Cursor, Skipped
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 
-#: An entry, and a position in it; NULL comes before all numbers.
+#: An entry, and a position in it; NULL precedes all numbers.
 _Place = tuple[int, bool, int]
 
 
-class Listed(NamedTuple):
-    """A failed record: where it is, and what of its error decides."""
+class DriverRecord(NamedTuple):
+    """A failed record: its place and the deciding parts of its error."""
 
     id: int
     task: str | None
@@ -35,8 +41,8 @@ class Listed(NamedTuple):
     attempts: int = 1
 
     @classmethod
-    def of(cls, row: Row, id: int) -> Listed:
-        """Return what stands in a row of an evaluated frame."""
+    def of(cls, row: Row, id: int) -> DriverRecord:
+        """Return the record in a row of an evaluated frame."""
         where = row[TASK], row[ENTRY], row[POSITION], row[FATE]
         error = row[ERROR]
         if error is None:
@@ -47,34 +53,34 @@ class Listed(NamedTuple):
 
     @property
     def place(self) -> _Place:
-        """Where it stands among those of its task."""
+        """Its order within the task."""
         return _place(self.entry, self.position)
 
     @property
     def order(self) -> tuple[bool, str, _Place]:
-        """Where it stands among all, as Spark sorts them."""
+        """Its order among all records, as Spark sorts them."""
         return self.task is not None, self.task or "", self.place
 
     @property
     def alike(self) -> tuple[int, str | None, str | None, int]:
-        """What failures have in common that are counted together."""
+        """What failures must have in common to be counted together."""
         return self.number, self.exception_class, self.frame, self.attempts
 
 
-def grouped(records: Iterable[Listed], by_class: Collection[int]) -> list[Group]:
-    """Return the records by task, step and kind; of steps in `by_class` by their cause, too."""
-    found: dict[object, list[Listed]] = {}
+def grouped(records: Iterable[DriverRecord], by_class: Collection[int]) -> list[FailureGroup]:
+    """Return the records by task, step and kind; for steps in `by_class` also by cause."""
+    found: dict[object, list[DriverRecord]] = {}
     for each in records:
         known = each.cause if each.number in by_class else None
         found.setdefault((each.task, each.number, each.kind, known), []).append(each)
     return [_group(some, known=some[0].number in by_class) for some in found.values()]
 
 
-def _group(some: Sequence[Listed], *, known: bool) -> Group:
+def _group(some: Sequence[DriverRecord], *, known: bool) -> FailureGroup:
     one = some[0]
     first = min(some, key=lambda each: each.place)
     placed = all(each.position is not None for each in some)
-    return Group(
+    return FailureGroup(
         task=one.task,
         number=one.number,
         kind=one.kind,
@@ -85,44 +91,50 @@ def _group(some: Sequence[Listed], *, known: bool) -> Group:
     )
 
 
-def told(
-    records: Iterable[Listed],
+def report(
+    records: Iterable[DriverRecord],
     *,
     limit: int,
     described: Collection[Coordinates],
-    cuts: Mapping[str, Cursor],
+    pause_offsets: Mapping[str, Cursor],
     dead: Set[str],
-) -> Told:
-    """Return what is told of failed records, as `aggregate_in_spark.told` does."""
+) -> FailureReport:
+    """Return the report about failed records, as `aggregate_in_spark.report`."""
     examples: list[int] = []
-    halts: list[Listed] = []
-    rest: dict[object, list[Listed]] = {}
+    halts: list[DriverRecord] = []
+    rest: dict[object, list[DriverRecord]] = {}
     ranks: dict[object, int] = {}
-    for each in sorted(standing(records, cuts), key=lambda each: each.order):
+    for each in sorted(not_held(records, pause_offsets), key=lambda each: each.order):
         rank = ranks[each.alike] = ranks.get(each.alike, 0) + 1
         if rank <= limit or (each.task, each.position) in described:
             examples.append(each.id)
-        elif _is_cut(each, cuts):
+        elif _is_cut(each, pause_offsets):
             halts.append(each)
         else:
             rest.setdefault((each.task, each.alike), []).append(each)
-    return Told(
+    return FailureReport(
         examples=examples,
         halted=[_halted(each, dead) for each in halts],
         rest=[_rest(some) for some in rest.values()],
     )
 
 
-def standing(records: Iterable[Listed], cuts: Mapping[str, Cursor]) -> list[Listed]:
-    """Return the records that are not held behind a cut."""
-    return [each for each in records if not cuts or each.place <= _cut(each, cuts)]
+def not_held(
+    records: Iterable[DriverRecord], pause_offsets: Mapping[str, Cursor]
+) -> list[DriverRecord]:
+    """Return the records that are not held after a pause offset."""
+    return [
+        each for each in records if not pause_offsets or each.place <= _cut(each, pause_offsets)
+    ]
 
 
-def skipped(records: Iterable[Listed], cuts: Mapping[str, Cursor]) -> tuple[Skipped, ...]:
-    """Return where the records are that are left out, and not held from a cut on."""
+def skipped(
+    records: Iterable[DriverRecord], pause_offsets: Mapping[str, Cursor]
+) -> tuple[Skipped, ...]:
+    """Return the coordinates of records that are skipped and not held."""
     found: dict[tuple[str | None, int], list[int | None]] = {}
     for each in records:
-        if each.task not in cuts or each.place < _cut(each, cuts):
+        if each.task not in pause_offsets or each.place < _cut(each, pause_offsets):
             found.setdefault((each.task, each.entry), []).append(each.position)
     return tuple(
         Skipped(task=task, entry=entry, positions=tuple(positions))
@@ -130,12 +142,12 @@ def skipped(records: Iterable[Listed], cuts: Mapping[str, Cursor]) -> tuple[Skip
     )
 
 
-def _is_cut(each: Listed, cuts: Mapping[str, Cursor]) -> bool:
-    return each.task in cuts and each.place == _cut(each, cuts)
+def _is_cut(each: DriverRecord, pause_offsets: Mapping[str, Cursor]) -> bool:
+    return each.task in pause_offsets and each.place == _cut(each, pause_offsets)
 
 
-def _cut(each: Listed, cuts: Mapping[str, Cursor]) -> _Place:
-    cut = None if each.task is None else cuts.get(each.task)
+def _cut(each: DriverRecord, pause_offsets: Mapping[str, Cursor]) -> _Place:
+    cut = None if each.task is None else pause_offsets.get(each.task)
     return each.place if cut is None else _place(cut.entry, cut.position)
 
 
@@ -143,9 +155,9 @@ def _place(entry: int, position: int | None) -> _Place:
     return entry, position is not None, position or 0
 
 
-def _halted(each: Listed, dead: Set[str]) -> Halted:
+def _halted(each: DriverRecord, dead: Set[str]) -> StoppedTask:
     assert each.task is not None
-    return Halted(
+    return StoppedTask(
         task=each.task,
         position=each.position,
         number=each.number,
@@ -156,9 +168,9 @@ def _halted(each: Listed, dead: Set[str]) -> Halted:
     )
 
 
-def _rest(some: Sequence[Listed]) -> Rest:
+def _rest(some: Sequence[DriverRecord]) -> CountedFailures:
     one, positions = some[0], [each.position for each in some if each.position is not None]
-    return Rest(
+    return CountedFailures(
         task=one.task,
         number=one.number,
         exception_class=one.exception_class,

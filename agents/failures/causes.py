@@ -1,4 +1,4 @@
-"""The causes of failures, with their fingerprints; and what they say of records not described."""
+"""Causes of failures with their fingerprints, also for records that are not reported in full."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.failures.aggregate_in_spark import Halted, Rest
+from arrester.agents.failures.aggregate_in_spark import CountedFailures, StoppedTask
 from arrester.agents.failures.failed_record import FailedRecord, is_native, stage_of
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.events import Failure
@@ -16,32 +16,34 @@ from arrester.controlplane.domain.identity.fingerprint import fingerprint
 
 
 class Causes:
-    """The causes that the described records show, for those that are not described."""
+    """The causes in the examples, for the records that are counted only."""
 
     def __init__(self, pipeline: Pipeline, told: Sequence[FailedRecord]) -> None:
         self._pipeline = pipeline
         self._told = [(each, failure_of(each)) for each in told]
         self._found: dict[object, tuple[dict[str, Failure], Counter[str]]] = {}
 
-    def split(self, rest: Rest) -> list[tuple[Failure, int]]:
-        """Split the rest among the causes that the examples of its step show."""
+    def split(self, rest: CountedFailures) -> list[tuple[Failure, int]]:
+        """Split counted records among the causes in the examples of their step."""
         known, weights = self._of(rest)
         return [(known[name], count) for name, count in shares(rest.count, weights).items()]
 
-    def commonest(self, each: Halted) -> Failure:
-        """Return the cause that most examples of its step and class show."""
+    def commonest(self, each: StoppedTask) -> Failure:
+        """Return the most frequent cause in the examples of its step and class."""
         known, weights = self._of(each)
         return known[weights.most_common(1)[0][0]]
 
-    def _of(self, each: Rest | Halted) -> tuple[dict[str, Failure], Counter[str]]:
+    def _of(self, each: CountedFailures | StoppedTask) -> tuple[dict[str, Failure], Counter[str]]:
         kind = (each.number, each.exception_class, each.frame, each.attempts)
         if kind not in self._found:
             self._found[kind] = self._causes(each)
         return self._found[kind]
 
-    def _causes(self, each: Rest | Halted) -> tuple[dict[str, Failure], Counter[str]]:
+    def _causes(
+        self, each: CountedFailures | StoppedTask
+    ) -> tuple[dict[str, Failure], Counter[str]]:
         native = is_native(self._pipeline, each.number)
-        # What was tried more often is told with its own number of attempts.
+        # Retried failures keep their own number of attempts.
         found = [
             replace(failure, attempts=each.attempts)
             for record, failure in self._told
@@ -76,7 +78,7 @@ def failure(stage: str, problem: Problem) -> Failure:
 
 
 def shares(count: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """Split `count` in proportion to `weights`, by largest remainder; the sum is exact."""
+    """Split `count` in proportion to `weights`, by largest remainder. The sum is exact."""
     total = sum(weights.values())
     split = {name: count * weight // total for name, weight in weights.items()}
     left = count - sum(split.values())
@@ -86,11 +88,11 @@ def shares(count: int, weights: Mapping[str, int]) -> dict[str, int]:
     return {name: part for name, part in split.items() if part}
 
 
-def _is_alike(problem: Problem, rest: Rest | Halted) -> bool:
+def _is_alike(problem: Problem, rest: CountedFailures | StoppedTask) -> bool:
     return (problem.exception_class, problem.frame) == (rest.exception_class, rest.frame)
 
 
-def _unseen(stage: str, rest: Rest | Halted) -> Failure:
+def _unseen(stage: str, rest: CountedFailures | StoppedTask) -> Failure:
     problem = Problem(
         exception_class=rest.exception_class or "NotEvaluated",
         message="",

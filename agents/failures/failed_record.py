@@ -1,4 +1,4 @@
-"""A few failed records, brought to the driver with the reason of each."""
+"""A few failed records on the driver, with their problems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CARRIED = (ROW, TASK, POSITION, ENTRY, FATE, ERROR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRecord:
-    """A failed record and what it failed of."""
+    """A failed record and its problem."""
 
     task: str | None
     position: int | None
@@ -60,9 +60,9 @@ def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
 def fetched(
     pipeline: Pipeline, failed: DataFrame, *, beside: str | None = None, most: int | None = None
 ) -> DataFrame:
-    """Return rows of an evaluated frame on the driver, with what people are shown of them.
+    """Return rows of an evaluated frame on the driver, with what is shown of them.
 
-    A column `beside` comes with them; of each partition come so many at `most`.
+    The column `beside` comes with them. At most `most` rows of each partition are taken.
     """
     beside_them = [] if beside is None else [beside]
     frame = failed.select(*_CARRIED, *beside_them, f"{ROW}.*")
@@ -73,7 +73,7 @@ def fetched(
 
 
 def explained(pipeline: Pipeline, small: DataFrame) -> list[FailedRecord]:
-    """Return the records of rows that were fetched, with the reason of each, in their order."""
+    """Return the records of fetched rows with their problems, in order."""
     rows = _collected(small)
     numbers = [int(row[FATE]) for row in rows]
     native = [is_native(pipeline, number) for number in numbers]
@@ -99,7 +99,7 @@ def explained(pipeline: Pipeline, small: DataFrame) -> list[FailedRecord]:
 
 
 def _collected(small: DataFrame) -> list[Row]:
-    """Return the rows; times are texts in all of them if one is not a time that Python has."""
+    """Return the rows; all times as text if Python cannot represent one of them."""
     try:
         return small.collect()
     except Exception:  # a date after 9999 or before Christ, an interval of months: Spark has those
@@ -113,7 +113,7 @@ def _collected(small: DataFrame) -> list[Row]:
 
 
 def _as_text(kind: T.DataType) -> T.DataType:
-    """Return a type with texts in place of all times."""
+    """Return a type with text instead of time types."""
     if isinstance(kind, _TIMES):
         return T.StringType()
     if isinstance(kind, T.ArrayType):
@@ -139,19 +139,19 @@ def stage_of(pipeline: Pipeline, number: int) -> str:
 
 
 def produce_number(pipeline: Pipeline) -> int:
-    """Return the number of what a pipeline ends in, behind its steps."""
+    """Return the number of the sink, which follows the steps."""
     return len(pipeline.steps) + 1
 
 
 def is_native(pipeline: Pipeline, number: int) -> bool:
-    """Whether the step is an expression, whose exception is looked at on the driver."""
+    """Whether the step is an expression, whose exception is reproduced on the driver."""
     if not SOURCE < number < produce_number(pipeline):
         return False
     return isinstance(pipeline.steps[number - 1], Deserialize | Columns)
 
 
 def _safe(frame: DataFrame, expression: Column | None) -> Column:
-    """Return what people are shown; an expression that raises shows nothing."""
+    """Return what is shown of an expression; if it raises, nothing."""
     if expression is None:
         return F.lit(None).cast("string")
     return guarded(frame, expression, unless=F.lit(False))[VALUE]
@@ -174,7 +174,7 @@ def _problem(row: Row) -> Problem:
 
 
 def _raised(pipeline: Pipeline, row: Row) -> Column | None:
-    """Return the expression that told no task, or no position, of a record; None: it told them."""
+    """Return the expression that gave no task or position for a record, None if both are there."""
     kind = None if row[ERROR] is None else row[ERROR]["exception_class"]
     if row[FATE] != SOURCE or kind not in (TASK_RAISED, POSITION_RAISED):
         return None
@@ -182,7 +182,7 @@ def _raised(pipeline: Pipeline, row: Row) -> Column | None:
 
 
 def _reasoned(problem: Problem, reason: Problem | None) -> Problem:
-    """Return a problem with what Spark said of it; the class stays, people know it by that."""
+    """Return a problem with Spark's message. The class stays, since it identifies the failure."""
     if reason is None:
         return problem
     said = f"{problem.message}: {reason.exception_class}: {reason.message}"

@@ -1,4 +1,4 @@
-"""Where a failed record is, as log lines and reasons name it: coordinates, no values."""
+"""The location of a failed record in log lines and reasons: coordinates without values."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.spark.kafka_source import COORDINATES
 
-#: What Kafka allows; a column of that name may be anything.
+#: Kafka's rule for topic names; a column of that name may have any value.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def where(each: FailedRecord, redaction: Redaction) -> str:
-    """Return a record's task and position, and of one from Kafka its topic, partition and offset.
+    """Return a record's task and position, and for Kafka its topic, partition and offset.
 
-    Of those only what redaction leaves; task and position are identities, which always stay.
+    Redaction applies to the Kafka coordinates; task and position are identities and always stay.
     """
     place = f"task {each.task!r}, position {each.position}"
     found = _coordinates(each.row.asDict(), redaction) if is_of_kafka(each) else {}

@@ -1,4 +1,4 @@
-"""Why native expressions failed: they are evaluated again on the driver, for a few records."""
+"""Find out why native expressions failed: evaluate them again on the driver, for a few records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Columns, Deserialize, Step
-from arrester.agents.execution.native_inputs import inputs_of, runs_again, unwrapped
+from arrester.agents.execution.native_inputs import inputs_of, needs_rerun, unwrapped
 from arrester.agents.executor.columns import FATE, ROW, SOURCE
 from arrester.agents.spark.catalyst import collected
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.native_evaluator import NativeEvaluator
 
 _PLACE = "__arrester_place"
-#: Of so many steps of pipelines what is bound is kept.
+#: For this many steps the bound evaluators are cached.
 _KEPT: Final = 64
 
 NOT_REPEATED = Problem(
@@ -32,8 +32,8 @@ def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list
     """Return why each row of `examples` failed; `numbers` are their steps, in the same order.
 
     `examples` are gathered, with the source row in their first column, ROW. A native step is bound
-    on the driver, once, and applied to its rows: a few calls in all, no job. Only what comes before
-    it and is not native runs again, as a job over these records.
+    once on the driver and applied to its rows: a few JVM calls, no job. Only earlier steps that are
+    not native run again, as a job over these records.
     """
     found = {
         number: iter(_problems(examples, pipeline, number, numbers))
@@ -44,7 +44,7 @@ def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list
 
 
 def explain_places(examples: DataFrame, raised: Sequence[Column | None]) -> list[Problem | None]:
-    """Return why the expression of each record's task or position raised; None where none did.
+    """Return why the expression of each record's task or position raised; None if it did not.
 
     `examples` are gathered, in the same order.
     """
@@ -64,7 +64,7 @@ def explain_places(examples: DataFrame, raised: Sequence[Column | None]) -> list
 def _problems(
     examples: DataFrame, pipeline: Pipeline, number: int, numbers: Sequence[int]
 ) -> list[Problem]:
-    if not runs_again(pipeline.steps[:number]):
+    if not needs_rerun(pipeline.steps[:number]):
         mine = examples if len(set(numbers)) == 1 else examples.where(F.col(FATE) == number)
         found = _evaluator(pipeline, number).problems(collected(mine))
         return [each or NOT_REPEATED for each in found]
@@ -76,7 +76,7 @@ def _problems(
 
 @lru_cache(maxsize=_KEPT)
 def _evaluator(pipeline: Pipeline, number: int) -> NativeEvaluator:
-    """Return a native step that comes after native ones only, bound to records of the source."""
+    """Return the evaluator of a native step that follows native ones only, for source records."""
     shape = T.StructType([T.StructField(ROW, pipeline.source.schema)])
     records = pipeline.source.sparkSession.createDataFrame([], shape)
     return NativeEvaluator(unwrapped(records), _expressions(pipeline.steps[:number]))

@@ -1,4 +1,4 @@
-"""Where tasks halt: from its cut on, the records of a task are held."""
+"""Pause offsets: from there on, the records of a task are held."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from arrester.agents.journal.entries import Cursor
 _PLACE = "struct<entry:int,position:bigint>"
 
 
-# To make a Column takes many calls to the JVM; what is always the same is made once.
+# Cached: making a Column takes many calls to the JVM.
 @cache
 def place() -> Column:
-    """Return where a record stands among those of its task: by entry, then by position."""
+    """Return the order of a record in its task: by entry, then by position."""
     return F.struct(F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
 
 
@@ -37,19 +37,19 @@ def is_one_of(task: Column, keys: Collection[str | None]) -> Column:
     return F.when(task.isNull(), F.lit(None in keys)).otherwise(found)
 
 
-def cut_of(cuts: Mapping[str, Cursor]) -> Column:
-    """Return, for each row, the place that its task pauses at, NULL where it does not."""
-    if not cuts:
+def pause_offset_of(pause_offsets: Mapping[str, Cursor]) -> Column:
+    """Return, for each row, the pause offset of its task, NULL if the task does not pause."""
+    if not pause_offsets:
         return _nowhere()
     pairs: list[Column] = []
-    for key, cut in cuts.items():
+    for key, cut in pause_offsets.items():
         entry, position = F.lit(cut.entry).alias("entry"), F.lit(cut.position).alias("position")
         pairs += [F.lit(key), F.struct(entry, position).cast(_PLACE)]
     return F.try_element_at(F.create_map(*pairs), F.col(TASK))
 
 
 def must_hold(cut: Column) -> Column:
-    """Return whether a row waits: its task is blocked, or pauses at or before it."""
+    """Return whether a row is held: its task is blocked, or pauses at or before it."""
     if cut is _nowhere():
         return _is_blocked()
     behind = F.coalesce(place() >= cut, F.lit(False))
@@ -57,9 +57,9 @@ def must_hold(cut: Column) -> Column:
     return (_is_blocked() | behind) & ~decided
 
 
-def held_behind(cuts: Mapping[str, Cursor]) -> Column | None:
-    """Return whether a record that passed is held behind a halt of its task; None: none is."""
-    return must_hold(cut_of(cuts)) if cuts else None
+def held_after(pause_offsets: Mapping[str, Cursor]) -> Column | None:
+    """Return whether a successful record is held after its task's pause offset; None: none is."""
+    return must_hold(pause_offset_of(pause_offsets)) if pause_offsets else None
 
 
 @cache

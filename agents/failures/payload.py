@@ -1,4 +1,4 @@
-"""What is shown of a failed record: the source row as JSON, no secrets, bounded in size."""
+"""What is shown of a failed record: the source row as JSON, redacted and limited in size."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from pyspark.sql import Row
 from arrester.agents.executor.redactor import Redactor
 from arrester.controlplane.domain.events import Body
 
-#: A body's record above this size in bytes is cut, and says so.
+#: A longer record, in bytes, is cut, and the body says so.
 RECORD_BYTES = 16 * 1024
 _CUT_MARK = "…[cut]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What of a record may leave the driver.
+    """The rules for what may leave the driver of a record.
 
-    Dropped are fields whose name contains, in any case, one of the names in `drop`, at any
-    depth and inside texts that are JSON, and fields at a path in it (`$.card.number`). A text that
-    begins as JSON, cannot be read and names such a field is not shown at all. With `only`, a field
-    leaves just when its name is in it, or its path, or that of what it is inside of. `usual` drops
-    as `drop` does, but not `key`: the top-level column that the author declared as the record's
-    key. `key_names` are the names in the expression that the author declared as such.
-    Names of maps and in JSON are data: above an allowed field they are not shown, but for
-    those in `fields`.
+    A field is dropped if its name contains one of the names in `drop` (case-insensitive, at any
+    depth, also inside JSON texts), or if it is at a path in `drop` (`$.card.number`). A text that
+    begins as JSON, is unreadable and names such a field is not shown at all. With `only`, a field
+    leaves only if its name, its path or the path of a parent is listed. `usual` drops as `drop`
+    does, except `key`: the top-level column that the author declared as the record's key.
+    `key_names` are the names in the key's expression. Names in maps and JSON are data: above an
+    allowed field they are hidden, unless they are in `fields`.
     """
 
     drop: Sequence[str] = ()
@@ -40,11 +39,12 @@ class Redaction:
     only: Sequence[str] | None = None
     key: str | None = None
     key_names: Sequence[str] = ()
-    #: The names of the source's fields at any depth: any other name below a column is data.
+    #: The source's field names at any depth. Any other name below a column is data.
     fields: Collection[str] = ()
 
     def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:
-        """Return the body of a failed record; the values of dropped fields are not in its stack."""
+        """Return the body of a failed record. Its stack does not contain values of dropped
+        fields."""
         redactor, kept = self._redacted(row)
         record, size = _cut(_sound(kept))
         return Body(
@@ -55,31 +55,31 @@ class Redaction:
         )
 
     def kept(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return, as JSON, what may leave of some fields of a row."""
+        """Return the allowed parts of a row's fields as JSON."""
         return self._redacted(row)[1]
 
     def texts(self, row: Mapping[str, Any], *texts: str | None) -> list[str | None]:
         """Return texts about a record without the values of its dropped fields.
 
-        They are found where they stand as they are: not parts of them, nor what was made of them,
-        nor values of fewer than four characters.
+        Exact values are found; parts of values, derived values and values of fewer than four
+        characters are not.
         """
         redactor, _ = self._redacted(row)
         return [None if text is None else redactor.hidden(text) for text in texts]
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """All that drops."""
+        """All dropping rules."""
         return (*self.drop, *self.usual)
 
     @property
     def shown_key(self) -> str | None:
-        """The column that stays whatever its name, if one does."""
+        """The column that stays regardless of its name, if any."""
         return self.key if self.key is not None and self.shows_key else None
 
     @property
     def shows_key(self) -> bool:
-        """Whether the record's key leaves beside it: `drop` names nothing that it is made of."""
+        """Whether the record's key leaves the driver: no rule in `drop` names a part of it."""
         given = Redactor(self.drop, self.only)
         if self.only is not None and not (self.key is not None and given.names(self.key)):
             return False
@@ -92,7 +92,7 @@ class Redaction:
 
 
 def jsonable(value: Any) -> Any:
-    """Return `value` as JSON has it: times as ISO 8601, decimals and NaN as text, bytes as text.
+    """Return `value` for JSON: times as ISO 8601; decimals, NaN and bytes as text.
 
     Bytes that are not UTF-8 become `base64:…`.
     """
@@ -117,7 +117,7 @@ def jsonable(value: Any) -> Any:
 
 
 def _sound(value: Any) -> Any:
-    """Return JSON whose texts can be written as UTF-8: half a surrogate pair becomes `?`."""
+    """Return JSON whose texts can be written as UTF-8: an unpaired surrogate becomes `?`."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):
@@ -128,7 +128,7 @@ def _sound(value: Any) -> Any:
 
 
 def _cut(record: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
-    """Return the record within its bound, and its size before where it had to be cut."""
+    """Return the record within the size limit, and its original size if it was cut."""
     size = _size(record)
     if size <= RECORD_BYTES:
         return record, None
@@ -138,7 +138,7 @@ def _cut(record: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         whole = _size(value) <= share
         shortened = text.encode()[:share].decode(errors="ignore") + _CUT_MARK
-        # A row of thousands of columns: even the names must end somewhere.
+        # With thousands of columns even the names must be limited.
         if _size(cut) + share + len(name) > RECORD_BYTES:
             cut["…"] = f"{len(record) - len(cut)} more fields"
             break

@@ -1,26 +1,26 @@
-"""Traces as the log has them: of each exception's message the first line, all frames."""
+"""Stack traces for the log: all frames, but only the first line of each message."""
 
 from __future__ import annotations
 
 import re
 
-#: Where a trace goes on after a message of Python's, or Java's.
+#: Where a stack trace continues after a message, in Python or Java.
 _GOES_ON = re.compile(
     r'Traceback \(most recent|  File "|\t+at |\t+\.\.\. |\s*(Caused by|Suppressed): '
     r"|The above exception was the direct|During handling of the above"
 )
-#: Lines that are no exception with its message, by their beginnings.
+#: The beginnings of lines that contain no exception message.
 _NO_MESSAGE = re.compile(r"\s|Traceback |The above |During handling |$")
-#: How Python draws a group of exceptions: what is between two of them, and what is inside.
+#: Python's lines between and inside the members of an exception group.
 _OF_GROUP = re.compile(r" *(\+-[-+]*( \d+ -+)?$|\+ Exception Group Traceback )")
 _INSIDE = re.compile(r" *\| ")
 
 
 def with_first_lines(trace: str, exception_class: str) -> str:
-    """Return a trace without what messages say after their first lines.
+    """Return a stack trace with only the first line of each message.
 
-    That is all that is shown of a message elsewhere; the rest may quote the record. A trace of
-    Python's may be cut at its beginning, and then begin within a message.
+    No other place shows more of a message, because the rest may quote the record. The beginning of
+    a Python stack trace may be cut, possibly inside a message.
     """
     kept, in_message = [], not trace.startswith(exception_class)
     for line in trace.splitlines():

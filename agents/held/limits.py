@@ -1,4 +1,4 @@
-"""How much may be held beside a checkpoint before its run ends: held.records.limit and so on."""
+"""Limits on held rows (held.records.limit, held.bytes.limit): above them the run ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from arrester.agents.journal.entries import Held
-from arrester.agents.journal.journal import ASIDE_FOLDER
+from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.state import Ledger
 from arrester.agents.spark.hadoop import folder_bytes
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
@@ -16,35 +16,35 @@ from arrester.controlplane.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.held")
 
-#: From here on it is said that somebody has forgotten these records.
+#: From this number on a warning is logged: these records may be forgotten.
 WARN_RECORDS = 1_000_000
 
 
-class HeldTooMuch(ArresterError):
-    """A micro-batch would hold more than is allowed: it stays undecided, and the run ends.
+class HeldLimitExceeded(ArresterError):
+    """A micro-batch would hold more than the limit. It stays undecided, and the run ends.
 
-    Resume or skip what is held, or raise the limit, and start the pipeline again.
+    Resume or skip the held records, or raise the limit, and start the pipeline again.
     """
 
     def __init__(self, found: int, name: str, limit: int, *, stops: bool) -> None:
         super().__init__(f"{found:,} held would be more than {name} allows, which is {limit:,}")
-        #: held.limit.response=stop: nobody is asked what follows.
+        #: held.limit.response=stop: the uncaught-exception handler is not called.
         self.stops = stops
 
 
-class HeldBounds:
-    """Looks at what is held with each micro-batch that adds to it."""
+class HeldLimits:
+    """Checks the limits with each micro-batch that adds held rows."""
 
     def __init__(self, spark: SparkSession, root: str, settings: ErrorSettings) -> None:
         self._spark = spark
         self._root = root
         self._settings = settings
-        #: Of folders, which never change.
+        #: By folder. Folders never change.
         self._sizes: dict[str, int] = {}
         self._warned = False
 
     def check(self, ledger: Ledger, folder: str | None, held: Sequence[Held]) -> None:
-        """Raise HeldTooMuch when these rows, in this new folder, are more than is allowed."""
+        """Raise HeldLimitExceeded if these rows, in this new folder, exceed a limit."""
         if not held or folder is None:
             return
         records = sum(each.held for each in ledger.tasks.values())
@@ -60,22 +60,22 @@ class HeldBounds:
 
     def _check(self, name: str, found: int, limit: int | None) -> None:
         if limit is not None and 0 <= limit < found:
-            raise HeldTooMuch(found, name, limit, stops=self._settings.held_limit_stops)
+            raise HeldLimitExceeded(found, name, limit, stops=self._settings.held_limit_stops)
 
     def _bytes(self, ledger: Ledger, folder: str) -> int:
-        """Return the size of all folders in which a row waits, as they are on disk."""
+        """Return the size on disk of all folders with held rows, in bytes."""
         waiting = {
             name
             for task in ledger.tasks.values()
             if task.held
-            for _, name, _ in ledger.held_asides(task.state.id.key)
+            for _, name, _ in ledger.held_folders(task.state.id.key)
         }
         waiting.add(folder)
         self._sizes = {name: self._sizes.get(name) or self._size(name) for name in waiting}
         return sum(self._sizes.values())
 
     def _size(self, name: str) -> int:
-        return folder_bytes(self._spark, f"{self._root}/{ASIDE_FOLDER}/{name}")
+        return folder_bytes(self._spark, f"{self._root}/{ROWS_FOLDER}/{name}")
 
 
 def _is_set(limit: int | None) -> bool:

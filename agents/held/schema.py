@@ -1,4 +1,4 @@
-"""Held rows of an earlier source: they fit the columns of today's, or it is said why not."""
+"""Convert held rows of an earlier source schema to the present one, or refuse with the reason."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.executor.columns import ROW
-from arrester.agents.journal.storage import FileTaken, Storage
+from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.spark.catalyst import can_upcast
 from arrester.controlplane.domain.errors import ArresterError
 
-#: Beside the checkpoint, for ever: some kilobytes for each source that there was.
+#: Kept permanently: some kilobytes for each source schema.
 _FOLDER = "arrester/rows"
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 
-#: The names of fields, from the outside in.
+#: The names of nested fields, from the outside in.
 Path = tuple[str, ...]
 
 
 class HeldRowsMisfit(ArresterError):
-    """A column of held rows has a type that the source's does not hold; both are named."""
+    """A column of held rows has a type that the source's column cannot hold. Both are named."""
 
 
 class HeldRowsMissing(ArresterError):
     """A file of held rows that the journal refers to is missing; restore it from a backup."""
 
 
-class RowTypes:
-    """What the rows of folders beside a checkpoint are like: a file for each source there was.
+class RowSchemas:
+    """The schemas of held rows: one file for each source schema.
 
-    A folder's name ends in the name of its file. To ask Parquet would be a Spark job for each
-    folder, and a task that is paused over night leaves tens of thousands.
+    The name of a row folder ends with the name of its schema's file. Asking Parquet would be a
+    Spark job per folder, and a task that is paused overnight leaves tens of thousands.
     """
 
     def __init__(self, files: Storage) -> None:
@@ -44,17 +44,17 @@ class RowTypes:
         self._known: dict[str, T.StructType] = {}
 
     def keep(self, kind: T.StructType) -> str:
-        """Remember what rows are like that are about to be written; return the name for it."""
+        """Store the schema of rows that are about to be written; return its name."""
         text = kind.json()
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
         if name not in self._known:
-            with suppress(FileTaken):
+            with suppress(FileExists):
                 self._files.create(f"{_FOLDER}/{name}.json", text.encode())
             self._known[name] = kind
         return name
 
     def of(self, folder: str) -> T.StructType:
-        """Return the type of the rows in a folder; raises HeldRowsMissing without its file."""
+        """Return the schema of the rows in a folder; raises HeldRowsMissing without its file."""
         name = folder.rpartition("-")[2]
         if name not in self._known:
             path = f"{_FOLDER}/{name}.json"
@@ -66,7 +66,7 @@ class RowTypes:
 
 
 def alike(frames: Sequence[DataFrame]) -> list[DataFrame]:
-    """Return held rows of several sources with all columns of them; of several types, as text."""
+    """Return held rows of several schemas with all their columns; differing types become text."""
     if len(frames) == 1:
         return list(frames)
     stored = [_fields(frame) for frame in frames]
@@ -101,11 +101,10 @@ def _alike(fields: dict[str, T.DataType], kinds: dict[str, T.DataType]) -> list[
 
 
 def fitted(frame: DataFrame, wanted: T.StructType) -> DataFrame:
-    """Return held rows with the columns of the source in their column ROW.
+    """Return held rows with the source's columns in their column ROW.
 
-    A column that the source has gained is NULL, one that it has lost goes, and a type that has
-    become wider (as Spark's upcast has it) is cast; so with the fields of structs, in arrays too.
-    Anything else is refused.
+    A new column is NULL and a removed one is dropped. A type that became wider (Spark's upcast) is
+    cast. The same holds for fields of structs, also in arrays. Any other change is refused.
     """
     stored = frame.schema[ROW].dataType
     assert isinstance(stored, T.StructType)
@@ -118,7 +117,7 @@ def fitted(frame: DataFrame, wanted: T.StructType) -> DataFrame:
 def _struct(
     spark: SparkSession, value: Column, stored: T.StructType, wanted: T.StructType, path: Path
 ) -> Column:
-    # As Spark does by default: the very name, or one that differs in case.
+    # As Spark does by default: the exact name first, then one that differs in case.
     there = {field.name.lower(): field for field in stored.fields}
     there |= {field.name: field for field in stored.fields}
     columns = []

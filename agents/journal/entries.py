@@ -1,4 +1,4 @@
-"""What stands in a journal: one entry per commit, its kinds and parts. Plain data."""
+"""Entries of the journal: one per commit. Plain data."""
 
 from __future__ import annotations
 
@@ -21,45 +21,46 @@ class Kind(StrEnum):
     RUN = "run"
     #: Decisions of a Spark micro-batch, made before its sink.
     BATCH = "batch"
-    #: Decisions of one chunk of held records, made before its sink.
+    #: The sink of that chunk has returned.
     DRAIN = "drain"
     #: That chunk's sink has returned.
     DRAINED = "drained"
     #: A resume was accepted.
     RESUME = "resume"
-    #: A person paused a task by hand.
+    #: An operator paused a task.
     PAUSE = "pause"
-    #: A person set what failures of a stage are answered, or took it back.
+    #: An operator set or removed a policy override of a stage.
     POLICY = "policy"
-    #: A command was refused: a redelivery gets the same answer.
+    #: A command was refused. A redelivery gets the same answer.
     REFUSED = "refused"
-    #: Dead letters could not be written to their place, or not at once.
-    LETTERS = "letters"
-    #: The run ended by an error.
+    #: Dead letters were not written to their destination, or not at the first attempt.
+    DEAD_LETTERS = "dead_letters"
+    #: The run ended with an error.
     DIED = "died"
     #: The run ended on purpose.
     STOPPED = "stopped"
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """The first held row not yet taken, by (entry, position); position None: all of the entry."""
+    """The first held row that is not yet processed, by (entry, position); position None: all of the
+    entry."""
 
     entry: int
     position: int | None = None
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """How many rows of a task an entry put aside."""
+    """The number of rows of a task that an entry holds."""
 
     task: str | None
     count: int
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Failed records of a task that do not go to the sink: a replay skips just them."""
+    """Failed records of a task that do not go to the sink: a replay skips exactly these."""
 
     task: str | None
-    #: The entry that held them, 0 for new ones.
+    #: The entry that held them; 0 for records of the source.
     entry: int = 0
     positions: tuple[int | None, ...]
 
@@ -70,42 +71,43 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None
     start: Cursor
     end: Cursor
-    #: How many rows leave the held ones by it.
+    #: The number of held rows that it processes.
     taken: int
-    #: The last Spark micro-batch before it: with the count of chunks, the sink's number.
+    #: The last Spark micro-batch before it. Together with the count of chunks it gives the sink's
+    #: number.
     after: int = NO_BATCH
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Under what name an entry's dead letters are kept, and the UTC day they belong to."""
+    """The name of an entry's dead letters, and the UTC day that they belong to."""
 
-    #: For ever.
+    #: Never changes.
     name: str
     day: str
-    #: What is left of them was refused for good, and somebody was asked about it.
+    #: The destination rejected them permanently, and the handler was called about it.
     refused: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One commit of the journal: what was decided, and the events that tell of it."""
+    """One commit of the journal: the decisions, and the events that report them."""
 
     kind: Kind
     at: datetime
     epoch: int
-    #: Given by the journal.
+    #: Assigned by the journal.
     number: int = 0
     instance: UUID | None = None
     events: tuple[Event, ...] = ()
     #: The Spark micro-batch of a `batch` entry.
     batch: int | None = None
-    #: Of a `pause` entry: the last micro-batch whose rows the sink may have had before it.
+    #: Of a `pause` entry: the last micro-batch that may have reached the sink before the pause.
     after: int = NO_BATCH
-    #: The folder with the rows that this entry put aside: held ones and skipped coordinates.
-    aside: str | None = None
-    #: The place of its held rows in the order; not its own when a batch is decided about again.
+    #: The folder of rows that this entry saved: held rows, and coordinates of skipped ones.
+    row_folder: str | None = None
+    #: The order of its held rows. Differs from `number` when a micro-batch is decided again.
     order: int | None = None
     held: tuple[Held, ...] = ()
-    #: Where they are few and nothing is held: the failed records, which then stand in no folder.
+    #: The skipped records, if they are few and no row is held. They need no folder.
     skipped: tuple[Skipped, ...] = ()
     #: Of a `drain` entry; of a `resume` past a record, the rows that were skipped.
     chunk: Chunk | None = None

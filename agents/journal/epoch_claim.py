@@ -1,4 +1,4 @@
-"""A run takes a checkpoint: the next epoch by an atomic create, and its tasks up again."""
+"""Claim a checkpoint: take the next epoch by an atomic create, and restart its tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state.states import TaskStatus
 
-#: Others may claim at the same moment; each attempt reads what the winner wrote.
+#: Other runs may claim at the same moment. Each attempt reads what the winner wrote.
 _ATTEMPTS = 20
 
 
@@ -39,12 +39,12 @@ def claim(
     policy: PipelineDescribed,
     now: datetime,
 ) -> tuple[Journal, Run]:
-    """Return the journal, now ours, and the run that owns it; an older run notices and ends.
+    """Claim the checkpoint; return its journal and the run that owns it. An older run ends.
 
-    A new instance starts tasks that a failure paused, or that died alone, again, at the record that
-    failed (KIP-990); tasks paused by hand stay paused. A thread that takes another's place leaves
-    both as they are, and takes up the task that its predecessor died of. `policy` is told with the
-    start. Raises Superseded only when others keep winning.
+    A new instance restarts tasks that a failure paused, and tasks that died alone, at the failed
+    record (KIP-990). Tasks that an operator paused stay PAUSED. A replacement thread changes
+    neither; it restarts the task that ended its predecessor. The start event carries `policy`.
+    Raises Superseded only if other runs keep winning.
     """
     for _ in range(_ATTEMPTS):
         journal = Journal(files, application=application, pipeline=pipeline, checkpoint=checkpoint)
@@ -70,20 +70,20 @@ def claim(
 
 
 def _standing(ledger: Ledger, policy: PipelineDescribed) -> tuple[StageCommanded, ...]:
-    """Return what people have set and still holds."""
+    """Return the policy overrides that are still in force."""
     names = {stage.name for stage in policy.stages}
-    return tuple(each for each in ledger.commanded.values() if each.name in names)
+    return tuple(each for each in ledger.overrides.values() if each.name in names)
 
 
 def _gone(ledger: Ledger, policy: PipelineDescribed) -> list[EventData]:
-    """Return the end of what people have set for stages that the pipeline has no more."""
+    """Return the end of overrides for stages that the pipeline no longer has."""
     names = {stage.name for stage in policy.stages}
     reason = "the pipeline has no such stage any more"
-    return [PolicyChanged(stage=name, reason=reason) for name in ledger.commanded.keys() - names]
+    return [PolicyChanged(stage=name, reason=reason) for name in ledger.overrides.keys() - names]
 
 
 def _taken_up(ledger: Ledger, instance: UUID) -> list[EventData]:
-    """Return what a new run does to tasks that do not run."""
+    """Return the changes that a new run makes to stopped tasks."""
     is_new_instance = ledger.instance != instance
     events: list[EventData] = []
     for each in ledger.tasks.values():

@@ -1,4 +1,4 @@
-"""The journal beside a checkpoint: numbered entries, each made by an atomic create."""
+"""The journal in the checkpoint folder: numbered entries, each made by an atomic create."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from arrester.agents.journal.entries import Entry, Kind
-from arrester.agents.journal.state import TASK_EVENTS, Aside, Ledger
-from arrester.agents.journal.storage import CheckpointUnusable, FileTaken, Storage
+from arrester.agents.journal.state import TASK_EVENTS, Ledger, SavedRows
+from arrester.agents.journal.storage import CheckpointUnusable, FileExists, Storage
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import (
     FAILED,
@@ -30,20 +30,20 @@ _log = logging.getLogger("arrester.journal")
 
 FOLDER = "arrester/journal"
 _SNAPSHOT = "snapshot-"
-#: The version of everything below `arrester/` in a checkpoint. What 0.2.0 and later wrote stays
-#: readable; an earlier folder has no such file.
+#: The version of everything below `arrester/` in a checkpoint. What 0.2.0 and later versions write
+#: stays readable. Earlier folders have no such file.
 _FORMAT_FILE, _FORMAT = "arrester/format", b"1"
-#: Rows that an entry put aside, a folder each.
-ASIDE_FOLDER = "arrester/held"
-#: A snapshot is made after so many entries, and spares the reading of what is before it.
+#: Rows that entries saved, one folder per entry.
+ROWS_FOLDER = "arrester/held"
+#: A snapshot is made after this many entries. Reading starts at the newest snapshot.
 SNAPSHOT_EVERY = 100
-#: And when an entry that could be forgotten is so old: the server knows its batches for some weeks
-#: only, and a later run tells again what is kept.
+#: A snapshot is also made when the oldest settled entry has this age: the server remembers batch
+#: IDs for some weeks only, and a later run sends again what is in the journal.
 SNAPSHOT_AFTER = timedelta(days=1)
-#: How often a load begins again because another run compacts under it.
+#: How often loading restarts because another run compacts the journal at the same time.
 _LOADS = 20
 
-#: What is counted whichever run says it, and moves no task.
+#: Events that count for any run and change no task.
 _COUNTED = (*FAILED, RecordsDeadLettered, DeadLettersFailed, RetriesCounted)
 
 T = TypeVar("T")
@@ -53,40 +53,40 @@ _ledger = msgspec.json.Decoder(Ledger)
 
 
 class Superseded(ArresterError):
-    """A newer run owns the checkpoint; end, and change nothing any more."""
+    """A newer run owns the checkpoint. This run ends and changes nothing more."""
 
 
-class EntryFound(ArresterError):
-    """An entry of ours, whose create had failed, is there after all; what is next goes by it."""
+class EntryAlreadyMade(ArresterError):
+    """A create of ours raised, but its entry exists: the caller continues from that entry."""
 
 
 class JournalDamaged(ArresterError):
-    """An entry cannot be read, or is missing; restore the named file, or start a new checkpoint."""
+    """An entry is unreadable or missing. Restore the named file, or start a new checkpoint."""
 
 
 class Journal:
-    """One pipeline's decisions at one checkpoint: the sole durable truth beside Spark's own files.
+    """One pipeline's decisions at one checkpoint: the only durable truth besides Spark's own files.
 
-    Not safe for two threads: its owner holds the pipeline's lock. Two processes are told apart by
-    the create that never overwrites: whoever finds its next number taken is Superseded.
+    Not safe for two threads: the owner holds the pipeline's lock. Between processes, the create
+    that never overwrites is the fence: a run whose next number is taken is superseded.
     """
 
     def __init__(self, files: Storage, *, application: str, pipeline: str, checkpoint: str) -> None:
         self._files = files
         self.ledger = Ledger(application=application, pipeline=pipeline, checkpoint=checkpoint)
-        #: Entries that are not settled, in order and without what is bulky of them.
-        self.kept: list[Entry] = []
-        #: Whole entries that were made and not told yet, by number.
+        #: Entries that are not settled, in order, without their bulky parts.
+        self.unsettled: list[Entry] = []
+        #: Complete entries that are not yet published, by number.
         self._fresh: dict[int, Entry] = {}
         self._snapshot = 0
-        #: The entry whose create raised last: it may be there all the same.
+        #: The entry whose create raised last. It may exist nevertheless.
         self._unsure: Entry | None = None
 
     def load(self) -> None:
-        """Read the newest snapshot and all entries; fold those that the snapshot does not have.
+        """Read the newest snapshot and fold the entries after it.
 
-        Raises JournalDamaged when one cannot be read, or is missing; CheckpointUnusable when
-        another version wrote them.
+        Raises JournalDamaged if one is unreadable or missing, and CheckpointUnusable if another
+        version wrote them.
         """
         self._check_format()
         for left in reversed(range(_LOADS)):
@@ -94,7 +94,7 @@ class Journal:
             try:
                 self._load(names)
             except JournalDamaged:
-                # Another run may have compacted meanwhile: then there is a newer snapshot.
+                # Another run may have compacted in the meantime. Then there is a newer snapshot.
                 if not left or self._files.names(FOLDER) == names:
                     raise
             else:
@@ -105,7 +105,7 @@ class Journal:
         self.ledger = Ledger(
             application=empty.application, pipeline=empty.pipeline, checkpoint=empty.checkpoint
         )
-        self.kept = []
+        self.unsettled = []
         snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
         if snapshots:
             self.ledger = self._decoded(max(snapshots), _ledger)
@@ -118,15 +118,15 @@ class Journal:
                 where = f"{self._files.root}/{FOLDER}"
                 raise JournalDamaged(f"entry {self.next_number} is missing in {where}")
             entry = self._decoded(_file_name(number), _entry)
-            self.kept.append(replace(entry, events=(), skipped=()))
+            self.unsettled.append(replace(entry, events=(), skipped=()))
             if number > self._snapshot:
                 self.ledger.apply(entry)
 
     def _check_format(self) -> None:
-        """Write the format's version into a new checkpoint; refuse another version."""
+        """Write the format version into a new checkpoint, and refuse any other version."""
         found = self._files.read(_FORMAT_FILE)
         if found is None and not self._files.names(FOLDER):
-            with suppress(FileTaken):
+            with suppress(FileExists):
                 self._files.create(_FORMAT_FILE, _FORMAT)
             found = self._files.read(_FORMAT_FILE)
         if found != _FORMAT:
@@ -138,11 +138,11 @@ class Journal:
 
     @property
     def next_number(self) -> int:
-        """The number that the next entry will have, if nobody else takes it."""
+        """The number of the next entry, unless another run takes it."""
         return self.ledger.number + 1
 
     def check_owned(self) -> None:
-        """Raise Superseded when somebody has taken our next number."""
+        """Raise Superseded if another run has taken the next number."""
         while self._files.exists(f"{FOLDER}/{_file_name(self.next_number)}"):
             if self._unsure is None or not self._is_there(self._unsure):
                 raise Superseded(
@@ -153,19 +153,21 @@ class Journal:
     def append(self, entry: Entry) -> Entry:
         """Make `entry` durable under the next number and fold it.
 
-        Raises Superseded when the number is somebody else's; EntryFound when it is that of an entry
-        of ours that was given up, whose create had raised. What a create raises when it has made
-        the file all the same (a name node that did not answer in time) is only logged.
+        Raises Superseded if another run has the number, and EntryAlreadyMade if an abandoned entry
+        of ours has it, whose create had raised. If a create raises although it made the file (a
+        name node that did not answer in time), this is only logged.
         """
         entry = replace(entry, number=self.next_number)
         path = f"{FOLDER}/{_file_name(entry.number)}"
         try:
             self._files.create(path, msgspec.json.encode(entry))
-        except FileTaken as exc:
+        except FileExists as exc:
             # Hadoop's client repeats a call that was not answered.
             if not self._is_there(entry):
                 self.check_owned()
-                raise EntryFound(f"entry {entry.number} of {self._files.root} was made") from exc
+                raise EntryAlreadyMade(
+                    f"entry {entry.number} of {self._files.root} was made"
+                ) from exc
         except BaseException as exc:
             self._unsure = entry
             if not isinstance(exc, Exception) or not self._is_there(entry):
@@ -174,7 +176,7 @@ class Journal:
         return self._take(entry)
 
     def _is_there(self, entry: Entry) -> bool:
-        """Whether an entry was made: nobody else's has its time, its epoch and its events."""
+        """Whether the entry was made. No other entry has its time, epoch and events."""
         content = self._files.read(f"{FOLDER}/{_file_name(entry.number)}")
         return content == msgspec.json.encode(entry)
 
@@ -182,13 +184,13 @@ class Journal:
         self._unsure = None
         self.ledger.apply(entry)
         self._fresh[entry.number] = entry
-        self.kept.append(replace(entry, events=(), skipped=()))
+        self.unsettled.append(replace(entry, events=(), skipped=()))
         return entry
 
-    def told(self, number: int) -> list[tuple[UUID, list[Event]]]:
-        """Return the events of an entry as the batches they travel in, the same for ever.
+    def event_batches(self, number: int) -> list[tuple[UUID, list[Event]]]:
+        """Return the events of an entry in the batches that they are sent in; always the same ones.
 
-        None are left of an entry that an older run has just forgotten: it was confirmed.
+        The list is empty if an older run has just deleted the entry: it was confirmed.
         """
         ledger = self.ledger
         if number not in self._fresh and self._is_forgotten(number):
@@ -209,8 +211,8 @@ class Journal:
             for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
         ]
 
-    def moves_tasks(self, number: int) -> bool:
-        """Whether the events of an entry say how tasks stand, and not only what has failed."""
+    def changes_tasks(self, number: int) -> bool:
+        """Whether an entry changes the state of tasks, and does not only count failures."""
         if number not in self._fresh and self._is_forgotten(number):
             return False
         entry = self._fresh.get(number) or self._decoded(_file_name(number), _entry)
@@ -218,75 +220,75 @@ class Journal:
         return any(isinstance(data, TASK_EVENTS) for data in told)
 
     def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
-        """Whether so many entries were made, or the oldest is so old, that a snapshot is worth it.
+        """Whether enough entries exist, or the oldest is old enough, for a new snapshot.
 
         `is_settled` as in `compact`.
         """
         made = self.ledger.number - self._snapshot
         if made >= SNAPSHOT_EVERY:
             return True
-        oldest = self.kept[0] if made and self.kept else None
+        oldest = self.unsettled[0] if made and self.unsettled else None
         return oldest is not None and now - oldest.at > SNAPSHOT_AFTER and is_settled(oldest)
 
     def compact(
-        self, *, is_settled: Callable[[Entry], bool], is_needed: Callable[[Aside], bool]
+        self, *, is_settled: Callable[[Entry], bool], is_needed: Callable[[SavedRows], bool]
     ) -> None:
-        """Make a snapshot, and delete what it holds and nobody needs.
+        """Make a snapshot and delete the entries and row folders that it replaces.
 
-        `is_settled` says of an entry that its events are confirmed and its micro-batch is
-        committed; `is_needed` of a folder of rows that some of them are still wanted. Raises
-        Superseded. A run may freeze at any line of this while a newer one goes on: its snapshot
-        is older then, replaces none, and is passed over.
+        `is_settled` tells whether an entry's events are confirmed and its micro-batch is committed,
+        `is_needed` whether saved rows are still needed. Raises Superseded. A run may freeze at any
+        line while a newer one continues: then its snapshot is older, replaces none and is ignored.
         """
         self.check_owned()
         settled = self.ledger.settled
-        for entry in self.kept:
+        for entry in self.unsettled:
             if not is_settled(entry):
                 break
             settled = entry.number
-        needed: list[Aside] = []
-        gone: list[Aside] = []
-        for aside in self.ledger.asides:
-            (needed if is_needed(aside) else gone).append(aside)
-        self.ledger.asides = needed
+        needed: list[SavedRows] = []
+        gone: list[SavedRows] = []
+        for saved in self.ledger.saved_rows:
+            (needed if is_needed(saved) else gone).append(saved)
+        self.ledger.saved_rows = needed
         self.ledger.settled = settled
         self._make_snapshot()
-        for name in [aside.name for aside in gone if aside.name is not None]:
-            self._files.delete(f"{ASIDE_FOLDER}/{name}")
+        for name in [saved.name for saved in gone if saved.name is not None]:
+            self._files.delete(f"{ROWS_FOLDER}/{name}")
         self._forget(settled)
 
-    def drop(self, aside: str) -> None:
+    def delete_rows(self, saved: str) -> None:
         """Delete a folder of rows that no entry names."""
-        self._files.delete(f"{ASIDE_FOLDER}/{aside}")
+        self._files.delete(f"{ROWS_FOLDER}/{saved}")
 
-    def drop_orphans(self) -> list[str]:
-        """Delete folders of rows that no entry names, and return their names; raises Superseded.
+    def delete_orphans(self) -> list[str]:
+        """Delete the row folders that no entry names, and return their names; raises Superseded.
 
-        A run that was killed just before its entry has left them. No older run can name them any
-        more: its next entry would have the number that ours has taken.
+        A run that was killed just before its entry left them. No older run can name them any more:
+        its next entry would have the number that this run has taken.
         """
-        found = self._files.names(ASIDE_FOLDER)
-        # What a newer run puts aside is not among them, if there is none yet.
+        found = self._files.names(ROWS_FOLDER)
+        # If no newer run exists at this point, none of its folders is in the list.
         self.check_owned()
-        named = {aside.name for aside in self.ledger.asides}
+        named = {saved.name for saved in self.ledger.saved_rows}
         orphans = [name for name in found if name not in named]
         for name in orphans:
-            self.drop(name)
+            self.delete_rows(name)
         return orphans
 
     def _forget(self, settled: int) -> None:
-        """Delete settled entries, but no `run`: it stands where an older run would write next."""
-        for entry in self.kept:
+        """Delete settled entries except `run`: it occupies the number where an older run would
+        write next."""
+        for entry in self.unsettled:
             if entry.number <= settled and entry.kind is not Kind.RUN:
                 self._files.delete(f"{FOLDER}/{_file_name(entry.number)}")
-        self.kept = [entry for entry in self.kept if entry.number > settled]
+        self.unsettled = [entry for entry in self.unsettled if entry.number > settled]
 
     def _make_snapshot(self) -> None:
         name = _snapshot_name(self.ledger.number)
         try:
             self._files.create(f"{FOLDER}/{name}", msgspec.json.encode(self.ledger))
-        except FileTaken as exc:
-            # An attempt of this run before may have made it, although it raised.
+        except FileExists as exc:
+            # An earlier attempt of this run may have made it although it raised.
             if self._decoded(name, _ledger).epoch != self.ledger.epoch:
                 raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
         self._snapshot = self.ledger.number
@@ -295,7 +297,7 @@ class Journal:
                 self._files.delete(f"{FOLDER}/{each}")
 
     def _is_forgotten(self, number: int) -> bool:
-        """Whether a compaction has deleted the entry: only then is there a snapshot above it."""
+        """Whether compaction deleted the entry. Only then does a later snapshot exist."""
         if self._files.exists(f"{FOLDER}/{_file_name(number)}"):
             return False
         return any(name >= _snapshot_name(number) for name in self._snapshots())

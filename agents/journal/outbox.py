@@ -1,4 +1,4 @@
-"""Where the engine leaves its events; the runtime keeps them until they are confirmed."""
+"""The interface to which a run publishes its events. The runtime keeps them until confirmation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from arrester.controlplane.domain.events import Event
 
 
 class Outbox(Protocol):
-    """Durable, ordered, idempotent by batch id. Nothing behind it can stop or slow a pipeline."""
+    """Durable, ordered and idempotent by batch ID. Nothing after it can stop or slow a pipeline."""
 
     def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
-        """Keep `events` as one batch; the same id again changes nothing."""
+        """Store `events` as one batch; the same ID again changes nothing."""
         ...
 
     def is_confirmed(self, batch_id: UUID) -> bool:
-        """Whether the server has said that it has the batch for good."""
+        """Whether the server has confirmed the batch."""
         ...
 
     def keeps(self, batch_id: UUID) -> bool:
-        """Whether the batch is here and outlives the process; False means not known to be."""
+        """Whether the batch is stored and survives the process; False means unknown."""
         ...

@@ -1,7 +1,7 @@
-"""Folders that nobody looks into: what is written there is for its failure only.
+"""Scratch folders in the checkpoint: written only to see whether the write fails.
 
-They are beside the checkpoint. There both the driver and executors may write, no reader of the
-author's table comes, and a later run of the pipeline finds what a killed one has left.
+The driver and the executors can write there, no reader of the author's table looks there, and a
+later run finds and deletes what a killed run left.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from arrester.agents.journal.storage import Storage
 
 _log = logging.getLogger("arrester.thread")
 
-FOLDER: Final = "arrester/trials"
+FOLDER: Final = "arrester/scratch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:
-    """The folders of one run."""
+    """The scratch folders of one run."""
 
     files: Storage
-    #: Of the run: only its own folders are deleted while it is at work.
+    #: Only folders of this epoch are deleted while the run is active.
     epoch: int
 
     @contextmanager
     def folder(self) -> Iterator[str]:
-        """Give the name of a folder that is not there yet; it is gone afterwards."""
+        """Give the name of a new folder, and delete it afterwards."""
         name = f"{self._ours}/{uuid4().hex}"
         try:
             yield f"{self.files.root}/{name}"
@@ -38,11 +38,11 @@ class Scratch:
             self._delete(name)
 
     def clear(self) -> None:
-        """Delete what Spark tasks may have written behind the end of their job."""
+        """Delete what Spark tasks may have written after the end of their job."""
         self._delete(self._ours)
 
     def tidy(self) -> None:
-        """Delete what earlier runs have left: they have ended, or will notice that they have."""
+        """Delete the folders of earlier runs: they have ended, or are about to notice it."""
         for name in self._epochs():
             if int(name) < self.epoch:
                 self._delete(f"{FOLDER}/{name}")

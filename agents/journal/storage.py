@@ -1,6 +1,6 @@
-"""Atomic files in the checkpoint folder, and what Spark's own files there report.
+"""Atomic files in the checkpoint folder, and the progress in Spark's own files there.
 
-`agents.spark.hadoop` has the same protocol for Hadoop file systems.
+`agents.spark.hadoop` implements the same protocol for Hadoop file systems.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Protocol
 from arrester.controlplane.domain.errors import ArresterError
 
 
-class FileTaken(ArresterError):
-    """Somebody made this file first; read it, it is theirs."""
+class FileExists(ArresterError):
+    """Another run created this file first. Read it."""
 
 
 class CheckpointUnusable(ArresterError):
@@ -25,50 +25,50 @@ class CheckpointUnusable(ArresterError):
 
 
 class Storage(Protocol):
-    """The few verbs that we need, on paths under one root folder."""
+    """File operations on paths below one root folder."""
 
     root: str
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, None where there is none."""
+        """Return the content of a file, None if it does not exist."""
         ...
 
     def create(self, path: str, content: bytes) -> None:
-        """Make a file whole or not at all; raises FileTaken when it exists. Folders are made."""
+        """Create a file completely or not at all; raises FileExists. Creates missing folders."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
+        """Whether a file or folder exists."""
         ...
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted; empty where there is none."""
+        """Return the sorted names in a folder, an empty list if it does not exist."""
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Move a folder to where nothing is; raises FileTaken when something is there."""
+        """Move a folder; raises FileExists if the target exists."""
         ...
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with all in it; nothing there is fine."""
+        """Delete a file, or a folder with its content. A missing one is no error."""
         ...
 
 
 class LocalStorage:
-    """A folder on a local disk, made to last: files are synced before they get their name."""
+    """A folder on a local disk. Files are synced before they get their final name."""
 
     def __init__(self, root: str) -> None:
         self.root = str(Path(root).absolute())
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, None where there is none."""
+        """Return the content of a file, None if it does not exist."""
         try:
             return self._at(path).read_bytes()
         except FileNotFoundError:
             return None
 
     def create(self, path: str, content: bytes) -> None:
-        """Make a file whole or not at all; raises FileTaken when it exists."""
+        """Create a file completely or not at all; raises FileExists."""
         target = self._at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
@@ -77,16 +77,16 @@ class LocalStorage:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            # A link never replaces what is there: this is the fence.
+            # A link never replaces an existing file: this is the fence.
             os.link(draft, target)
         except FileExistsError as exc:
-            raise FileTaken(f"{target} exists") from exc
+            raise FileExists(f"{target} exists") from exc
         finally:
             draft.unlink(missing_ok=True)
         _sync_folder(target.parent)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
+        """Whether a file or folder exists."""
         return self._at(path).exists()
 
     def names(self, path: str) -> list[str]:
@@ -95,16 +95,16 @@ class LocalStorage:
         return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
 
     def move(self, source: str, target: str) -> None:
-        """Move a folder to where nothing is."""
+        """Move a folder; raises FileExists if the target exists."""
         place = self._at(target)
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists():
-            raise FileTaken(f"{place} exists")
+            raise FileExists(f"{place} exists")
         self._at(source).rename(place)
         _sync_folder(place.parent)
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with all in it."""
+        """Delete a file, or a folder with its content."""
         target = self._at(path)
         if target.is_dir():
             shutil.rmtree(target, ignore_errors=True)
@@ -116,13 +116,13 @@ class LocalStorage:
 
 
 def checkpoint_id(files: Storage) -> str:
-    """Return the id in Spark's `metadata`, made now for a new checkpoint.
+    """Return the ID in Spark's `metadata`, created now for a new checkpoint.
 
-    Spark keeps what is there: so a run has claimed the checkpoint before its query starts.
+    Spark keeps an existing ID, so a run can claim the checkpoint before its query starts.
     """
     content = files.read("metadata")
     if content is None:
-        with suppress(FileTaken):
+        with suppress(FileExists):
             files.create("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
         content = files.read("metadata") or b""
     try:
@@ -132,17 +132,17 @@ def checkpoint_id(files: Storage) -> str:
 
 
 def last_committed(files: Storage) -> int:
-    """Return the number of the last micro-batch that Spark has committed, -1 for none."""
+    """Return the number of the last micro-batch that Spark committed, -1 for none."""
     return _last_number(files, "commits")
 
 
 def last_planned(files: Storage) -> int:
-    """Return the number of the last micro-batch whose offsets Spark has written, -1 for none."""
+    """Return the number of the last micro-batch whose offsets Spark wrote, -1 for none."""
     return _last_number(files, "offsets")
 
 
 def is_committed(files: Storage, batch: int) -> bool:
-    """Whether Spark has committed the micro-batch; of very old ones only later ones tell."""
+    """Whether Spark committed the micro-batch. For a purged one, later commits decide."""
     if files.exists(f"commits/{batch}"):
         return True
     return not files.exists(f"offsets/{batch}") and last_committed(files) >= batch

@@ -10,8 +10,8 @@ from uuid import UUID
 from pyspark.sql import DataFrame
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.dead_letters.kafka import place_of
-from arrester.agents.decisions.events import Teller
+from arrester.agents.dead_letters.kafka import destination_of
+from arrester.agents.decisions.events import EventFactory
 from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.held.schema import HeldRowsMisfit
@@ -20,12 +20,12 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.outbox import Outbox
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned
-from arrester.agents.run.policy_command import Policies, PolicyWish
+from arrester.agents.run.policy_command import PolicyCommand, PolicyOverrides
 from arrester.agents.run.policy_snapshot import described
 from arrester.agents.run.processor import Processor
-from arrester.agents.run.publisher import Release
+from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import progress_of
-from arrester.agents.run.resume_command import Outcome, Resumer, Wish
+from arrester.agents.run.resume_command import CommandOutcome, ResumeHandler, ResumeRequest
 from arrester.agents.run.termination import ThreadDeath, death_of, ending_entry, superseded
 from arrester.agents.spark.hadoop import storage
 from arrester.agents.spark.ship_executor import ship
@@ -58,7 +58,7 @@ class Engine:
         pipeline.sink.check(spark)
         policy = described(pipeline, config, uncaught=uncaught)
         # Dead letters that have nowhere to go are said before anything begins.
-        self._place = place_of(pipeline, config)
+        self._place = destination_of(pipeline, config)
         if self._place is not None:
             self._place.prepare()
         self.files = storage(spark, checkpoint)
@@ -74,7 +74,7 @@ class Engine:
             policy=policy,
             now=now(),
         )
-        self.teller = Teller(
+        self.event_factory = EventFactory(
             pipeline=pipeline,
             instance=instance,
             run=self.run,
@@ -84,7 +84,7 @@ class Engine:
             log_configs=config.errors.log.include_configs,
         )
         alone = config.redis_url is None
-        self.release = Release(self.journal, outbox, progress=self.progress, alone=alone)
+        self.release = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
         #: The weight of the tasks, and the entry that it is true for.
         self._weighed: tuple[int, int] | None = None
         #: A micro-batch that Spark has planned and not committed comes before held records.
@@ -97,7 +97,7 @@ class Engine:
         self.processor = Processor(
             self.pipeline,
             journal=self.journal,
-            teller=self.teller,
+            event_factory=self.event_factory,
             config=self._config,
             root=self.files.root,
             clock=now,
@@ -106,17 +106,17 @@ class Engine:
             place=self._place,
             files=self.files,
         )
-        self.resumer = Resumer(
+        self.resumer = ResumeHandler(
             pipeline=self.pipeline,
             journal=self.journal,
-            shelf=self.processor.shelf,
+            held_store=self.processor.held_store,
             letters=self.processor.letters,
-            teller=self.teller,
+            event_factory=self.event_factory,
         )
-        self._policies = Policies(
+        self._policies = PolicyOverrides(
             pipeline=self.pipeline,
             journal=self.journal,
-            teller=self.teller,
+            event_factory=self.event_factory,
             retries=self._config.errors.retry.limit,
         )
         if self.processor.letters is not None:
@@ -125,7 +125,7 @@ class Engine:
 
     def _tidy(self) -> None:
         try:
-            orphans = self.journal.drop_orphans()
+            orphans = self.journal.delete_orphans()
         except Superseded:
             raise
         except Exception:  # they only take room
@@ -145,7 +145,7 @@ class Engine:
         self.processor.process(frame, batch)
         self.awaited_batch = None
 
-    def resume(self, wish: Wish) -> Outcome:
+    def resume(self, wish: ResumeRequest) -> CommandOutcome:
         """Do what is wished of a task; a micro-batch that may be written already stays as it is."""
         # Rows of a chunk that is not known to be written are not to be skipped twice.
         self.processor.finish_open_chunk()
@@ -153,7 +153,7 @@ class Engine:
         after = begun if awaited is None else max(begun, awaited)
         return self.resumer.resume(wish, now(), after=after)
 
-    def set_policy(self, wish: PolicyWish) -> Outcome:
+    def set_policy(self, wish: PolicyCommand) -> CommandOutcome:
         """Answer failures of a stage so from the next micro-batch, or chunk of held records, on."""
         outcome = self._policies.set(wish, now())
         self.processor.take_policies()
@@ -211,7 +211,7 @@ class Engine:
         """Tell how all tasks stand, behind everything that was told before."""
         at = now()
         for part in drift.report(self.tasks()):
-            self._outbox.put(uuid7(at), [self.teller.event(part, at)])
+            self._outbox.put(uuid7(at), [self.event_factory.event(part, at)])
 
     def end(self, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
         """Make the end of the run durable and tell it; a newer run's journal is left alone."""
@@ -222,7 +222,9 @@ class Engine:
                 raise Superseded(death.reason)
             ledger = self.journal.ledger
             self.journal.check_owned()
-            entry = ending_entry(death, exc, teller=self.teller, ledger=ledger, at=now())
+            entry = ending_entry(
+                death, exc, event_factory=self.event_factory, ledger=ledger, at=now()
+            )
             self.release.put_ending(self.journal.append(entry))
         except Superseded as newer:
             if exc is not None and not isinstance(exc, Superseded):
@@ -238,7 +240,7 @@ class Engine:
         _log.warning("%s: %s", self.pipeline.name, death.reason)
         at = now()
         data = ThreadDied(reason=death.reason, superseded=True)
-        self._outbox.put(uuid7(at), [self.teller.event(data, at)])
+        self._outbox.put(uuid7(at), [self.event_factory.event(data, at)])
 
 
 def now() -> datetime:

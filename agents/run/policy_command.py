@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.events import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import SOURCE
 from arrester.agents.failures.failed_record import produce_number, stage_of
 from arrester.agents.journal.entries import Entry, Kind
 from arrester.agents.journal.journal import Journal
-from arrester.agents.run.resume_command import Outcome
+from arrester.agents.run.resume_command import CommandOutcome
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -24,7 +24,7 @@ from arrester.controlplane.domain.state.policy_overrides import retry_refusal, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyWish:
+class PolicyCommand:
     """What an operator, or the author's own code, wants failures of a stage to be answered."""
 
     stage: str
@@ -36,42 +36,42 @@ class PolicyWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policies:
+class PolicyOverrides:
     """Takes or refuses such wishes for one run. Its caller holds the pipeline's lock."""
 
     pipeline: Pipeline
     journal: Journal
-    teller: Teller
+    event_factory: EventFactory
     #: errors.retries.limit
     retries: int
 
-    def set(self, wish: PolicyWish, at: datetime) -> Outcome:
+    def set(self, wish: PolicyCommand, at: datetime) -> CommandOutcome:
         """Write `wish` down, or refuse it; a command twice is answered once."""
         known = self.journal.ledger.answers.get(str(wish.command))
         if known is not None:
-            return Outcome(applied=known.applied, reason=known.reason)
+            return CommandOutcome(applied=known.applied, reason=known.reason)
         self.journal.check_owned()
         refusal = self._refusal(wish)
         if refusal is not None:
             if wish.command is not None:
                 refused = CommandRefused(command=wish.command, reason=refusal)
                 self._append(Kind.REFUSED, at, wish, [refused])
-            return Outcome(applied=False, reason=refusal)
+            return CommandOutcome(applied=False, reason=refusal)
         word = self._word(wish)
         changed = PolicyChanged(
             stage=wish.stage, answer=wish.answer, actor=wish.actor, reason=wish.reason
         )
         answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
         self._append(Kind.POLICY, at, wish, [changed, *answer])
-        return Outcome(applied=True, reason=word)
+        return CommandOutcome(applied=True, reason=word)
 
-    def _refusal(self, wish: PolicyWish) -> str | None:
+    def _refusal(self, wish: PolicyCommand) -> str | None:
         numbers = range(SOURCE, produce_number(self.pipeline) + 1)
         names = [stage_of(self.pipeline, number) for number in numbers]
         missing = stage_refusal(self.pipeline.name, names, wish.stage)
         return missing or retry_refusal(wish.stage, wish.answer, retries=self.retries)
 
-    def _word(self, wish: PolicyWish) -> str:
+    def _word(self, wish: PolicyCommand) -> str:
         if wish.answer is None:
             return f"{wish.stage} is answered as in the code, from the next micro-batch on"
         word = f"{wish.stage} is answered {wish.answer} from the next micro-batch on"
@@ -79,7 +79,7 @@ class Policies:
             return f"{word}; PAUSE of a task without a key is FAIL"
         return word
 
-    def _append(self, kind: Kind, at: datetime, wish: PolicyWish, told: list[EventData]) -> None:
-        events = tuple(self.teller.event(each, at, caused_by=wish.command) for each in told)
-        entry = Entry(kind=kind, at=at, epoch=self.teller.run.epoch, events=events)
+    def _append(self, kind: Kind, at: datetime, wish: PolicyCommand, told: list[EventData]) -> None:
+        events = tuple(self.event_factory.event(each, at, caused_by=wish.command) for each in told)
+        entry = Entry(kind=kind, at=at, epoch=self.event_factory.run.epoch, events=events)
         self.journal.append(entry)

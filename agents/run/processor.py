@@ -10,35 +10,35 @@ from uuid import uuid4
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from arrester.agents.batch.duplicate_positions import blaming_shared
-from arrester.agents.batch.fast_path import OnePass
+from arrester.agents.batch.duplicate_positions import fail_shared_positions
+from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.batch.slow_path import Evaluated, evaluate
 from arrester.agents.config import AgentConfig
-from arrester.agents.dead_letters.destinations import Place
-from arrester.agents.dead_letters.queue import LetterBox, letter_box
-from arrester.agents.decisions.events import Teller
+from arrester.agents.dead_letters.destinations import Destination
+from arrester.agents.dead_letters.queue import DeadLetterQueue, open_dead_letter_queue
+from arrester.agents.decisions.events import EventFactory
 from arrester.agents.decisions.fatal import RecordFatal, must_obey
-from arrester.agents.decisions.handler_retries import Again, with_cured
+from arrester.agents.decisions.handler_retries import HandlerRetries, with_recovered
 from arrester.agents.decisions.judge import Decision, Judge
 from arrester.agents.decisions.policies import commanded, redaction_of, stage_policies
-from arrester.agents.decisions.rules import Fates
+from arrester.agents.decisions.rules import Responder
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.executor.columns import ENTRY, ROW
 from arrester.agents.failures.aggregate_in_spark import Coordinates
-from arrester.agents.failures.pause_offsets import held_behind
-from arrester.agents.held.limits import HeldBounds
-from arrester.agents.held.schema import RowTypes
-from arrester.agents.held.store import Shelf
+from arrester.agents.failures.pause_offsets import held_after
+from arrester.agents.held.limits import HeldLimits
+from arrester.agents.held.schema import RowSchemas
+from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import NO_BATCH, Chunk
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.state import Ledger, TaskLedger
 from arrester.agents.journal.storage import Storage
-from arrester.agents.run.commit import Commits
-from arrester.agents.run.path_selection import CAREFUL_BATCHES, Ways
-from arrester.agents.sink.probe import Trials
-from arrester.agents.sink.stage import Production
+from arrester.agents.run.commit import Committer
+from arrester.agents.run.path_selection import SLOW_PATH_BATCHES, PathSelection
+from arrester.agents.sink.probe import SinkProbes
+from arrester.agents.sink.stage import SinkStage
 from arrester.controlplane.domain.error_policy.policy import StageKind
 
 Clock = Callable[[], datetime]
@@ -56,33 +56,33 @@ class Processor:
         pipeline: Pipeline,
         *,
         journal: Journal,
-        teller: Teller,
+        event_factory: EventFactory,
         config: AgentConfig,
         root: str,
         clock: Clock,
         check: Callable[[], None],
         wait: Callable[[int], None],
-        place: Place | None,
+        place: Destination | None,
         files: Storage,
     ) -> None:
         self._pipeline = pipeline
         self._spark = pipeline.source.sparkSession
         self._journal = journal
-        self._teller = teller
+        self._teller = event_factory
         self._clock = clock
         self._check = check
         self._chunk_records = config.errors.held_chunk_records
-        self._shelf = Shelf(
-            spark=self._spark, root=root, schema=pipeline.source.schema, types=RowTypes(files)
+        self._shelf = HeldStore(
+            spark=self._spark, root=root, schema=pipeline.source.schema, types=RowSchemas(files)
         )
         self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
         #: What the executors go by.
         self._policy = config.errors.policy(StageKind.PROCESS)
         self._stages = stage_policies(pipeline, config)
-        fates = self._fates = Fates(
+        responder = self._fates = Responder(
             application=config.application,
             pipeline=pipeline,
-            stages=commanded(pipeline, self._stages, journal.ledger.commanded),
+            stages=commanded(pipeline, self._stages, journal.ledger.overrides),
             clock=clock,
             scope=config.errors.scope,
             described=stages_of(pipeline),
@@ -90,54 +90,54 @@ class Processor:
             redaction=redaction_of(pipeline, config),
         )
         self._judge = Judge(
-            fates=fates,
-            again=Again(fates=fates, policy=self._policy, wait=wait),
+            responder=responder,
+            again=HandlerRetries(responder=responder, policy=self._policy, wait=wait),
             examples_limit=config.errors.examples_limit,
             outage=config.errors.outage,
         )
-        self._production = Production(
-            fates=fates,
+        self._production = SinkStage(
+            responder=responder,
             examples_limit=config.errors.examples_limit,
             outage=config.errors.outage,
             check=check,
             wait=wait,
-            trials=Trials(
+            probes=SinkProbes(
                 pipeline=pipeline,
-                scratch=Scratch(files=files, epoch=teller.run.epoch),
+                scratch=Scratch(files=files, epoch=event_factory.run.epoch),
                 given_up_on_stop=self._given_up_on_stop,
             ),
         )
-        self._letters: LetterBox | None = None
+        self._letters: DeadLetterQueue | None = None
         if place is not None:
-            self._letters = letter_box(
+            self._letters = open_dead_letter_queue(
                 place,
-                fates=fates,
+                responder=responder,
                 files=files,
                 journal=journal,
-                teller=teller,
+                event_factory=event_factory,
                 config=config,
                 check=check,
                 wait=wait,
                 given_up_on_stop=self._given_up_on_stop,
             )
-        self._commits = Commits(
+        self._commits = Committer(
             journal=journal,
-            teller=teller,
-            fates=fates,
-            shelf=self._shelf,
+            event_factory=event_factory,
+            responder=responder,
+            held_store=self._shelf,
             letters=self._letters,
-            bounds=HeldBounds(self._spark, root, config.errors),
+            bounds=HeldLimits(self._spark, root, config.errors),
             clock=clock,
         )
         #: errors.decisions=always: each micro-batch leaves an entry before its sink is called.
         self._always = config.errors.always_decisions
-        self._ways = Ways(
+        self._ways = PathSelection(
             pipeline=pipeline,
             journal=journal,
-            one_pass=OnePass.of(pipeline, self._policy),
+            fast_path=FastPath.of(pipeline, self._policy),
             always_decides=self._always,
             # A record that a task died of is likely to fail again.
-            careful=CAREFUL_BATCHES if self._dead_before() else 0,
+            careful=SLOW_PATH_BATCHES if self._dead_before() else 0,
         )
         #: The last Spark micro-batch whose sink has returned.
         self.last_batch = NO_BATCH
@@ -160,20 +160,20 @@ class Processor:
         self.finish_open_chunk()
         number = self._ledger.batch_number(batch)
         self.begun_batch = max(batch, self.begun_batch)
-        if self._ways.takes_care(batch):
+        if self._ways.takes_slow_path(batch):
             self._write_on_slow_path(source, batch)
-        elif not self._wrote_in_one_pass(source, number):
+        elif not self._wrote_on_fast_path(source, number):
             # Its size is unknown to the slow path: its rows may not fit into memory as objects.
             self._write_on_slow_path(source, batch, is_large=True)
         self.last_batch = max(batch, self.last_batch)
 
-    def _wrote_in_one_pass(self, source: DataFrame, number: int) -> bool:
+    def _wrote_on_fast_path(self, source: DataFrame, number: int) -> bool:
         with self._given_up_on_stop():
-            return self._ways.wrote_in_one_pass(source, number, check=self._check)
+            return self._ways.wrote_on_fast_path(source, number, check=self._check)
 
     def _write_on_slow_path(self, source: DataFrame, batch: int, *, is_large: bool = False) -> None:
         """Evaluate, decide, commit, write."""
-        before = self._ledger.asides_of_batch(batch)
+        before = self._ledger.saved_rows_of_batch(batch)
         replayed = self._ways.is_decided(batch)
         with self._given_up_on_stop():
             evaluated = evaluate(
@@ -190,7 +190,7 @@ class Processor:
                 evaluated = self._blaming_shared(evaluated)
             self._check()
             decision = self._decided(evaluated, self._dead_before())
-            evaluated = with_cured(evaluated, decision.cured)
+            evaluated = with_recovered(evaluated, decision.recovered)
             self._check()
             if self._always and replayed:
                 must_obey(evaluated, decision)
@@ -198,17 +198,17 @@ class Processor:
             if not clean or (self._always and not replayed):
                 self._commits.commit(evaluated, decision, batch=batch)
             number, dead = self._ledger.batch_number(batch), self._dead_before()
-            held = held_behind(decision.cuts)
+            held = held_after(decision.pause_offsets)
             for left in self._production.write(evaluated, held, number, dead):
                 self._commits.commit(left.evaluated, left.decision, batch=batch)
                 clean = False
         finally:
             evaluated.release()
-        self._ways.done_with_care(clean=clean)
+        self._ways.done_on_slow_path(clean=clean)
 
     def take_policies(self) -> None:
         """Answer failures as the journal has it from now on; nothing is at work."""
-        answers = self._ledger.commanded
+        answers = self._ledger.overrides
         self._fates.stages = commanded(self._pipeline, self._stages, answers)
         if self._letters is not None:
             self._letters.follow(self._fates.stages)
@@ -256,7 +256,7 @@ class Processor:
         """Evaluate, decide, commit, write. A pause in the chunk ends it before that record."""
         replayed = self._ledger.open_chunk is not None
         rows = self._shelf.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY)
-        marks = self._shelf.marks(self._ledger.open_asides)
+        marks = self._shelf.marks(self._ledger.open_saved_rows)
         with self._given_up_on_stop():
             evaluated = evaluate(rows, self._pipeline, marks=marks, policy=self._policy)
         try:
@@ -264,7 +264,7 @@ class Processor:
                 evaluated = self._blaming_shared(evaluated)
             self._check()
             decision = self._decided(evaluated, self._blamed_of(chunk))
-            evaluated = with_cured(evaluated, decision.cured)
+            evaluated = with_recovered(evaluated, decision.recovered)
             self._check()
             if self._always and replayed:
                 must_obey(evaluated, decision)
@@ -273,7 +273,7 @@ class Processor:
                 self._commits.commit(evaluated, decision, chunk=chunk)
             if chunk.taken:
                 number, dead = self._ledger.chunk_number(chunk.after), self._blamed_of(chunk)
-                held = held_behind(decision.cuts)
+                held = held_after(decision.pause_offsets)
                 for left in self._production.write(evaluated, held, number, dead):
                     chunk = self._cut(chunk, left.decision)
                     self._commits.commit(left.evaluated, left.decision, chunk=chunk)
@@ -283,19 +283,19 @@ class Processor:
 
     def _cut(self, chunk: Chunk, decision: Decision) -> Chunk:
         """Return the chunk up to where its task halts."""
-        for cut in decision.cuts.values():
-            chunk = self._shelf.cut_chunk(self._ledger, chunk, cut)
+        for cut in decision.pause_offsets.values():
+            chunk = self._shelf.shorten_chunk(self._ledger, chunk, cut)
         return chunk
 
     def _blamed_of(self, chunk: Chunk) -> list[Coordinates]:
         return _blamed(self._ledger.task(chunk.task))
 
     def _blaming_shared(self, evaluated: Evaluated) -> Evaluated:
-        return blaming_shared(evaluated, self._pipeline, examples=self._judge.examples_limit)
+        return fail_shared_positions(evaluated, self._pipeline, examples=self._judge.examples_limit)
 
     def _decided(self, evaluated: Evaluated, blamed: Sequence[Coordinates]) -> Decision:
         # An attempt before this one may have ended between its decision and its entry.
-        self._judge.fates.forget_undecided()
+        self._judge.responder.forget_undecided()
         if not evaluated.failed:
             return Decision()
         decision = self._judge.decide(evaluated.failures, blamed)
@@ -313,12 +313,12 @@ class Processor:
         ]
 
     @property
-    def shelf(self) -> Shelf:
+    def held_store(self) -> HeldStore:
         """Where held rows are."""
         return self._shelf
 
     @property
-    def letters(self) -> LetterBox | None:
+    def letters(self) -> DeadLetterQueue | None:
         """Where dead letters go; None when they are not enabled."""
         return self._letters
 
@@ -328,6 +328,6 @@ def _blamed(task: TaskLedger) -> list[Coordinates]:
 
     Many records may have no position.
     """
-    if task.blame is None or task.blame.position is None:
+    if task.stopped_by is None or task.stopped_by.position is None:
         return []
-    return [(task.state.id.key, task.blame.position)]
+    return [(task.state.id.key, task.stopped_by.position)]

@@ -27,7 +27,7 @@ _WAIT_SECONDS, _WAIT_SECONDS_MAX, _SAID_EVERY_SECONDS = 0.05, 5.0, 60.0
 _OF_RUNS = (Kind.RUN, Kind.STOPPED, Kind.DIED)
 
 
-class Release:
+class Publisher:
     """Puts a journal's entries into the outbox; its caller holds the pipeline's lock.
 
     The events of a `batch` entry wait for Spark's commit of that micro-batch: until then it may
@@ -65,7 +65,7 @@ class Release:
     @property
     def waits(self) -> bool:
         """Whether an entry is not put yet."""
-        kept = self._journal.kept
+        kept = self._journal.unsettled
         return bool(kept) and kept[-1].number > self._through
 
     def put_ready(self) -> bool:
@@ -106,7 +106,7 @@ class Release:
         self._ahead = {number for number in self._ahead if number > settled}
 
     def _next(self, most: int | None = None) -> Sequence[Entry]:
-        kept = self._journal.kept
+        kept = self._journal.unsettled
         first = bisect_right(kept, self._through, key=lambda entry: entry.number)
         return kept[first:] if most is None else kept[first : first + most]
 
@@ -122,7 +122,7 @@ class Release:
         self._looked_at = self._journal.next_number
         for entry in self._next():
             if entry.kind not in _OF_RUNS:
-                if self._journal.moves_tasks(entry.number):
+                if self._journal.changes_tasks(entry.number):
                     return
             elif entry.number not in self._ahead and self._put(entry.number):
                 self._ahead.add(entry.number)
@@ -135,7 +135,7 @@ class Release:
 
     def _put(self, number: int) -> bool:
         try:
-            told = self._journal.told(number)
+            told = self._journal.event_batches(number)
             for batch_id, events in told:
                 self._outbox.put(batch_id, events)
         except Exception:  # the guest: a full disk must not stop the pipeline

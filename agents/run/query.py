@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.storage import (
     CheckpointUnusable,
-    FileTaken,
+    FileExists,
     Storage,
     is_committed,
 )
@@ -151,10 +151,10 @@ class StaticQuery:
             if is_committed(self._progress, _ONLY):
                 return
             self._context.addJobTag(self._tag)
-            with suppress(FileTaken):
+            with suppress(FileExists):
                 self._progress.create(f"offsets/{_ONLY}", b"static\n")
             self._on_batch(self._source, _ONLY)
-            with suppress(FileTaken):
+            with suppress(FileExists):
                 self._progress.create(f"commits/{_ONLY}", b"static\n")
         except BaseException as exc:
             self._failed = exc

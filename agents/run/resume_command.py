@@ -9,18 +9,18 @@ from uuid import UUID
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.dead_letters.queue import LetterBox
-from arrester.agents.dead_letters.schema import Said
-from arrester.agents.decisions.events import Teller
+from arrester.agents.dead_letters.queue import DeadLetterQueue
+from arrester.agents.dead_letters.schema import DeadLetterContext
+from arrester.agents.decisions.events import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
 from arrester.agents.failures.causes import failure
 from arrester.agents.failures.failed_record import stage_of
 from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing
-from arrester.agents.held.store import BeyondHeld, Shelf
+from arrester.agents.held.store import HeldStore, PositionNotHeld
 from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
 from arrester.agents.journal.journal import Journal
-from arrester.agents.journal.state import Blame, TaskLedger
+from arrester.agents.journal.state import StoppingRecord, TaskLedger
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.commands.decide import pause_refusal, restart_refusal
 from arrester.controlplane.domain.errors import InvalidValue
@@ -38,7 +38,7 @@ from arrester.controlplane.domain.state.states import TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ResumeRequest:
     """What an operator, or the author's own code, wants of a task."""
 
     key: str | None
@@ -54,7 +54,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CommandOutcome:
     """What became of a wish; the reason is for people, either way."""
 
     applied: bool
@@ -62,21 +62,23 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumer:
+class ResumeHandler:
     """Accepts or refuses wishes for one run's tasks. Its caller holds the pipeline's lock."""
 
     pipeline: Pipeline
     journal: Journal
-    shelf: Shelf
-    letters: LetterBox | None
-    teller: Teller
+    held_store: HeldStore
+    letters: DeadLetterQueue | None
+    event_factory: EventFactory
 
-    def answered(self, command: UUID) -> Outcome | None:
+    def answered(self, command: UUID) -> CommandOutcome | None:
         """Return what was answered to a command before, by whatever run of this checkpoint."""
         answer = self.journal.ledger.answers.get(str(command))
-        return None if answer is None else Outcome(applied=answer.applied, reason=answer.reason)
+        return (
+            None if answer is None else CommandOutcome(applied=answer.applied, reason=answer.reason)
+        )
 
-    def resume(self, wish: Wish, at: datetime, *, after: int) -> Outcome:
+    def resume(self, wish: ResumeRequest, at: datetime, *, after: int) -> CommandOutcome:
         """Apply `wish`, or refuse it with the state untouched; a command twice is answered once.
 
         `after` is the last micro-batch that may be written already: a pause by hand comes after it.
@@ -91,16 +93,18 @@ class Resumer:
         if refusal is None:
             try:
                 return self._accept(task, wish, at, after)
-            except BeyondHeld as exc:
+            except PositionNotHeld as exc:
                 refusal = f"{task.state.id.printed} cannot go on at {wish.target}: {exc}"
             except HeldRowsMissing as exc:
                 refusal = f"{task.state.id.printed} cannot go on: {exc}"
         if wish.command is not None:
             refused = CommandRefused(command=wish.command, reason=refusal)
             self._append(Kind.REFUSED, at, wish, [refused])
-        return Outcome(applied=False, reason=refusal)
+        return CommandOutcome(applied=False, reason=refusal)
 
-    def _accept(self, task: TaskLedger, wish: Wish, at: datetime, after: int) -> Outcome:
+    def _accept(
+        self, task: TaskLedger, wish: ResumeRequest, at: datetime, after: int
+    ) -> CommandOutcome:
         if wish.how is None:
             return self._pause(wish, at, after)
         skipped: Chunk | None = None
@@ -116,7 +120,7 @@ class Resumer:
         )
         if letters is not None and self.letters is not None:
             self.letters.deliver(letters)
-        return Outcome(applied=True, reason=word)
+        return CommandOutcome(applied=True, reason=word)
 
     def hold(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
         """Pause the task whose held rows were to run and do not fit; False: it cannot be paused.
@@ -130,51 +134,51 @@ class Resumer:
         key = task.state.id.key
         name = f"{type(misfit).__module__}.{type(misfit).__qualname__}"
         why = failure("source", Problem(exception_class=name, message=str(misfit)))
-        position = self.shelf.first_position(ledger, key)
+        position = self.held_store.first_position(ledger, key)
         paused = TaskPaused(task=key, position=position, failure=why)
-        self._append(Kind.PAUSE, at, Wish(key=key, how=None), [paused])
+        self._append(Kind.PAUSE, at, ResumeRequest(key=key, how=None), [paused])
         return True
 
-    def _pause(self, wish: Wish, at: datetime, after: int) -> Outcome:
+    def _pause(self, wish: ResumeRequest, at: datetime, after: int) -> CommandOutcome:
         word = "paused: what comes is held"
         paused = TaskPaused(task=wish.key, position=None, actor=wish.actor, reason=wish.reason)
         answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
         self._append(Kind.PAUSE, at, wish, [paused, *answer], after=after)
-        return Outcome(applied=True, reason=word)
+        return CommandOutcome(applied=True, reason=word)
 
-    def _left_out(self, task: TaskLedger, wish: Wish) -> Chunk | None:
+    def _left_out(self, task: TaskLedger, wish: ResumeRequest) -> Chunk | None:
         """Return the held records that the wish gives up, None for none of them."""
         ledger = self.journal.ledger
-        if wish.how is ResumeHow.SKIP and task.blame is not None:
-            return self.shelf.first_record(ledger, wish.key)
+        if wish.how is ResumeHow.SKIP and task.stopped_by is not None:
+            return self.held_store.first_record(ledger, wish.key)
         if wish.target is None:
             return None
-        chunk = self.shelf.records_before(ledger, wish.key, wish.target)
+        chunk = self.held_store.records_before(ledger, wish.key, wish.target)
         return chunk if chunk.taken else None
 
     def _skip(
-        self, task: TaskLedger, chunk: Chunk, wish: Wish, at: datetime
+        self, task: TaskLedger, chunk: Chunk, wish: ResumeRequest, at: datetime
     ) -> tuple[Chunk, DeadLetters | None, list[EventData]]:
         """Take records out of the held rows, as dead letters where those are on."""
-        ledger, blame = self.journal.ledger, task.blame
+        ledger, stopped_by = self.journal.ledger, task.stopped_by
         letters: DeadLetters | None = None
         told: list[EventData] = []
         if self.letters is not None:
-            rows = self._with_error(self.shelf.rows_left_out(ledger, chunk), blame)
-            number = f"{self.journal.next_number:020d}-{self.teller.run.epoch}"
-            said = Said(
+            rows = self._with_error(self.held_store.skipped_rows(ledger, chunk), stopped_by)
+            number = f"{self.journal.next_number:020d}-{self.event_factory.run.epoch}"
+            said = DeadLetterContext(
                 name=f"{ledger.checkpoint}-{number}",
                 at=at,
                 reason=wish.reason,
                 actor=wish.actor,
-                condition=_condition(blame, wish),
+                condition=_condition(stopped_by, wish),
             )
             letters, lettered = self.letters.put(rows, (), said)
             told.extend(lettered)
         told.append(RecordsHeld(task=wish.key, held=task.held - chunk.taken))
         return chunk, letters, told
 
-    def _with_error(self, rows: DataFrame, blame: Blame | None) -> DataFrame:
+    def _with_error(self, rows: DataFrame, blame: StoppingRecord | None) -> DataFrame:
         """Put the failure that the task was paused for beside its record alone."""
         if blame is None:
             no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
@@ -207,18 +211,18 @@ class Resumer:
         self,
         kind: Kind,
         at: datetime,
-        wish: Wish,
+        wish: ResumeRequest,
         told: list[EventData],
         *,
         chunk: Chunk | None = None,
         letters: DeadLetters | None = None,
         after: int = NO_BATCH,
     ) -> None:
-        events = tuple(self.teller.event(each, at, caused_by=wish.command) for each in told)
+        events = tuple(self.event_factory.event(each, at, caused_by=wish.command) for each in told)
         entry = Entry(
             kind=kind,
             at=at,
-            epoch=self.teller.run.epoch,
+            epoch=self.event_factory.run.epoch,
             events=events,
             after=after,
             chunk=chunk,
@@ -227,7 +231,7 @@ class Resumer:
         self.journal.append(entry)
 
 
-def _word(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> str:
+def _word(task: TaskLedger, wish: ResumeRequest, left_out: Chunk | None) -> str:
     """Return what was done, for people."""
     if wish.target is not None:
         count = 0 if left_out is None else left_out.taken
@@ -236,12 +240,14 @@ def _word(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> str:
     return f"{done} {'past' if left_out else 'from'} position {task.state.position}"
 
 
-def _condition(blame: Blame | None, wish: Wish) -> str | None:
+def _condition(blame: StoppingRecord | None, wish: ResumeRequest) -> str | None:
     """Return the error condition of what is left out, where it is the failed record alone."""
     return None if blame is None or wish.target is not None else blame.failure.condition
 
 
-def _moved(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> TaskResumed | TaskRestarted:
+def _moved(
+    task: TaskLedger, wish: ResumeRequest, left_out: Chunk | None
+) -> TaskResumed | TaskRestarted:
     position = task.state.position
     if wish.how is ResumeHow.RESTART:
         return TaskRestarted(task=wish.key, position=position, actor=wish.actor, reason=wish.reason)
@@ -257,7 +263,7 @@ def _moved(task: TaskLedger, wish: Wish, left_out: Chunk | None) -> TaskResumed 
     )
 
 
-def _refusal(task: TaskLedger, wish: Wish) -> str | None:
+def _refusal(task: TaskLedger, wish: ResumeRequest) -> str | None:
     """Return why the state forbids the wish, or None."""
     state = task.state
     if wish.how is None:
@@ -275,6 +281,6 @@ def _refusal(task: TaskLedger, wish: Wish) -> str | None:
         return (
             f"{state.id.printed} is held at position {state.position}; {wish.target} is before it"
         )
-    if wish.how is ResumeHow.SKIP and task.blame is None:
+    if wish.how is ResumeHow.SKIP and task.stopped_by is None:
         return f"{state.id.printed} was not paused by a failed record; there is none to skip"
     return None

@@ -16,7 +16,7 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class Turn:
+class RunLock:
     """Goes round micro-batches, chunks of held records and wishes of one run.
 
     The author's functions are called inside. What they ask of the agent there would wait for

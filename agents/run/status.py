@@ -6,11 +6,11 @@ from uuid import UUID
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.run.engine import Engine
-from arrester.agents.run.resume_command import Outcome
+from arrester.agents.run.resume_command import CommandOutcome
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 
 
-class RunView:
+class RunStatus:
     """A run's names, numbers and tasks; most of them are known once it has started."""
 
     _engine: Engine
@@ -57,7 +57,7 @@ class RunView:
         """Return what its tasks add to the heartbeat's hash; None while something is untold."""
         return self._engine.standing()
 
-    def is_applied(self, command: UUID) -> Outcome | None:
+    def is_applied(self, command: UUID) -> CommandOutcome | None:
         """Return what was answered to a command, by this run or one before it; None: never seen.
 
         One look into a dictionary, without the lock: a micro-batch may hold that for long.

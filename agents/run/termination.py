@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from arrester.agents.dead_letters.queue import LettersFailed
+from arrester.agents.dead_letters.queue import DeadLettersNotWritten
 from arrester.agents.decisions.end_reasons import class_and_message, reason_of
-from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.events import EventFactory
 from arrester.agents.decisions.fatal import RecordFatal, SinkFailed
 from arrester.agents.failures.causes import failure, failure_of
-from arrester.agents.held.limits import HeldTooMuch
+from arrester.agents.held.limits import HeldLimitExceeded
 from arrester.agents.journal.entries import Entry, Kind
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.state import Ledger
@@ -42,9 +42,9 @@ def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> Thre
         return ThreadDeath(pipeline=pipeline, reason=reason, finished=not stopped)
     if isinstance(exc, Superseded):
         return superseded(pipeline, exc)
-    if isinstance(exc, HeldTooMuch) and exc.stops:
+    if isinstance(exc, HeldLimitExceeded) and exc.stops:
         return ThreadDeath(pipeline=pipeline, reason=str(exc), finished=True)
-    raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | LettersFailed) else exc
+    raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | DeadLettersNotWritten) else exc
     blamed = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
     reason = exc.reason if isinstance(exc, StepFailed) else reason_of(exc)
     return ThreadDeath(pipeline=pipeline, reason=reason, exception=raised, failure=blamed)
@@ -59,7 +59,7 @@ def ending_entry(
     death: ThreadDeath,
     exc: BaseException | None,
     *,
-    teller: Teller,
+    event_factory: EventFactory,
     ledger: Ledger,
     at: datetime,
 ) -> Entry:
@@ -67,17 +67,20 @@ def ending_entry(
     told: list[Event] = []
     if isinstance(exc, RecordFatal):
         failed = exc.failed
-        blame = ledger.task(failed.task).blame
+        blame = ledger.task(failed.task).stopped_by
         died = TaskDied(task=failed.task, position=failed.position, failure=failure_of(failed))
         if exc.outage is not None:
-            told.append(teller.outage(exc.outage, at))
-        told += [teller.failed(failed, Response.FAIL, at, blame), teller.event(died, at)]
+            told.append(event_factory.outage(exc.outage, at))
+        told += [
+            event_factory.failed(failed, Response.FAIL, at, blame),
+            event_factory.event(died, at),
+        ]
     ended = ThreadDied(reason=death.reason, failure=death.failure)
     return Entry(
         kind=Kind.STOPPED if exc is None else Kind.DIED,
         at=at,
-        epoch=teller.run.epoch,
-        events=(*told, teller.event(ended, at)),
+        epoch=event_factory.run.epoch,
+        events=(*told, event_factory.event(ended, at)),
     )
 
 
@@ -85,7 +88,7 @@ def _failure(exc: BaseException) -> Failure:
     """Return why a run ended where no record is to blame: its source, its sink, or ourselves."""
     if isinstance(exc, StepFailed):
         return failure(exc.stage, exc.told)
-    if isinstance(exc, LettersFailed):
+    if isinstance(exc, DeadLettersNotWritten):
         return failure("produce", exc.problem)
     raised = exc.raised if isinstance(exc, SinkFailed) else exc
     name, message = class_and_message(raised)

@@ -15,16 +15,16 @@ from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.outbox import Outbox
 from arrester.agents.run.engine import Engine, now
-from arrester.agents.run.policy_command import PolicyWish
+from arrester.agents.run.policy_command import PolicyCommand
 from arrester.agents.run.query import start_query
-from arrester.agents.run.resume_command import Outcome, Wish
-from arrester.agents.run.run_lock import Turn, refuse_inside
+from arrester.agents.run.resume_command import CommandOutcome, ResumeRequest
+from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
-from arrester.agents.run.status import RunView
+from arrester.agents.run.status import RunStatus
 from arrester.agents.run.termination import ThreadDeath
 from arrester.agents.runtime.uncaught import UNCAUGHT_DEFAULT
 from arrester.agents.spark.try_eval import require_classic
-from arrester.agents.stop_signal import BatchEnded, Halt, StopRequested
+from arrester.agents.stop_signal import BatchEnded, StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import ResumeHow, StageAnswer
@@ -43,7 +43,7 @@ _STOP_TICK_SECONDS = 0.2
 _BREATH_SECONDS = 0.01
 
 
-class PipelineThread(RunView):
+class PipelineThread(RunStatus):
     """One run of a pipeline in this process. Methods may be called from any Python thread.
 
     One lock goes round micro-batches, chunks of held records and resumes; `query.stop()` is never
@@ -71,8 +71,8 @@ class PipelineThread(RunView):
         self._uncaught = uncaught
         #: None: it has not begun.
         self._state: ThreadStatus | None = None
-        self._lock = Turn()
-        self._halt = Halt(pipeline.name)
+        self._lock = RunLock()
+        self._halt = StopSignal(pipeline.name)
         self._ended = threading.Event()
         #: Whether `start` is over, however it went.
         self._started = threading.Event()
@@ -100,7 +100,7 @@ class PipelineThread(RunView):
         return self.state is ThreadStatus.RUNNING
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing will happen by itself: a static source is done, the rest is held."""
         return self._passed and not self._engine.has_work
 
@@ -189,7 +189,7 @@ class PipelineThread(RunView):
         command: UUID | None = None,
         actor: str | None = None,
         reason: str | None = None,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """Do what is wished of a task, after the micro-batch at work.
 
         `how` is RETRY (a PAUSED task goes on at the failed record), SKIP (past it: it becomes a
@@ -201,7 +201,7 @@ class PipelineThread(RunView):
         Raises Superseded when a newer run owns the checkpoint: the answer is that one's; and
         InvalidValue in a function that a pipeline calls, which the wish would wait for.
         """
-        wish = Wish(
+        wish = ResumeRequest(
             key=key,
             how=how,
             position=position,
@@ -220,19 +220,21 @@ class PipelineThread(RunView):
         command: UUID | None = None,
         actor: str | None = None,
         reason: str | None = None,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """Answer all failures of a stage so, from the next micro-batch on and in later runs.
 
         None: as the author and the configuration have it. Raises as `resume`.
         """
-        wish = PolicyWish(stage=stage, answer=answer, command=command, actor=actor, reason=reason)
+        wish = PolicyCommand(
+            stage=stage, answer=answer, command=command, actor=actor, reason=reason
+        )
         return self._wished(lambda: self._engine.set_policy(wish))
 
-    def _wished(self, do: Callable[[], Outcome]) -> Outcome:
+    def _wished(self, do: Callable[[], CommandOutcome]) -> CommandOutcome:
         refuse_inside("a wish about its tasks or answers")
         with self._lock:
             if not self.is_running or self._halt.asked:
-                return Outcome(applied=False, reason=f"{self.pipeline.name} is not running")
+                return CommandOutcome(applied=False, reason=f"{self.pipeline.name} is not running")
             try:
                 return do()
             except InvalidValue:
@@ -242,7 +244,7 @@ class PipelineThread(RunView):
                 raise
             except BaseException as exc:
                 self._halt.note(exc)
-                return Outcome(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
+                return CommandOutcome(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
 
     # ── the loop ─────────────────────────────────────────────────────────────────────────────
 

@@ -29,7 +29,7 @@ def heartbeat(
             status=status.value,
             runs=runs,
             spooled=spool.events,
-            counted_only=spool.told_briefly,
+            counted_only=spool.counted_only,
             spool_bytes=spool.size_bytes,
             spool_since=spool.oldest(),
             standing=_standing(running),

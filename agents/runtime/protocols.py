@@ -87,7 +87,7 @@ class Thread(Controls, Protocol):
         ...
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing will happen by itself any more: what is left waits for people."""
         ...
 

@@ -23,7 +23,7 @@ from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.protocols import Death, Thread
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
 from arrester.agents.runtime.uncaught import Ask, Line, Uncaught
-from arrester.agents.transport.connection import FLUSH_SECONDS, Link
+from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
 from arrester.controlplane.domain.errors import ApplicationLatched, InvalidValue
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -62,7 +62,7 @@ class Runtime:
         self._versions = versions
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._link: Link | None = None
+        self._link: Connection | None = None
         #: Shutdown commands that wait for the end to be answered.
         self._shutdowns: list[CommandIssued] = []
         self._uncaught = Uncaught(
@@ -88,7 +88,7 @@ class Runtime:
                 raise InvalidValue("agent", self.ending.value, "an agent that has not ended")
             if self._link is not None:
                 return
-            self._link = Link(self.config, self.id)
+            self._link = Connection(self.config, self.id)
             started = InstanceStarted(
                 host=socket.gethostname(), pid=os.getpid(), versions=self._versions
             )
@@ -252,7 +252,7 @@ class Runtime:
         return self._link.metrics() | {"command-errors": self._commands.guest_errors}
 
     @property
-    def _opened(self) -> Link:
+    def _opened(self) -> Connection:
         assert self._link is not None
         return self._link
 
@@ -299,7 +299,7 @@ class Runtime:
 
     def _nothing_left(self) -> bool:
         # A thread is DEAD before anybody has been asked what follows.
-        at_work = [each for each in self.threads if not (each.is_answered or each.at_rest)]
+        at_work = [each for each in self.threads if not (each.is_answered or each.is_idle)]
         idle = not at_work and not self._uncaught.replacing
         return bool(self.threads) and idle and self.ending is None
 

@@ -11,10 +11,10 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.record_atomicity import may_part
+from arrester.agents.batch.record_atomicity import may_split_records
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.fatal import SinkFailed
-from arrester.agents.decisions.outage import Tried, records_in
+from arrester.agents.decisions.outage import SinkProgress, records_in
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
@@ -22,10 +22,10 @@ from arrester.agents.definition.sinks import Sink
 from arrester.agents.executor.columns import FATE
 from arrester.agents.failure_log import say
 from arrester.agents.failures.aggregate_in_spark import Coordinates
-from arrester.agents.failures.pause_offsets import held_behind
+from arrester.agents.failures.pause_offsets import held_after
 from arrester.agents.handlers import Always, ErrorContext, Record, RecordError, ask
 from arrester.agents.sink.outcome import all_failed, some_failed
-from arrester.agents.sink.probe import Refused, Trial, failed_rows
+from arrester.agents.sink.probe import RejectedRecord, SinkProbe, failed_rows
 from arrester.agents.spark.driver_errors import problem_of
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.error_policy.log_levels import Saying
@@ -43,14 +43,14 @@ from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.events import Response
 
 if TYPE_CHECKING:
-    from arrester.agents.sink.stage import LeftOut, Production
+    from arrester.agents.sink.stage import SinkStage, UndeliveredRows
 
 #: Said where the records are told of.
 _QUIET = (Saying.TASK_PAUSED, Saying.TASK_KILLED, Saying.OUTPUT_SKIPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Coming:
+class _Incoming:
     """What goes to the sink: what passed and is not held."""
 
     evaluated: Evaluated
@@ -79,19 +79,19 @@ class _Failed:
     raised: BaseException
     problem: Problem
     #: The records that it does not take; or, where none is known, what is answered to all.
-    outcome: Sequence[Refused] | Answer
+    outcome: Sequence[RejectedRecord] | Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
+class BatchWriting:
     """Writes one micro-batch, or one chunk of held records."""
 
-    production: Production
+    production: SinkStage
     sink: Sink
     #: The same for every call.
     number: int
     #: Finds records that it does not take; None: nobody can look for them.
-    trial: Trial | None
+    probe: SinkProbe | None
     #: Whether a call that raises has left nothing behind.
     atomic: bool
 
@@ -101,12 +101,12 @@ class Writing:
 
     def run(
         self, evaluated: Evaluated, held: Column | None, blamed: Sequence[Coordinates]
-    ) -> Iterator[LeftOut]:
+    ) -> Iterator[UndeliveredRows]:
         """Give the sink what passed, and once more without the records that it does not take.
 
         Yields each decision about what it has not taken.
         """
-        coming = _Coming(evaluated=evaluated, behind=held)
+        coming = _Incoming(evaluated=evaluated, behind=held)
         try:
             while (failed := self._written(coming)) is not None:
                 out = self._left_out(failed, coming, blamed)
@@ -114,7 +114,9 @@ class Writing:
                     return
                 if coming.evaluated is not evaluated:
                     coming.evaluated.release()
-                coming = _Coming(evaluated=out.evaluated, behind=held_behind(out.decision.cuts))
+                coming = _Incoming(
+                    evaluated=out.evaluated, behind=held_after(out.decision.pause_offsets)
+                )
                 yield out
                 # Under this number a call with nothing takes back what the failed one has left.
                 over = self.atomic and coming.is_empty(self._pipeline)
@@ -126,24 +128,24 @@ class Writing:
                 coming.evaluated.release()
 
     def _left_out(
-        self, failed: _Failed, coming: _Coming, blamed: Sequence[Coordinates]
-    ) -> LeftOut | None:
+        self, failed: _Failed, coming: _Incoming, blamed: Sequence[Coordinates]
+    ) -> UndeliveredRows | None:
         """Decide about records that the sink has not taken; None: there are none."""
         evaluated, held, outcome = coming.evaluated, coming.held, failed.outcome
         never = F.lit(False)
         if not isinstance(outcome, Answer):
             rows = failed_rows(self._pipeline.source.sparkSession, outcome, self._stage.policy)
-            whole = may_part(self._pipeline.steps)
+            whole = may_split_records(self._pipeline.steps)
             left = some_failed(evaluated, held, rows, self.production.number, whole=whole)
             # Under this number nothing is written yet: nothing has overtaken a failed record.
-            tried = Tried(stopped=F.lit(True), untried=never)
+            tried = SinkProgress(stopped=F.lit(True), untried=never)
             spent = self.production.spent()
             return self.production.decided(left, spent, blamed, tried, raised=failed.raised)
         left = all_failed(evaluated, held, failed.problem, self._pipeline)
         if not left.failed and outcome is not Answer.PAUSE:
             left.release()
             return None
-        tried = Tried(stopped=never, untried=never)
+        tried = SinkProgress(stopped=never, untried=never)
         production = self.production if self.atomic else self.production.ending()
         return production.decided(
             left, self._answered(outcome), blamed, tried, raised=failed.raised
@@ -158,11 +160,11 @@ class Writing:
         policy = msgspec.structs.replace(spent.policy, handled=True, by_class={})
         return replace(self._stage, policy=policy, handler=Always(answer))
 
-    def _written(self, coming: _Coming) -> _Failed | None:
+    def _written(self, coming: _Incoming) -> _Failed | None:
         """Call the sink until it returns, or has failed for good; the number stays the same."""
         passed = coming.evaluated.passed(self._pipeline, coming.behind)
-        fates = self.production.fates
-        started_ms, made = fates.now_ms(), 0
+        responder = self.production.responder
+        started_ms, made = responder.now_ms(), 0
         while True:
             made += 1
             try:
@@ -173,7 +175,7 @@ class Writing:
                 return None
             # An interrupted job after a stop request is the stop, not a failure of its own.
             self.production.check()
-            now_ms = fates.now_ms()
+            now_ms = responder.now_ms()
             problem = replace(
                 problem_of(passed.sparkSession, raised, attempts=made), took_ms=now_ms - started_ms
             )
@@ -185,8 +187,8 @@ class Writing:
             self.production.wait(fate.wait_ms)
 
     def _fate(
-        self, problem: Problem, attempts: Attempts, raised: BaseException, coming: _Coming
-    ) -> Sequence[Refused] | Answer | RetryAfter:
+        self, problem: Problem, attempts: Attempts, raised: BaseException, coming: _Incoming
+    ) -> Sequence[RejectedRecord] | Answer | RetryAfter:
         """Return what follows from a failed batch; raises SinkFailed where that is FAIL.
 
         Its records are counted afterwards, each in its task: here one stands for all.
@@ -220,15 +222,15 @@ class Writing:
             raise SinkFailed(raised) from raised
         return Answer(fate.response.value)
 
-    def _refused(self, problem: Problem, coming: _Coming) -> Sequence[Refused]:
-        if self.trial is None:
+    def _refused(self, problem: Problem, coming: _Incoming) -> Sequence[RejectedRecord]:
+        if self.probe is None:
             return ()
-        refused = self.trial.refused(coming.evaluated, coming.held, problem)
+        refused = self.probe.refused(coming.evaluated, coming.held, problem)
         # Trials that a stop has given up say nothing.
         self.production.check()
         return refused
 
-    def _is_outage(self, coming: _Coming) -> bool:
+    def _is_outage(self, coming: _Incoming) -> bool:
         """Whether so many records that fail alike, with the whole batch, are an outage."""
         outage = self.production.outage
         if outage.share is None:
@@ -237,20 +239,20 @@ class Writing:
         return outage.is_outage(records, records)
 
     def _asked(self, problem: Problem) -> object:
-        handler, fates = self._stage.handler, self.production.fates
+        handler, responder = self._stage.handler, self.production.responder
         assert handler is not None
         context = ErrorContext(
-            application=fates.application,
+            application=responder.application,
             pipeline=self._pipeline.name,
             stage=StageKind.PRODUCE,
             task=None,
             position=None,
             attempt=problem.attempts,
-            at=fates.clock(),
+            at=responder.clock(),
             took_ms=problem.took_ms,
-            stages=fates.described,
+            stages=responder.described,
             index=self.production.number,
-            settings=fates.settings,
+            settings=responder.settings,
         )
         error = RecordError(
             problem.exception_class,

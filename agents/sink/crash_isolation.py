@@ -25,8 +25,8 @@ from arrester.agents.executor.columns import ENTRY, ERROR, POSITION, PREFIX, RAN
 from arrester.agents.failures.pause_offsets import is_one_of, is_record
 from arrester.agents.spark.error_columns import error_row
 from arrester.agents.spark.errors import Problem, StepFailed, problem_of_job, rank_at_work
-from arrester.agents.spark.local_checkpoint import checkpointed, given_back
-from arrester.agents.spark.session_conf import SAYS_CRASHES, conf
+from arrester.agents.spark.local_checkpoint import checkpointed, releasing
+from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _PART = f"{PREFIX}part"
@@ -44,7 +44,7 @@ def is_crash(spark: SparkSession, exc: BaseException) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class CrashedSends:
+class CrashIsolation:
     """Sends the rounds of one micro-batch, some of whose rows crash the worker."""
 
     policy: Policy
@@ -69,7 +69,7 @@ class CrashedSends:
         """
         spark = rows.sparkSession
         parts = min(_PARTS, spark.sparkContext.defaultParallelism)
-        with given_back() as kept, conf(spark, SAYS_CRASHES):
+        with releasing() as kept, conf(spark, FAULT_HANDLER):
             ordered = checkpointed(self.in_order(rows, parts))
             kept.append(ordered)
             rank, number = F.monotonically_increasing_id() + 1, F.spark_partition_id()
@@ -126,7 +126,7 @@ class _AtWork:
 class _Part:
     """The rows of one partition, in their order."""
 
-    by: CrashedSends
+    by: CrashIsolation
     rows: DataFrame
     kept: list[DataFrame]
     told: list[DataFrame] = field(default_factory=list)

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.record_atomicity import made_whole, may_part
+from arrester.agents.batch.record_atomicity import make_atomic, may_split_records
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import (
@@ -25,7 +25,7 @@ from arrester.agents.executor.columns import (
 from arrester.agents.failures.failed_record import produce_number
 from arrester.agents.spark.error_columns import error_column, error_row
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.local_checkpoint import checkpointed, given_back
+from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 
 _FOUND: Final = {name: f"{name}_found" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
 
@@ -44,9 +44,9 @@ def all_failed(
             RETRIES: F.lit(0).cast("long"),
         }
     )
-    if may_part(pipeline.steps):
+    if may_split_records(pipeline.steps):
         # The rows that went to the sink may be others than the one that stands for the record.
-        frame = made_whole(frame)
+        frame = make_atomic(frame)
     return evaluated_again(frame, number)
 
 
@@ -70,7 +70,7 @@ def some_failed(
         }
     )
     frame = frame.drop(*_FOUND.values())
-    return evaluated_again(made_whole(frame) if whole else frame, number)
+    return evaluated_again(make_atomic(frame) if whole else frame, number)
 
 
 def obeyed(held: Column) -> Column:
@@ -82,7 +82,7 @@ def obeyed(held: Column) -> Column:
 def evaluated_again(frame: DataFrame, number: int) -> Evaluated:
     """Return a micro-batch after its sink, in a local checkpoint."""
     first = F.col(ORDINAL) == 0
-    with given_back() as kept:
+    with releasing() as kept:
         kept.append(checkpointed(frame))
         counts = (
             kept[0]

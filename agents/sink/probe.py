@@ -22,7 +22,7 @@ from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
-from arrester.agents.execution.bisection import Guilty, NotAlone, Search
+from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
 from arrester.agents.execution.step_segments import quoted
 from arrester.agents.execution.transforms import transformed
 from arrester.agents.executor.columns import ENTRY, ERROR, ERROR_TYPE, FATE, POSITION, RETRIES, TASK
@@ -31,7 +31,7 @@ from arrester.agents.journal.scratch import Scratch
 from arrester.agents.spark.driver_errors import problem_of
 from arrester.agents.spark.error_columns import error_row
 from arrester.agents.spark.errors import Problem, StepFailed, problem_of_job, thrown_of
-from arrester.agents.spark.job_attempts import Action, AttemptFailed, Failed, attempted
+from arrester.agents.spark.job_attempts import Action, AttemptFailed, FailedJob, attempted
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.row_counters import metered
 from arrester.controlplane.domain.error_policy.classify import Kind
@@ -41,12 +41,12 @@ from arrester.controlplane.domain.errors import ArresterError
 _log = logging.getLogger("arrester.thread")
 
 
-class TrialExited(ArresterError):
+class ProbeExited(ArresterError):
     """A trial raised what is no exception, such as SystemExit; this one stands for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RejectedRecord:
     """A record that a sink does not take, and why."""
 
     task: str | None
@@ -60,7 +60,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trials:
+class SinkProbes:
     """Makes the trials of one run."""
 
     pipeline: Pipeline
@@ -68,19 +68,19 @@ class Trials:
     #: Goes round what a stop may give up.
     given_up_on_stop: Callable[[], AbstractContextManager[None]]
 
-    def begun(self, sink: Sink, policy: Policy) -> Trial | None:
+    def start_probe(self, sink: Sink, policy: Policy) -> SinkProbe | None:
         """Return the trial for one micro-batch or chunk; None: the sink has none."""
         tail = self.pipeline.tail
         if tail is not None and tail.stateful:
             # What it makes of a part says nothing of the whole.
             return None
         action, at_once = self._action(sink)
-        return None if action is None else Trial(self, action, policy, at_once=at_once)
+        return None if action is None else SinkProbe(self, action, policy, at_once=at_once)
 
     def _action(self, sink: Sink) -> tuple[Action | None, int]:
         if not isinstance(sink.function, Files):
             # It may have one staging table: one trial at a time.
-            return sink.trial, 1
+            return sink.probe, 1
         files = sink.function
 
         def write(df: DataFrame) -> None:
@@ -90,20 +90,20 @@ class Trials:
         return write, 4
 
 
-class Trial:
+class SinkProbe:
     """Finds the records of one micro-batch, or chunk, that its sink does not take.
 
     However often the sink fails, the number of jobs for all of it is bound.
     """
 
-    def __init__(self, trials: Trials, action: Action, policy: Policy, *, at_once: int) -> None:
-        self._trials = trials
-        self._pipeline = trials.pipeline
+    def __init__(self, probes: SinkProbes, action: Action, policy: Policy, *, at_once: int) -> None:
+        self._trials = probes
+        self._pipeline = probes.pipeline
         self._action = action
         self._policy = policy
-        self._search = Search(self._tried, at_once=at_once, trying=True)
+        self._search = Bisection(self._tried, at_once=at_once, trying=True)
 
-    def refused(self, evaluated: Evaluated, held: Column, problem: Problem) -> list[Refused]:
+    def refused(self, evaluated: Evaluated, held: Column, problem: Problem) -> list[RejectedRecord]:
         """Return the records without which the trial passes, of those that came to the sink.
 
         None of them: the sink has failed as a whole. `problem` is what it failed of. Raises
@@ -115,7 +115,7 @@ class Trial:
         try:
             with self._trials.given_up_on_stop():
                 found = self._found(came, problem)
-        except (NotAlone, StepFailed) as exc:
+        except (NoSingleRecord, StepFailed) as exc:
             self._heals(came.sparkSession, exc.raised)
             self._say_why(exc)
             return []
@@ -125,18 +125,18 @@ class Trial:
         _log.info("%s: records that its sink does not take: %s", name, said)
         return found
 
-    def _say_why(self, exc: NotAlone | StepFailed) -> None:
+    def _say_why(self, exc: NoSingleRecord | StepFailed) -> None:
         """Say why nobody is blamed; what may quote a record is not said."""
         name = self._pipeline.name
-        if isinstance(exc, NotAlone) and exc.recordless:
+        if isinstance(exc, NoSingleRecord) and exc.recordless:
             said = f"{type(exc.raised).__name__}: {reason_of(exc.raised)}"
             _log.warning("%s: the trial of its sink fails without any record: %s", name, said)
             return
         why = exc.reason if isinstance(exc, StepFailed) else str(exc)
         _log.info("%s: its sink fails, and no record is to blame: %s", name, why)
 
-    def _found(self, came: DataFrame, problem: Problem) -> list[Refused]:
-        found: list[Refused] = []
+    def _found(self, came: DataFrame, problem: Problem) -> list[RejectedRecord]:
+        found: list[RejectedRecord] = []
         while True:
             rows = came.where(~_is_one_of(found)) if found else came
             failed = self._failed(rows)
@@ -145,7 +145,7 @@ class Trial:
             self._vetted(rows.sparkSession, failed.raised, problem)
             found.append(self._of(rows, self._search.one(rows, failed), problem))
 
-    def _failed(self, rows: DataFrame) -> Failed | None:
+    def _failed(self, rows: DataFrame) -> FailedJob | None:
         """Return how the trial over some rows fails, None where it passes."""
         try:
             attempted(rows.sparkSession, lambda: self._tried(rows))
@@ -160,7 +160,7 @@ class Trial:
         except Exception:
             raise
         except BaseException as exc:
-            raise TrialExited(f"{type(exc).__name__}: {exc}") from exc
+            raise ProbeExited(f"{type(exc).__name__}: {exc}") from exc
 
     def _given(self, rows: DataFrame) -> DataFrame:
         tail = self._pipeline.tail
@@ -170,11 +170,11 @@ class Trial:
         fenced = rows.where(F.spark_partition_id() >= 0)
         return fenced.select(*[quoted(name) for name in self._pipeline.columns])
 
-    def _of(self, rows: DataFrame, guilty: Guilty, problem: Problem) -> Refused:
+    def _of(self, rows: DataFrame, guilty: FailingRecord, problem: Problem) -> RejectedRecord:
         """Return the record that a row is of, with what the sink's attempts at it came to."""
         alone = self._vetted(rows.sparkSession, guilty.raised, problem)
         where = rows.where(F.col(ID) == guilty.id).select(TASK, ENTRY, POSITION).collect()[0]
-        return Refused(
+        return RejectedRecord(
             task=where[TASK],
             entry=where[ENTRY],
             position=where[POSITION],
@@ -182,12 +182,12 @@ class Trial:
         )
 
     def _vetted(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
-        """Return what a trial raised; raises NotAlone where that says nothing about records."""
+        """Return what a probe raised; raises NoSingleRecord if it is not about records."""
         found, kind = self._heals(spark, raised)
         # The sink's own failure was neither: a connection that is lost now is no record's doing.
         passing = kind is Kind.RETRIABLE and kind is not self._kind(problem)
         if kind is Kind.FATAL or passing:
-            raise NotAlone(f"its trial fails of {found.exception_class}", raised)
+            raise NoSingleRecord(f"its trial fails of {found.exception_class}", raised)
         return found
 
     def _heals(self, spark: SparkSession, raised: BaseException) -> tuple[Problem, Kind]:
@@ -202,7 +202,7 @@ class Trial:
         return self._policy.table.classify(problem.cause).kind
 
 
-def failed_rows(spark: SparkSession, found: Sequence[Refused], policy: Policy) -> DataFrame:
+def failed_rows(spark: SparkSession, found: Sequence[RejectedRecord], policy: Policy) -> DataFrame:
     """Return where the records are, and what they failed of, as a frame to join with."""
     schema = T.StructType().add(TASK, T.StringType()).add(ENTRY, T.IntegerType())
     schema = schema.add(POSITION, T.LongType()).add(ERROR, ERROR_TYPE).add(RETRIES, T.LongType())
@@ -212,5 +212,5 @@ def failed_rows(spark: SparkSession, found: Sequence[Refused], policy: Policy) -
     return F.broadcast(spark.createDataFrame(rows, schema))
 
 
-def _is_one_of(found: Sequence[Refused]) -> Column:
+def _is_one_of(found: Sequence[RejectedRecord]) -> Column:
     return reduce(lambda one, other: one | other, [each.is_at() for each in found])

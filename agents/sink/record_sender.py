@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import Evaluated
-from arrester.agents.decisions.outage import Alike, Tried
+from arrester.agents.decisions.outage import Alike, SinkProgress
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.sinks import Producer
@@ -34,13 +34,13 @@ from arrester.agents.executor.columns import (
 )
 from arrester.agents.failure_log import say
 from arrester.agents.failures.aggregate_in_spark import Coordinates
-from arrester.agents.failures.pause_offsets import cut_of, place
+from arrester.agents.failures.pause_offsets import pause_offset_of, place
 from arrester.agents.held.store import after
 from arrester.agents.journal.entries import Cursor
-from arrester.agents.sink.crash_isolation import CrashedSends, is_crash
+from arrester.agents.sink.crash_isolation import CrashIsolation, is_crash
 from arrester.agents.sink.outcome import some_failed
 from arrester.agents.spark.errors import StepFailed
-from arrester.agents.spark.local_checkpoint import checkpointed, given_back
+from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 from arrester.agents.spark.ship_executor import shipped, shipped_rules
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.log_levels import Saying
@@ -49,7 +49,7 @@ from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.tolerance import Tally, count
 
 if TYPE_CHECKING:
-    from arrester.agents.sink.stage import LeftOut, Production
+    from arrester.agents.sink.stage import SinkStage, UndeliveredRows
 
 _RESULT = (
     f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "
@@ -88,9 +88,9 @@ class _Plan:
         going = {*(self.starts or ()), *due}
         return {task: at for task, at in self.stops.items() if task not in going}
 
-    def tried(self, before: Mapping[Alike, int]) -> Tried:
+    def tried(self, before: Mapping[Alike, int]) -> SinkProgress:
         """Return how much of the micro-batch was tried by now."""
-        return Tried(
+        return SinkProgress(
             stopped=_matches(self.stops, lambda stop: place() >= stop),
             untried=_matches(self.stops, lambda stop: place() > stop),
             before=before,
@@ -103,25 +103,25 @@ class _Plan:
 
 
 @dataclass(slots=True, kw_only=True)
-class Sending:
+class RecordSending:
     """Sends one micro-batch, or one chunk of held records."""
 
-    production: Production
+    production: SinkStage
     producer: Producer
     #: Since a worker has crashed: what does its rounds in parts.
-    _apart: CrashedSends | None = None
+    _apart: CrashIsolation | None = None
 
     def run(
         self, evaluated: Evaluated, held: Column, blamed: Sequence[Coordinates]
-    ) -> Iterator[LeftOut]:
+    ) -> Iterator[UndeliveredRows]:
         """Send what passed and is not `held`; yield what each round decided."""
         passed = evaluated.frame.where(F.col(FATE).isNull() & ~held)
-        plan, began_ms = _Plan(), self.production.fates.now_ms()
+        plan, began_ms = _Plan(), self.production.responder.now_ms()
         decided: Counter[Alike] = Counter()
         outage_from = self._outage_from(passed)
         while not plan.over:
             due = self._due(plan)
-            with given_back() as kept:
+            with releasing() as kept:
                 told = self._round(passed, plan.starts, due, outage_from)
                 kept.append(told)
                 # A task that is not due yet waits for another round.
@@ -131,27 +131,27 @@ class Sending:
                 plan = self._after(stopped, due, began_ms)
                 plan.stops |= before
                 found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
-                cuts: Mapping[str, Cursor] = {}
+                pause_offsets: Mapping[str, Cursor] = {}
                 if not found.isEmpty():
                     left = some_failed(evaluated, held, found, self.production.number)
                     tried = plan.tried(decided)
                     out = self.production.decided(left, self.production.spent(), blamed, tried)
-                    cuts = out.decision.cuts
+                    pause_offsets = out.decision.pause_offsets
                     try:
                         yield out
                     finally:
                         left.release()
                     decided += self._alike(found)
                 plan.again |= waiting
-            plan.leave_out(cuts)
+            plan.leave_out(pause_offsets)
             self.production.check()
 
     def _due(self, plan: _Plan) -> dict[str | None, _Again]:
         """Return what is to be sent again now; waits for the first, where nothing else is."""
         if plan.again and plan.starts == {}:
             first = min(each.due_ms for each in plan.again.values())
-            self.production.wait(max(0, first - self.production.fates.now_ms()))
-        now_ms = self.production.fates.now_ms()
+            self.production.wait(max(0, first - self.production.responder.now_ms()))
+        now_ms = self.production.responder.now_ms()
         return {task: each for task, each in plan.again.items() if each.due_ms <= now_ms}
 
     def _round(
@@ -197,9 +197,9 @@ class Sending:
         _log.info("%s: its send has crashed a worker; looking for the record", name)
         return None
 
-    def _parts(self) -> CrashedSends:
+    def _parts(self) -> CrashIsolation:
         policy = self.production.stage.policy
-        return CrashedSends(
+        return CrashIsolation(
             policy=policy,
             schema=_RESULT,
             in_order=_in_order,
@@ -208,16 +208,16 @@ class Sending:
         )
 
     def _producing(self, due: Mapping[str | None, _Again], outage_from: int | None) -> Any:
-        stage, fates = self.production.stage, self.production.fates
-        tolerance, now_ms = stage.policy.tolerance, fates.now_ms()
-        tallies = {task: run.tally for task, run in fates.runs.items()}
+        stage, responder = self.production.stage, self.production.responder
+        tolerance, now_ms = stage.policy.tolerance, responder.now_ms()
+        tallies = {task: run.tally for task, run in responder.runs.items()}
         left = {
             task: count(tolerance, tally, now_ms=now_ms, records=_MANY).tolerated
             for task, tally in tallies.items()
         }
         fresh = count(tolerance, Tally(), now_ms=now_ms, records=_MANY).tolerated
         rulings = stage.policy.table.rulings.items()
-        return shipped("record_sender").Producing(
+        return shipped("record_sender").SendRecords(
             send=self.producer.send,
             connect=self.producer.connect,
             rules=shipped_rules(stage.policy),
@@ -240,7 +240,7 @@ class Sending:
     ) -> _Plan:
         """Return what is to be sent after tasks have stopped: again, or behind what failed."""
         plan = _Plan(starts={})
-        retry, now_ms = self.production.stage.policy.retry, self.production.fates.now_ms()
+        retry, now_ms = self.production.stage.policy.retry, self.production.responder.now_ms()
         for row in stopped:
             task, error = row[TASK], row[ERROR]
             at = Cursor(entry=row[ENTRY], position=row[POSITION])
@@ -298,7 +298,7 @@ def _is_at(places: Mapping[str | None, Cursor]) -> Column:
 
 def _matches(places: Mapping[str | None, Cursor], compare: Callable[[Column], Column]) -> Column:
     """Compare each record with the place that is named for its task; without one it is False."""
-    named = cut_of({task: at for task, at in places.items() if task is not None})
+    named = pause_offset_of({task: at for task, at in places.items() if task is not None})
     found = F.coalesce(compare(named), F.lit(False))
     if None not in places:
         return found

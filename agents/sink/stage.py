@@ -14,18 +14,18 @@ from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.fatal import RecordFatal, SinkFailed
-from arrester.agents.decisions.handler_retries import Again
+from arrester.agents.decisions.handler_retries import HandlerRetries
 from arrester.agents.decisions.judge import Decision, Judge
-from arrester.agents.decisions.outage import Tried
+from arrester.agents.decisions.outage import SinkProgress
 from arrester.agents.decisions.policies import StagePolicy
-from arrester.agents.decisions.rules import Fates, SelfHealing
+from arrester.agents.decisions.rules import Responder, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Producer
 from arrester.agents.failures.aggregate_in_spark import Coordinates
 from arrester.agents.failures.failed_record import produce_number
-from arrester.agents.sink.batch_writer import Writing
-from arrester.agents.sink.probe import Trials
-from arrester.agents.sink.record_sender import Sending
+from arrester.agents.sink.batch_writer import BatchWriting
+from arrester.agents.sink.probe import SinkProbes
+from arrester.agents.sink.record_sender import RecordSending
 from arrester.agents.spark.errors import problem_of_job
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.outage import OutagePolicy
@@ -34,7 +34,7 @@ from arrester.controlplane.domain.events import Response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class UndeliveredRows:
     """Records that the sink did not take, each failed at stage produce, and what is decided."""
 
     evaluated: Evaluated
@@ -42,10 +42,10 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Production:
+class SinkStage:
     """Writes what passed the steps of one pipeline, by one run."""
 
-    fates: Fates
+    responder: Responder
     examples_limit: int
     #: errors.outage.*
     outage: OutagePolicy
@@ -53,12 +53,12 @@ class Production:
     check: Callable[[], None]
     #: Waits so many milliseconds; raises when the run is to end.
     wait: Callable[[int], None]
-    trials: Trials
+    probes: SinkProbes
 
     @property
     def pipeline(self) -> Pipeline:
         """Whose end it is."""
-        return self.fates.pipeline
+        return self.responder.pipeline
 
     @property
     def number(self) -> int:
@@ -68,11 +68,11 @@ class Production:
     @property
     def stage(self) -> StagePolicy:
         """What holds for it."""
-        return self.fates.stages[self.number]
+        return self.responder.stages[self.number]
 
     def write(
         self, evaluated: Evaluated, held: Column | None, number: int, blamed: Sequence[Coordinates]
-    ) -> Iterator[LeftOut]:
+    ) -> Iterator[UndeliveredRows]:
         """Write what passed and is not `held`; yield each decision about what was not taken.
 
         None: nothing is held. The caller makes a decision durable before it asks for more. Raises
@@ -81,11 +81,13 @@ class Production:
         sink = self.pipeline.sink
         if isinstance(sink, Producer):
             held = F.lit(False) if held is None else held
-            yield from Sending(production=self, producer=sink).run(evaluated, held, blamed)
+            yield from RecordSending(production=self, producer=sink).run(evaluated, held, blamed)
             return
-        trial = self.trials.begun(sink, self.stage.policy)
+        probe = self.probes.start_probe(sink, self.stage.policy)
         atomic = sink.is_atomic(self.pipeline.source.sparkSession)
-        writing = Writing(production=self, sink=sink, number=number, trial=trial, atomic=atomic)
+        writing = BatchWriting(
+            production=self, sink=sink, number=number, probe=probe, atomic=atomic
+        )
         yield from writing.run(evaluated, held, blamed)
 
     def decided(
@@ -93,17 +95,17 @@ class Production:
         left: Evaluated,
         stage: StagePolicy,
         blamed: Sequence[Coordinates],
-        tried: Tried,
+        tried: SinkProgress,
         *,
         raised: BaseException | None = None,
-    ) -> LeftOut:
+    ) -> UndeliveredRows:
         """Decide about the records of `left` that failed at this stage."""
         if not left.failed and raised is not None:
             raise SinkFailed(raised) from raised
-        fates = replace(self.fates, stages={**self.fates.stages, self.number: stage})
-        again = Again(fates=fates, policy=stage.policy, wait=self.wait)
+        responder = replace(self.responder, stages={**self.responder.stages, self.number: stage})
+        again = HandlerRetries(responder=responder, policy=stage.policy, wait=self.wait)
         judge = Judge(
-            fates=fates,
+            responder=responder,
             again=again,
             examples_limit=self.examples_limit,
             outage=self.outage,
@@ -112,12 +114,12 @@ class Production:
         try:
             decision = judge.decide(left.failures, blamed) if left.failed else Decision()
             if decision.fatal is not None:
-                redaction = self.fates.redaction
+                redaction = self.responder.redaction
                 raise RecordFatal(decision.fatal, decision.outage, redaction=redaction) from raised
         except BaseException:
             left.release()
             raise
-        return LeftOut(evaluated=left, decision=decision)
+        return UndeliveredRows(evaluated=left, decision=decision)
 
     def failed(self, raised: BaseException) -> SinkFailed | SelfHealing:
         """Return what ends a run whose sends failed as a job: no record is to blame."""
@@ -132,7 +134,7 @@ class Production:
         policy = msgspec.structs.replace(self.stage.policy, retry=RetryPolicy())
         return replace(self.stage, policy=policy)
 
-    def ending(self) -> Production:
+    def ending(self) -> SinkStage:
         """Return it where an outage ends the run, whatever is set.
 
         It is for a sink that may have left something under the number that it failed at. What is

@@ -17,29 +17,30 @@ from pyspark.sql.pandas.utils import (
 
 from arrester.agents.spark.session_conf import conf
 
-#: So many rows at once while a record is searched.
+#: The batch size while a failing record is searched.
 SMALL: Final = 16
 _ARROW = "spark.sql.execution.arrow.maxRecordsPerBatch"
-#: Of functions whose rows are pickled.
+#: For functions whose rows are pickled.
 _PICKLED = "spark.sql.execution.python.udf.maxRecordsPerBatch"
 _USUAL = 10_000
 
 
 def batch_rows(spark: SparkSession) -> int:
-    """Return the rows of a batch at most, as far as their number is bound."""
+    """Return the largest number of rows in a batch, if it is limited."""
     rows = int(spark.conf.get(_ARROW, str(_USUAL)) or _USUAL)
     return rows if rows > 0 else _USUAL
 
 
 @contextmanager
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Feed Python a few rows at once in what is planned meanwhile."""
+    """Give Python small batches in everything that is planned inside the block."""
     with conf(spark, {_ARROW: str(SMALL), _PICKLED: str(SMALL)}):
         yield
 
 
 def require_packages() -> None:
-    """Raise ImportError when the driver lacks what PySpark needs for Python functions."""
+    """Raise ImportError if the driver lacks the packages that PySpark needs for Python
+    functions."""
     require_minimum_pandas_version()
     require_minimum_pyarrow_version()
 

@@ -1,4 +1,4 @@
-"""Catalyst's plans, rows and types: how Python reaches them."""
+"""Access to Catalyst's plans, rows and types from Python."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What expressions of one step have in common is computed once, in a guard before theirs.
+"""Compute the common subexpressions of a step's expressions once, in a guard before them.
 
-Spark takes common parts out by itself, but not out of a guard, outside of which they might raise.
+Spark eliminates common subexpressions itself, but not inside a guard: outside it they could raise.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from arrester.agents.spark.try_eval import as_column, attempted, by_name, failfa
 
 _log = logging.getLogger("arrester.thread")
 
-#: The column that what is shared stands in, a struct; NULL: it raised.
+#: The struct column of the shared values; NULL: one of them raised.
 SHARED: Final = "__arrester_shared"
 _ATTEMPT = "__arrester_attempt"
-#: As cheap to compute again as to keep.
+#: As cheap to compute again as to store.
 _CHEAP = "GetStructField"
-#: It catches what is raised below it, so nothing is to be computed before it.
+#: It catches exceptions from below, so nothing below it may be computed earlier.
 _CATCHES = "TryEval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ready:
-    """The expressions of a native step, analysed once; for any frame that has its columns."""
+    """The expressions of a native step, analysed once, for any frame with its columns."""
 
     spark: SparkSession
     expressions: Mapping[str, Column]
-    #: What they share, by the name of its field in the column SHARED.
+    #: Their shared parts, by field name in the column SHARED.
     shared: Mapping[str, Column] = field(default_factory=dict)
 
     @classmethod
     def of(cls, shape: DataFrame, expressions: Mapping[str, Column]) -> Ready | None:
-        """Return it, None for expressions that Spark analyses only once.
+        """Return the prepared expressions, None for those that Spark analyses only once.
 
-        Raises InvalidValue for what a guard cannot hold.
+        Raises InvalidValue for an expression that a guard cannot hold.
         """
         spark = shape.sparkSession
         made = {name: failfast(shape, each) for name, each in expressions.items()}
@@ -65,10 +65,10 @@ class Ready:
         return ready
 
     def layers(self, name: str, *, unless: Column | None = None) -> list[list[Column]]:
-        """Return what to select from a frame, one after the other: its columns, and beside them a
-        struct `name` of all expressions, NULL when one of them raised.
+        """Return the successive selections: all columns, and a struct `name` of all expressions.
 
-        Rows where `unless` holds are not evaluated, and NULL too.
+        The struct is NULL if one of them raised. Rows where `unless` holds are not evaluated; their
+        struct is NULL too.
         """
         spark = self.spark
         theirs = F.col("*")
@@ -84,11 +84,11 @@ class Ready:
 
 
 def _common(spark: SparkSession, expressions: list[Any]) -> list[Any]:
-    """Return what is computed more than once, and always; of nested ones those that are inside."""
+    """Return what is computed unconditionally more than once; of nested parts the innermost."""
     if len(expressions) == 1 or any(_has(each, _CATCHES) for each in expressions):
         return []
     jvm: Any = spark._jvm
-    # True: what only stands behind AND, OR may never be computed.
+    # True: operands of AND and OR after the first may never be computed.
     found = jvm.org.apache.spark.sql.catalyst.expressions.EquivalentExpressions(True)
     for each in expressions:
         found.addExprTree(each, getattr(found, "addExprTree$default$2")())
@@ -106,7 +106,7 @@ def _without(spark: SparkSession, expression: Any, shared: Mapping[str, Any]) ->
     jvm: Any = spark._jvm
 
     def from_shared(node: Any) -> Any:
-        # What has a shared part in it is not it; and of such a node Spark knows no type to compare.
+        # A node that contains a shared part is not that part, and Spark cannot compare its type.
         if not node.resolved():
             return node
         for name, part in shared.items():

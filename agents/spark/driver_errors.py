@@ -1,4 +1,4 @@
-"""What the driver itself caught, of Python or of the JVM, in the words of a record's failure."""
+"""Exceptions that the driver caught, from Python or the JVM, as the failure of a record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _OURS = str(Path(__file__).parent)
 
 
 def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) -> Problem:
-    """Return what is known of an exception that a call on the driver raised.
+    """Return the problem of an exception that a call on the driver raised.
 
-    One of the JVM is known by its chain of causes too, wrappers looked through.
+    The cause of a Java exception includes its chain of causes, without wrappers.
     """
     said = described(exc, ours=_OURS)
     name, cause, stack = class_name(exc), describe(exc), said["stack"]
@@ -31,7 +31,7 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
         cause = Cause(names=tuple(names), condition=java.cause.condition or condition)
         name, stack = java.exception_class, java.stack
         if isinstance(exc, Py4JJavaError):
-            # Its own is which method was called, and a trace.
+            # Its own message is only the called method and a stack trace.
             message = java.message
     return Problem(
         exception_class=name,

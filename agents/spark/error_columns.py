@@ -1,4 +1,4 @@
-"""A failure as it stands beside its record: a row of values, or the column of them."""
+"""The failure of a record as a row of values, or as the column of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arrester.controlplane.domain.error_policy.policy import Policy
 
 
 def error_row(problem: Problem, policy: Policy | None = None) -> dict[str, Any]:
-    """Return a problem as it stands in a failed row; its kind is what the policy's table says."""
+    """Return a problem as the error of a failed row. The policy's table gives its kind."""
     rulings = {} if policy is None else policy.table.rulings
     name = known_as(problem.cause, rulings)
     return {
@@ -32,7 +32,7 @@ def error_row(problem: Problem, policy: Policy | None = None) -> dict[str, Any]:
 
 
 def error_column(row: Mapping[str, Any]) -> Column:
-    """Return the column of such a row."""
+    """Return the column of an error row."""
     names = F.array(*[F.lit(name) for name in row["names"]])
     values = [
         (names if name == "names" else F.lit(value)).alias(name) for name, value in row.items()

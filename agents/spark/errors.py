@@ -1,4 +1,4 @@
-"""What an operation raised, as text: a JVM exception, or one that Spark tells of."""
+"""Exceptions of an operation as text: Java exceptions, and what Spark's messages quote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from arrester.agents.executor.error_text import class_name, described
 from arrester.agents.executor.progress import AT
-from arrester.agents.spark.jvm_exceptions import Thrown, asking, class_names
+from arrester.agents.spark.jvm_exceptions import JavaException, class_names, java_inspector
 from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.failure_classes import WRAPPERS
@@ -26,51 +26,51 @@ _STACK_CHARACTERS = 16_000
 _CAUSES = 10
 
 
-#: Of what no table knows.
+#: The cause of an exception that no table contains.
 UNKNOWN = Cause(names=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What an operation raised, as text."""
+    """The exception of an operation, as text."""
 
     exception_class: str
     message: str
     condition: str | None = None
     stack: str | None = None
     frame: str | None = None
-    #: What the tables know it by.
+    #: The names under which the tables list it.
     cause: Cause = UNKNOWN
     attempts: int = 1
-    #: From the beginning of the first of them to the end of the last; None: nobody looked.
+    #: From the start of the first attempt to the end of the last; None: not measured.
     took_ms: int | None = None
 
     @property
     def is_crash(self) -> bool:
-        """Whether a Python worker ended, without a word."""
+        """Whether a Python worker crashed without a message."""
         return self.exception_class == WORKER_CRASHED
 
 
-#: The class that is told where a Python worker ended without a word.
+#: The reported class when a Python worker crashed without a message.
 WORKER_CRASHED = "WorkerCrashed"
 _CRASHED = "Python worker exited unexpectedly"
 _ABORTED = "Job aborted due to stage failure"
-#: The condition of what names a file that was being written; why that failed, its cause says.
+#: The condition that only names the file being written. The reason is in its cause.
 _ONLY_WHERE = "TASK_WRITE_FAILED"
 _TRACE = "Traceback (most recent call last):"
-#: Spark puts it behind what Python said.
+#: Spark appends it to Python's message.
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
-#: Of a stage whose input was lost, and made again, and lost again, there is nothing but this text.
+#: A stage whose input was lost repeatedly leaves only this text.
 _FAILED_AGAIN = re.compile(
     r"maximum allowable number of times: \d+\. Most recent failure reason:\s*([\w.$]+)"
 )
-#: What a worker has written down of how far it was.
+#: The progress that a worker wrote down.
 _AT = re.compile(rf"{AT} (\d+) ([01])")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
 
 
 class StepFailed(ArresterError):
-    """A step fails as a whole, and no record is to blame: the run ends."""
+    """A step fails as a whole, without a failing record: the run ends."""
 
     def __init__(
         self,
@@ -84,15 +84,15 @@ class StepFailed(ArresterError):
         super().__init__(f"{stage}: {problem.exception_class}: {problem.message} ({why})")
         self.stage = stage
         self.raised = raised
-        #: What may leave the driver of it. A message may quote records, and none is known whose
-        #: fields could be taken out of it; unless the step failed without any.
+        #: The part that may leave the driver. A message may quote records, and without a known
+        #: record no field can be redacted, unless the step failed without any record.
         self.told = problem if recordless else replace(problem, message=why)
         said = f": {problem.message}".splitlines()[0] if recordless else ""
         self.reason = f"{stage}: {problem.exception_class}{said} ({why})"
 
 
 def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
-    """Describe what a job, or code of the author's on the driver, raised."""
+    """Return the problem of an exception from a job or from the author's code on the driver."""
     thrown = thrown_of(exc)
     if thrown is None:
         said = described(exc)
@@ -114,29 +114,29 @@ def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
 
 
 def thrown_of(exc: BaseException) -> Any | None:
-    """Return the exception of the JVM that one on the driver stands for; None: it is Python's."""
+    """Return the Java exception behind an exception on the driver; None: it is Python's own."""
     if isinstance(exc, Py4JJavaError):
         return exc.java_exception
     return exc._origin if isinstance(exc, CapturedException) else None
 
 
 def is_of_python(exc: BaseException) -> bool:
-    """Whether a job failed in Python: by an exception there, or by a crash."""
+    """Whether a job failed in Python, by an exception or a crash."""
     text = str(exc)
     return _TRACE in text or _CRASHED in text
 
 
 def rank_at_work(exc: BaseException) -> tuple[int, bool] | None:
-    """Return the rank of the row that a crashed worker was at, where it had written that down.
+    """Return the rank of the row in a crashed worker, if the worker wrote it down.
 
-    And whether all before it is settled. A rank of 0 is no row's.
+    The second value tells whether all rows before it are complete. Rank 0 means no row.
     """
     said = _AT.search(str(exc))
     return None if said is None else (int(said[1]), said[2] == "1")
 
 
 def _crash(message: str) -> Problem:
-    """Describe a crash; with Python's fault handler its message has a trace."""
+    """Return the problem of a crash. With Python's fault handler its message has a stack trace."""
     said = _AT.sub("", message.partition("): ")[2]).strip()
     first = said.splitlines()[0] if said else "it was killed, or ended by itself"
     return Problem(
@@ -149,7 +149,8 @@ def _crash(message: str) -> Problem:
 
 
 def _python(message: str) -> Problem:
-    """Describe a Python exception by its trace: the exception itself stayed on the executor."""
+    """Return the problem of a Python exception from its traceback: the exception stayed on the
+    executor."""
     trace = _SQLSTATE.sub("", message[message.index(_TRACE) :])
     lines = trace[trace.rindex(_TRACE) :].splitlines()[1:]
     said = next((n for n, line in enumerate(lines) if not line.startswith(" ")), len(lines) - 1)
@@ -164,7 +165,7 @@ def _python(message: str) -> Problem:
 
 
 def _names_of(name: str) -> tuple[str, ...]:
-    """Return the name of a class and of its bases, where the driver knows it."""
+    """Return the names of a class and its bases, if the driver has the class."""
     module, _, short = name.rpartition(".")
     found = getattr(sys.modules.get(module, builtins) if module else builtins, short, None)
     if not isinstance(found, type):
@@ -174,7 +175,7 @@ def _names_of(name: str) -> tuple[str, ...]:
 
 
 def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
-    """Return the first frame, the innermost one, that is outside of installed packages."""
+    """Return the innermost frame outside of installed packages."""
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     outside = [
         each
@@ -187,7 +188,7 @@ def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
 
 
 def cause_of_jvm(thrown: Any) -> Cause:
-    """Return what the tables know a JVM exception by, wrappers looked through."""
+    """Return the cause of a Java exception, without wrappers."""
     chain = []
     for each in _chain(thrown):
         cls = each.getClass()
@@ -226,7 +227,7 @@ def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
 
 
 def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
-    """Describe a JVM exception: its class, and its message with those of its causes."""
+    """Return the problem of a Java exception: its class, its message and those of its causes."""
     jvm: Any = spark._jvm
     [problem] = problems_of_jvm(spark, jvm.java.util.List.of(thrown).toArray())
     assert problem is not None
@@ -234,12 +235,12 @@ def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
 
 
 def problems_of_jvm(spark: SparkSession, objects: Any) -> list[Problem | None]:
-    """Describe each of a Java array that is an exception; None for what is none."""
-    found = asking(spark).thrown(objects)
+    """Return the problem of each exception in a Java array, None for any other object."""
+    found = java_inspector(spark).thrown(objects)
     return [None if thrown is None else _problem(thrown) for thrown in found]
 
 
-def _problem(thrown: Thrown) -> Problem:
+def _problem(thrown: JavaException) -> Problem:
     chain = thrown.chain
     causes = [f"caused by {each.names[0]}: {each.message}" for each in chain[1:]]
     return Problem(
@@ -260,7 +261,8 @@ def _chain(thrown: Any) -> list[Any]:
 
 
 def _cause(names: tuple[str, ...], condition: str | None, message: str) -> Cause:
-    """Return what one link of a chain is; of a stage that failed again and again, Spark's text."""
+    """Return the cause of one link of a chain; for a stage that failed repeatedly, from Spark's
+    text."""
     said = _FAILED_AGAIN.search(message)
     return Cause(names=names if said is None else (said[1], *names), condition=condition)
 

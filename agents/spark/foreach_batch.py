@@ -1,7 +1,7 @@
-"""The function that Spark calls from the JVM with each micro-batch, and what it leaves behind.
+"""The function that Spark calls with each micro-batch, and its release.
 
-PySpark keeps such a function for as long as the JVM keeps the query, and a Python thread for each
-JVM thread that has called one. A query that is replaced again and again would leak both.
+PySpark keeps such a function as long as the JVM keeps the query, and a Python thread for each JVM
+thread that called one. Without release, each replaced query would leak both.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ OnBatch = Callable[[DataFrame, int], None]
 
 
 class Callback:
-    """Calls `on_batch` until it is let go; used by one query."""
+    """Calls `on_batch` until `let_go`. Each query has its own."""
 
     def __init__(self, on_batch: OnBatch) -> None:
         self._on_batch: OnBatch | None = on_batch
-        #: py4j's thread, and its connection to the JVM thread that calls.
+        #: py4j's thread, with its connection to the calling JVM thread.
         self._caller: threading.Thread | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Be called by py4j; raises BatchEnded once it is let go.
+        """Handle a call from py4j; raises BatchEnded after `let_go`.
 
-        Returning would let Spark commit a micro-batch that nobody has written.
+        If it returned, Spark would commit a micro-batch that was not written.
         """
         self._caller = threading.current_thread()
         on_batch = self._on_batch
@@ -42,7 +42,7 @@ class Callback:
         on_batch(frame, batch)
 
     def let_go(self) -> None:
-        """Free what the query held; it has ended, so the JVM calls no more."""
+        """Release what the query held. It has ended, so the JVM calls no more."""
         self._on_batch = None
         try:
             self._leave_pool()
@@ -60,7 +60,7 @@ class Callback:
                 del pool[id]
 
     def _hang_up(self) -> None:
-        """End py4j's thread for the JVM thread of the query, which is over."""
+        """End py4j's thread for the JVM thread of the ended query."""
         caller, self._caller = self._caller, None
         serves = getattr(getattr(caller, "_target", None), "__self__", None)
         connection = getattr(serves, "socket", None)

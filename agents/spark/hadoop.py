@@ -9,11 +9,11 @@ from urllib.parse import unquote, urlsplit
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import SparkSession
 
-from arrester.agents.journal.storage import FileTaken, LocalStorage, Storage
+from arrester.agents.journal.storage import FileExists, LocalStorage, Storage
 
 
 def storage(spark: SparkSession, location: str) -> Storage:
-    """Return the file access for `location`: `os` calls for a local disk, else Hadoop's."""
+    """Return the storage for `location`: a local disk, or a Hadoop file system."""
     qualified = str(_file_system(spark, location).makeQualified(_path(spark, location)).toString())
     if urlsplit(qualified).scheme == "file":
         return LocalStorage(unquote(urlsplit(qualified).path) if ":" in location else location)
@@ -27,12 +27,12 @@ def folder_bytes(spark: SparkSession, location: str) -> int:
 
 
 def hadoop_option(spark: SparkSession, name: str, default: str) -> str:
-    """Return an option of Hadoop's configuration, as a session sees it."""
+    """Return an option of Hadoop's configuration in a session."""
     return str(hadoop_conf(spark).get(name, default))
 
 
 def hadoop_conf(spark: SparkSession) -> Any:
-    """Return Hadoop's configuration, with what the session sets of it."""
+    """Return Hadoop's configuration, including the session's settings."""
     session: Any = spark._jsparkSession
     return session.sessionState().newHadoopConf()
 
@@ -47,7 +47,7 @@ def _path(spark: SparkSession, location: str) -> Any:
 
 
 class HadoopStorage:
-    """A folder on any Hadoop file system, through FileContext: its rename does not overwrite."""
+    """A folder on any Hadoop file system through FileContext, whose rename never overwrites."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root.rstrip("/")
@@ -63,7 +63,7 @@ class HadoopStorage:
         self._no_create_options = gateway.new_array(fs.Options.CreateOpts, 0)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, None where there is none."""
+        """Return the content of a file, None if it does not exist."""
         if not self.exists(path):
             return None
         stream = self._files.open(self._at(path))
@@ -73,7 +73,7 @@ class HadoopStorage:
             stream.close()
 
     def create(self, path: str, content: bytes) -> None:
-        """Make a file whole or not at all; raises FileTaken when it exists."""
+        """Create a file completely or not at all; raises FileExists."""
         folder, _, name = path.rpartition("/")
         draft = f"{folder}/.{name}.{uuid.uuid4()}.tmp"
         flags = self._jvm.java.util.EnumSet.of(self._jvm.org.apache.hadoop.fs.CreateFlag.CREATE)
@@ -87,7 +87,7 @@ class HadoopStorage:
             self.delete(draft)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
+        """Whether a file or folder exists."""
         return bool(self._files.util().exists(self._at(path)))
 
     def names(self, path: str) -> list[str]:
@@ -98,20 +98,20 @@ class HadoopStorage:
         return sorted(str(each.getPath().getName()) for each in found)
 
     def move(self, source: str, target: str) -> None:
-        """Move a file or folder to where nothing is."""
+        """Move a file or folder; raises FileExists if the target exists."""
         self._make_folder(target.rpartition("/")[0])
         if self.exists(target):
-            raise FileTaken(f"{self.root}/{target} exists")
+            raise FileExists(f"{self.root}/{target} exists")
         try:
             self._files.rename(self._at(source), self._at(target), self._no_rename_options)
         except Py4JJavaError as exc:
             name = exc.java_exception.getClass().getSimpleName()
             if name == "FileAlreadyExistsException":
-                raise FileTaken(f"{self.root}/{target} exists") from exc
+                raise FileExists(f"{self.root}/{target} exists") from exc
             raise
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with all in it."""
+        """Delete a file, or a folder with its content."""
         if self.exists(path):
             self._files.delete(self._at(path), True)
 

@@ -1,7 +1,7 @@
-"""A job over the author's code is attempted; where it failed is known by Spark's own pages.
+"""Run a job over the author's code; after a failure, find the failed task in Spark's status store.
 
-A failed task names its partition, how many rows it had read, and how many had come out of what it
-ran (see `metered`). No exception of Spark's says so.
+A failed task reports its partition, the number of rows that it had read, and how many rows had left
+Python (see `metered`). Spark's exceptions do not contain them.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from arrester.agents.spark.local_checkpoint import PLACE_BITS
 from arrester.agents.spark.row_counters import METER
 from arrester.controlplane.domain.errors import ArresterError
 
-#: How long the state of a failed job may take to be known.
+#: How long to wait for the state of a failed job.
 _KNOWN_SECONDS = 5.0
 
 T = TypeVar("T")
 Operation = Callable[[DataFrame], DataFrame]
-#: Does something with a frame that may fail.
+#: Does something with a DataFrame and may fail.
 Action = Callable[[DataFrame], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """A job failed; `partition` is that of its first failed task, where that is known."""
+class FailedJob:
+    """A failed job; `partition` is that of its first failed task, if known."""
 
     raised: Exception
     partition: int | None
-    #: How many rows of the local checkpoint that task had read; 0: that is not known.
+    #: Rows of the local checkpoint that the task had read; 0: unknown.
     read: int = 0
-    #: How many rows had come out of what it ran, where that was metered.
+    #: Rows that had left Python, if metered.
     made: int = 0
-    #: How many tasks beside it had passed.
+    #: Tasks of the stage that succeeded.
     passed: int = 0
 
     @property
     def last_read(self) -> int | None:
-        """The ID of the row that the task had read last."""
+        """The ID of the last row that the task had read."""
         if self.partition is None or not self.read:
             return None
         return (self.partition << PLACE_BITS) + self.read - 1
 
 
 class AttemptFailed(ArresterError):
-    """A job over the author's code failed; records may be to blame."""
+    """A job over the author's code failed. A record may be the cause."""
 
-    def __init__(self, failed: Failed) -> None:
+    def __init__(self, failed: FailedJob) -> None:
         super().__init__(str(failed.raised))
         self.failed = failed
 
 
 def attempted(spark: SparkSession, action: Callable[[], T]) -> T:
-    """Return what `action` returns; raises AttemptFailed for what the author's code raised."""
+    """Return what `action` returns; raises AttemptFailed for exceptions of the author's code."""
     context, tag = spark.sparkContext, f"arrester-search-{uuid4().hex}"
     context.addJobTag(tag)
     try:
@@ -72,15 +72,15 @@ def attempted(spark: SparkSession, action: Callable[[], T]) -> T:
 
 
 def is_cancelled(exc: Exception) -> bool:
-    """Whether a job ended because the run is to stop, which is nobody's failure."""
+    """Whether a job ended because the run is to stop. That is no failure."""
     text = str(exc)
     return "SPARK_JOB_CANCELLED" in text or "java.lang.InterruptedException" in text
 
 
-def _failed(context: Any, tag: str, raised: Exception) -> Failed:
-    """Return what is known of a job's first failed task."""
+def _failed(context: Any, tag: str, raised: Exception) -> FailedJob:
+    """Return what Spark reports about a job's first failed task."""
     if not _is_of_a_job(raised):
-        return Failed(raised=raised, partition=None)
+        return FailedJob(raised=raised, partition=None)
     core = context._jsc.sc()
     deadline = time.monotonic() + _KNOWN_SECONDS
     while time.monotonic() < deadline:
@@ -89,11 +89,11 @@ def _failed(context: Any, tag: str, raised: Exception) -> Failed:
             if known.isDefined() and str(known.get().status()) == "FAILED":
                 return _first_failed(core.statusStore(), known.get().stageIds(), raised)
         time.sleep(0.01)
-    return Failed(raised=raised, partition=None)
+    return FailedJob(raised=raised, partition=None)
 
 
 def _is_of_a_job(raised: Exception) -> bool:
-    """Whether a job may have failed; what Python raised on the driver needs none."""
+    """Whether a job may have failed. A Python exception on the driver needs none."""
     seen: BaseException | None = raised
     while seen is not None:
         if thrown_of(seen) is not None:
@@ -102,7 +102,7 @@ def _is_of_a_job(raised: Exception) -> bool:
     return False
 
 
-def _first_failed(store: Any, stages: Sequence[int], raised: Exception) -> Failed:
+def _first_failed(store: Any, stages: Sequence[int], raised: Exception) -> FailedJob:
     for stage in stages:
         tasks = store.taskList(stage, 0, 100_000)
         for index in range(tasks.size()):
@@ -110,14 +110,14 @@ def _first_failed(store: Any, stages: Sequence[int], raised: Exception) -> Faile
             if task.status() == "FAILED":
                 metrics = task.taskMetrics()
                 known = metrics.isDefined()
-                return Failed(
+                return FailedJob(
                     raised=raised,
                     partition=int(task.index()),
                     read=int(metrics.get().inputMetrics().recordsRead()) if known else 0,
                     made=_made(task),
                     passed=int(store.lastStageAttempt(stage).numCompleteTasks()),
                 )
-    return Failed(raised=raised, partition=None)
+    return FailedJob(raised=raised, partition=None)
 
 
 def _made(task: Any) -> int:

@@ -1,7 +1,7 @@
-"""What exceptions of the JVM say of themselves: one call asks the same of many.
+"""Read many Java exceptions with a few calls.
 
-Each question from Python is a call, and an exception is asked a dozen. Method handles put one to
-all of them in the JVM, and need no jar of ours; the answers come back pickled.
+Each question from Python is a call to the JVM, and each exception needs a dozen. Method handles ask
+all exceptions in the JVM at once, without a jar of ours. The answers return pickled.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-#: So many causes of an exception are looked at, one below the other.
+#: The longest chain of causes that is read.
 _CAUSES = 10
 
 
-class Said(NamedTuple):
-    """What one exception says of itself."""
+class ExceptionLink(NamedTuple):
+    """One exception of a chain."""
 
-    #: Of its class, and of those that it extends.
+    #: Of its class and of the superclasses.
     names: tuple[str, ...]
     message: str
-    #: Spark's own have error conditions.
+    #: Only Spark's own exceptions have error conditions.
     condition: str | None
 
 
-class Thrown(NamedTuple):
-    """What an exception says and what its causes say, and its stack trace as Java shows it."""
+class JavaException(NamedTuple):
+    """An exception with its causes, and its stack trace in Java's form."""
 
-    chain: Sequence[Said]
+    chain: Sequence[ExceptionLink]
     stack: str
 
 
-class Asking:
-    """Puts questions to Java objects; made once for a JVM, of handles that are bound then."""
+class JavaInspector:
+    """Asks Java objects through method handles that are bound once per JVM."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self.handles = jvm.java.lang.invoke.MethodHandles
         self.lookup = self.handles.publicLookup()
         self._type = jvm.java.lang.invoke.MethodType.methodType
-        #: By the name of a class.
+        #: By class name.
         self._names: dict[str, tuple[str, ...]] = {}
         self._anything = self.named("java.lang.Object")
         throwable, text = self.named("java.lang.Throwable"), self.named("java.lang.String")
@@ -64,7 +64,7 @@ class Asking:
         self._condition = self._asked_of(spark_throwable, condition)
 
     def named(self, name: str) -> Any:
-        """Return a class as Spark's threads see it."""
+        """Return a class as Spark's threads load it."""
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         return self._jvm.java.lang.Class.forName(name, True, loader)
 
@@ -79,7 +79,8 @@ class Asking:
         return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, made)
 
     def caught(self, handle: Any, given: Any) -> Any:
-        """Return a handle that takes a `given`, and returns what another one returns or raises."""
+        """Return a handle that takes a `given` and returns the other handle's result or
+        exception."""
         throwable = self.named("java.lang.Throwable")
         same = self.handles.identity(self._anything)
         return self.handles.catchException(
@@ -88,10 +89,10 @@ class Asking:
             same.asType(self._type(self._anything, throwable)),
         )
 
-    def thrown(self, objects: Any) -> list[Thrown | None]:
-        """Return what each of a Java array says that is an exception; None for what is none."""
+    def thrown(self, objects: Any) -> list[JavaException | None]:
+        """Return the exceptions in a Java array, None for any other object."""
         stacks = self._answers(objects, self._stack)
-        chains: list[list[Said]] = [[] for _ in stacks]
+        chains: list[list[ExceptionLink]] = [[] for _ in stacks]
         for _ in range(_CAUSES):
             names = self._answers(objects, self._name)
             if not any(names):
@@ -103,15 +104,17 @@ class Asking:
                     if name not in self._names:
                         self._names[name] = class_names(name, objects[index].getClass())
                     message = (messages[index] or "").strip()
-                    chains[index].append(Said(self._names[name], message, conditions[index]))
+                    chains[index].append(
+                        ExceptionLink(self._names[name], message, conditions[index])
+                    )
             objects = self.each(objects, self._cause)
         return [
-            Thrown(chain, stack or "") if chain else None
+            JavaException(chain, stack or "") if chain else None
             for chain, stack in zip(chains, stacks, strict=True)
         ]
 
     def each(self, objects: Any, function: Any) -> Any:
-        """Return a Java array of what a function returns for each of another one."""
+        """Return a Java array of a function's results for each element of another array."""
         return self._jvm.java.util.Arrays.stream(objects).map(function).toArray()
 
     def _answers(self, objects: Any, function: Any) -> Sequence[str | None]:
@@ -120,7 +123,7 @@ class Asking:
         return answers
 
     def _asked_of(self, kind: Any, handle: Any) -> Any:
-        """Return a function that asks those of a kind; others, and null, have no answer."""
+        """Return a function that asks objects of one type; others and null have no answer."""
         boolean = self._jvm.java.lang.Boolean.TYPE
         is_one = self.lookup.bind(kind, "isInstance", self._type(boolean, self._anything))
         one_to_one = self._type(self._anything, self._anything)
@@ -132,19 +135,19 @@ class Asking:
         return self.function(self.handles.guardWithTest(is_one, handle.asType(one_to_one), nothing))
 
 
-def asking(spark: SparkSession) -> Asking:
-    """Return who puts questions in a session's JVM."""
-    # Each micro-batch has a session of its own.
+def java_inspector(spark: SparkSession) -> JavaInspector:
+    """Return the inspector of a session's JVM."""
+    # Each micro-batch has its own session.
     return _asking(spark._jvm)
 
 
 @lru_cache(maxsize=1)
-def _asking(jvm: Any) -> Asking:
-    return Asking(jvm)
+def _asking(jvm: Any) -> JavaInspector:
+    return JavaInspector(jvm)
 
 
 def class_names(name: str, cls: Any) -> tuple[str, ...]:
-    """Return the names of an exception's class and of those that it extends."""
+    """Return the names of an exception's class and of its superclasses."""
     names = [name]
     while (cls := cls.getSuperclass()) is not None and cls.getName() != "java.lang.Throwable":
         names.append(str(cls.getName()))

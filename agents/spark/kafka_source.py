@@ -1,4 +1,4 @@
-"""What the plan of a source says about Kafka: which topics it reads, of which cluster."""
+"""Kafka facts in a source's plan: which topics it reads, from which cluster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from arrester.agents.spark.catalyst import analysed, node_name
 from arrester.controlplane.domain.errors import InvalidValue
 
-#: Spark's Kafka source cannot do without it, so it is what such a source is known by.
+#: Spark's Kafka source requires this option, so it identifies such a source.
 BOOTSTRAP = "kafka.bootstrap.servers"
-#: Where a record of Kafka is; what a source of such records is known by.
+#: The coordinates of a Kafka record. They identify a source of such records.
 COORDINATES = frozenset({"topic", "partition", "offset"})
-#: Between the names that a task's key is made of: `flights-0`, as Kafka writes it.
+#: Joins topic and partition in a task's key, as Kafka does: `flights-0`.
 DASH = "-"
 
 
@@ -26,16 +26,17 @@ DASH = "-"
 class KafkaSource:
     """The options of one Kafka source in a plan."""
 
-    #: host:port, as the author wrote them.
+    #: host:port, as written by the author.
     servers: frozenset[str]
     topics: frozenset[str]
     pattern: str | None
 
     def reads(self, topic: str, servers: frozenset[str], spark: SparkSession) -> str | None:
-        """Return by which option it reads `topic` of the cluster at `servers`; None: it does not.
+        """Return the option by which the source reads `topic` of the cluster at `servers`, else
+        None.
 
-        Unknown servers are all the same; two lists without a server in common are two clusters.
-        Raises InvalidValue for a pattern that Java cannot read.
+        Unknown servers match any cluster. Two lists without a common server are two clusters.
+        Raises InvalidValue for a pattern that is not valid in Java.
         """
         if servers and self.servers and not servers & self.servers:
             return None
@@ -45,11 +46,10 @@ class KafkaSource:
 
 
 def default_task(source: DataFrame) -> Column:
-    """Return the task of a source with Kafka's columns: a partition of one of its topics.
+    """Return the default task of a source with Kafka's columns: a partition of one of its topics.
 
-    Its key is the partition where all records are of one topic, for certain; where there may be
-    several, also in a table that keeps records of Kafka, `topic-partition`: offsets are unique
-    only there.
+    The key is the partition if all records are certainly of one topic, else `topic-partition`:
+    offsets are unique only within it. This also holds for a table of Kafka records.
     """
     found: set[str] = set()
     for leaf in _leaves(source):
@@ -65,19 +65,19 @@ def default_task(source: DataFrame) -> Column:
 
 
 def topic_partition() -> Column:
-    """Return `topic-partition`, NULL where one of them is."""
+    """Return `topic-partition`, NULL if one of them is NULL."""
     topic, partition = (F.col(name).cast("string") for name in ("topic", "partition"))
     return F.concat(topic, F.lit(DASH), partition)
 
 
 def kafka_sources(source: DataFrame) -> list[KafkaSource]:
-    """Return the Kafka sources, streaming or static, that the plan of `source` reads."""
+    """Return the streaming and static Kafka sources that the plan of `source` reads."""
     found = [_options(source, leaf) for leaf in _leaves(source)]
     return [_source(options) for options in found if BOOTSTRAP in options]
 
 
 def servers_of(text: object) -> frozenset[str]:
-    """Return the servers in a list separated by commas."""
+    """Return the servers of a comma-separated list."""
     return frozenset(each.strip() for each in str(text or "").split(",") if each.strip())
 
 
@@ -91,7 +91,7 @@ def _names(leaf: Any) -> list[str]:
 
 
 def _options(source: DataFrame, leaf: Any) -> Mapping[str, str]:
-    """Return the options of a leaf of a plan, by lower-case names; none where it keeps none."""
+    """Return the options of a plan's leaf by lower-case name; empty if it keeps none."""
     match node_name(leaf):
         case "StreamingRelationV2":
             found = dict(leaf.extraOptions())
@@ -121,7 +121,7 @@ def _source(options: Mapping[str, str]) -> KafkaSource:
 
 
 def _assigned(text: str) -> set[str]:
-    """Return the topics of `assign`; none of what Spark itself will refuse."""
+    """Return the topics of `assign`; empty for a value that Spark will refuse."""
     try:
         given = json.loads(text)
     except ValueError:
@@ -130,7 +130,7 @@ def _assigned(text: str) -> set[str]:
 
 
 def _matches(spark: SparkSession, pattern: str, topic: str) -> bool:
-    """Whether a Java regular expression, which is not one of Python's, matches all of a topic."""
+    """Whether a Java regular expression matches a complete topic name."""
     jvm: Any = spark._jvm
     try:
         return bool(jvm.java.util.regex.Pattern.matches(pattern, topic))

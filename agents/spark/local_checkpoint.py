@@ -1,7 +1,7 @@
-"""Local checkpoints: how they are kept, as objects or as bytes, and how their room is given back.
+"""Local checkpoints: their storage level, and the release of their blocks.
 
-Objects are the fastest way. What does not fit into memory is written to disk and read back for each
-job, after others were driven out to make room for it. As bytes rows take a third of the room.
+Objects are the fastest form. If they do not fit into memory, blocks go to disk and are read back
+for each job. As bytes, rows take a third of the memory.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pyspark.sql import functions as F
 
 from arrester.agents.spark.catalyst import analysed, node_name
 
-#: The levels for that.
+#: The storage levels for objects and for bytes.
 AS_OBJECTS, AS_BYTES = StorageLevel.MEMORY_AND_DISK_DESER, StorageLevel.MEMORY_AND_DISK
-#: Numbers the rows of a local checkpoint.
+#: The column that numbers the rows of a local checkpoint.
 ID: Final = "__arrester_id"
-#: In a number the partition stands before the place in it, as Spark makes them.
+#: The partition is in the bits above these, the row's index in the partition in these.
 PLACE_BITS: Final = 33
-#: What is made of rows may take more room than they do, and more still while it is being stored.
+#: Results may take more memory than their input, and more still while they are being stored.
 _ROOM = 2
-#: Where an RDD was made: each notes what its thread says here.
+#: The local property that Spark records as the origin of an RDD.
 _MADE_AT = "callSite.short"
 
 
 def checkpointed(frame: DataFrame, *, level: StorageLevel = AS_OBJECTS) -> DataFrame:
-    """Return `frame` evaluated, in a local checkpoint; where that raises, nothing is kept of it.
+    """Return `frame` evaluated in a local checkpoint; if that raises, release its blocks.
 
-    What was evaluated by then, nearly all of it perhaps, would stay until Spark's cleaner comes:
-    nobody was given the frame whose blocks it is.
+    Otherwise the blocks evaluated until then would stay until Spark's cleaner runs: no caller has
+    the frame to release them.
     """
     context: Any = frame.sparkSession.sparkContext._jsc
     before, here = context.getLocalProperty(_MADE_AT), f"checkpoint {uuid4().hex}"
@@ -49,18 +49,18 @@ def checkpointed(frame: DataFrame, *, level: StorageLevel = AS_OBJECTS) -> DataF
 
 def _give_back_made_at(here: str, context: Any) -> None:
     for kept in context.getPersistentRDDs().values():
-        # Not what the author's code has cached meanwhile.
+        # Not what the author's code has cached in the meantime.
         if kept.rdd().getCreationSite() == here and kept.rdd().isLocallyCheckpointed():
             kept.unpersist(False)
 
 
-def level_beside(spark: SparkSession) -> StorageLevel:
-    """Return how to keep what is made of a local checkpoint that stays beside it."""
-    return AS_BYTES if is_short(spark) else AS_OBJECTS
+def storage_level(spark: SparkSession) -> StorageLevel:
+    """Return the storage level for results of a local checkpoint that is kept too."""
+    return AS_BYTES if is_memory_short(spark) else AS_OBJECTS
 
 
-def is_short(spark: SparkSession) -> bool:
-    """Whether there is not room enough for as much again as is kept already."""
+def is_memory_short(spark: SparkSession) -> bool:
+    """Whether free memory is less than what is stored already."""
     core: Any = spark.sparkContext._jsc.sc()
     kept = list(core.getRDDStorageInfo())
     if any(each.diskSize() for each in kept):
@@ -73,29 +73,29 @@ def is_short(spark: SparkSession) -> bool:
 
 
 def numbered(frame: DataFrame) -> DataFrame:
-    """Return a local checkpoint's rows with their numbers, the same ones whenever it is asked."""
+    """Return a local checkpoint's rows with their numbers, which never change."""
     return frame.withColumn(ID, F.monotonically_increasing_id())
 
 
 def partitions_of(frame: DataFrame) -> int:
-    """Return how many partitions a local checkpoint has."""
+    """Return the number of partitions of a local checkpoint."""
     return int(_kept(frame).getNumPartitions())
 
 
 def give_back(frame: DataFrame) -> None:
-    """Give the blocks of a local checkpoint back, of rows or of columns."""
+    """Release the blocks of a row or columnar local checkpoint."""
     _kept(frame).unpersist(False)
 
 
 def release(frames: Sequence[DataFrame]) -> None:
-    """Give the blocks of local checkpoints back."""
+    """Release the blocks of several local checkpoints."""
     for frame in frames:
         give_back(frame)
 
 
 @contextmanager
-def given_back() -> Iterator[list[DataFrame]]:
-    """Give the blocks of all local checkpoints in the list back afterwards, whatever happens."""
+def releasing() -> Iterator[list[DataFrame]]:
+    """Give a list; release all local checkpoints in it at the end of the block."""
     kept: list[DataFrame] = []
     try:
         yield kept
@@ -104,7 +104,7 @@ def given_back() -> Iterator[list[DataFrame]]:
 
 
 def _kept(frame: DataFrame) -> Any:
-    """Return the RDD that a local checkpoint is kept in."""
+    """Return the RDD of a local checkpoint."""
     plan = analysed(frame)
     is_columnar = node_name(plan) == "InMemoryRelation"
     return plan.cacheBuilder().cachedColumnBuffers() if is_columnar else plan.rdd()

@@ -1,4 +1,4 @@
-"""A few rows on the driver, where to ask for them again is no job; and how many rows there are."""
+"""A few rows on the driver, which are read again without a job; and row counts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from arrester.agents.spark.local_checkpoint import PLACE_BITS
 
 
 def gathered(frame: DataFrame) -> DataFrame:
-    """Return a frame of the rows that `frame` has now, in their order.
+    """Return a frame of the present rows of `frame`, in order.
 
-    They are the JVM's own rows: nothing is lost on a way through Python.
+    They are the JVM's own rows, so nothing is lost in a conversion to Python.
     """
     spark = frame.sparkSession
     jvm: Any = spark._jvm
@@ -30,22 +30,22 @@ def gathered(frame: DataFrame) -> DataFrame:
 
 
 def at_most(frame: DataFrame, rows: int) -> DataFrame:
-    """Return `frame` with no more than so many rows of each partition.
+    """Return `frame` with at most this many rows of each partition.
 
-    By their numbers: the counter of a limit has another name in the code of each plan, which is
-    compiled anew for that, by Janino and then by the JVM.
+    By row number: the code of a limit contains a new name in each plan, which Janino and the JVM
+    would compile again.
     """
     return frame.where((F.monotonically_increasing_id() % (1 << PLACE_BITS)) < rows)
 
 
 def rows_in(frame: DataFrame) -> int:
-    """Return how many rows a gathered frame has: no job."""
+    """Return the number of rows of a gathered frame, without a job."""
     return int(analysed(frame).data().size())
 
 
 def number_of(frame: DataFrame) -> int:
-    """Return how many rows there are, counted where they are: no shuffle brings a total together.
+    """Return the number of rows, counted without a shuffle.
 
-    The local checkpoint that is made by this job is whole afterwards.
+    This job also completes the local checkpoint.
     """
     return int(frame._jdf.queryExecution().toRdd().count())

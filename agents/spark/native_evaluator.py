@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from arrester.agents.spark.catalyst import node_name
 from arrester.agents.spark.errors import Problem, problems_of_jvm
-from arrester.agents.spark.jvm_exceptions import Asking, asking
+from arrester.agents.spark.jvm_exceptions import JavaInspector, java_inspector
 from arrester.agents.spark.try_eval import as_column, failfast
 
 
@@ -35,42 +35,44 @@ class NativeEvaluator:
         while node_name(plan) == "Project":
             projects.insert(0, plan)
             plan = plan.child()
-        self._asking = asking(self._spark)
+        self._asking = java_inspector(self._spark)
         self._tried = _trying(
             self._asking,
             jvm,
             [(each.projectList(), each.child().output()) for each in projects],
         )
-        #: A projection puts each row into the same object, and pipelines have threads of their own.
+        #: A projection writes each row into the same object, and each pipeline has its own thread.
         self._lock = Lock()
 
     def problems(self, rows: Any) -> list[Problem | None]:
-        """Return what the step raises on each row of a Java array, None where it passes."""
+        """Return the exception of the step for each row of a Java array, None if it succeeds."""
         with self._lock:
             tried = self._asking.each(rows, self._tried)
         return problems_of_jvm(self._spark, tried)
 
     def problems_of(self, rows: Sequence[Any]) -> list[Problem | None]:
-        """Return what the step raises on each of some rows, None where it passes."""
+        """Return the exception of the step for each of some rows, None if it succeeds."""
         jvm: Any = self._spark._jvm
         return self.problems(jvm.java.util.ArrayList(list(rows)).toArray())
 
 
-def _trying(asking: Asking, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
-    """Return a Java function that gives a row after projections, or what they raise.
+def _trying(java_inspector: JavaInspector, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
+    """Return a Java function that returns a row after the projections, or their exception.
 
-    Raised into Python, each exception would be asked for dozens of things before we see it.
+    If it raised into Python, py4j would query each exception dozens of times.
     """
-    row = asking.named("org.apache.spark.sql.catalyst.InternalRow")
+    row = java_inspector.named("org.apache.spark.sql.catalyst.InternalRow")
     one_to_one = jvm.java.lang.invoke.MethodType.methodType(row, row)
-    made = asking.handles.identity(row)
+    made = java_inspector.handles.identity(row)
     for projected, below in projections:
         projection = jvm.org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection(
             projected, below
         )
         projection.initialize(0)
-        apply = asking.lookup.bind(projection, "apply", one_to_one)
-        # The next row would be put into the same object.
-        copy = asking.method(row, "copy", row)
-        made = asking.handles.filterReturnValue(made, asking.handles.filterReturnValue(apply, copy))
-    return asking.function(asking.caught(made, row))
+        apply = java_inspector.lookup.bind(projection, "apply", one_to_one)
+        # The projection writes the next row into the same object.
+        copy = java_inspector.method(row, "copy", row)
+        made = java_inspector.handles.filterReturnValue(
+            made, java_inspector.handles.filterReturnValue(apply, copy)
+        )
+    return java_inspector.function(java_inspector.caught(made, row))

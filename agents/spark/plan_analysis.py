@@ -1,4 +1,4 @@
-"""The analysed plan of an author's transform: whether it works row by row, and a column's way."""
+"""Analysis of a transform's plan: does it work row by row, and does a further column pass it?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arrester.agents.spark.catalyst import (
 )
 from arrester.agents.spark.try_eval import failfast
 
-#: Each row's result depends on that row alone, and further columns of it pass.
+#: Each result row depends on one input row only, and further columns pass.
 _CARRYING = frozenset(
     {
         *("Project", "Filter", "Generate", "Join", "SubqueryAlias", "View"),
@@ -25,15 +25,15 @@ _CARRYING = frozenset(
         *("ResolvedHint", "UnresolvedHint"),
     }
 )
-#: Row by row too, as far as a plan can tell, but only the columns that they name come out.
+#: Row by row too, as far as the plan shows, but only the named columns come out.
 _OPAQUE = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow", "Expand", "Union"})
-#: Which rows there are depends on one side only: a record's rows do not depend on other records.
+#: The rows depend on one side only, so a record's rows do not depend on other records.
 _JOINS_LEFT = ("Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti")
 _JOINS_RIGHT = ("Inner", "Cross", "RightOuter")
 
 
 def named_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
-    """Return the columns and fields that an expression over `shape` reads, and texts in it."""
+    """Return the columns, fields and string literals in an expression over `shape`."""
     if expression is None:
         return ()
     nodes = _nodes(failfast(shape, expression))
@@ -54,7 +54,7 @@ def _named(node: Any) -> str | None:
 
 
 def refusal(made: DataFrame, given: DataFrame) -> str | None:
-    """Return why `made` is not made of `given` row by row, None when it seems to be."""
+    """Return why `made` is not computed from `given` row by row; None if it seems to be."""
     plan, leaf = analysed(made), _leaf(analysed(given))
     if not _uses(plan, leaf):
         return "its result is not made of the DataFrame that it is given"
@@ -62,7 +62,7 @@ def refusal(made: DataFrame, given: DataFrame) -> str | None:
 
 
 def carries(made: DataFrame, below: DataFrame, name: str) -> bool:
-    """Whether the column `name` of `below`, of which `made` was made without it, comes through."""
+    """Whether the column `name` of `below` passes through `made`, which was made without it."""
     if any(node_name(node) in _OPAQUE for node in _nodes(analysed(made))):
         return False
     try:
@@ -72,7 +72,7 @@ def carries(made: DataFrame, below: DataFrame, name: str) -> bool:
 
 
 def carrying(made: DataFrame, below: DataFrame, name: str) -> DataFrame:
-    """Return `made` with the column `name` of `below`, out of whose other columns it was made."""
+    """Return `made` with the column `name` of `below`, which was made without it."""
     spark = made.sparkSession
     columns = to_list(analysed(below).output())
     column = next(each for each in columns if each.name() == name)
@@ -94,7 +94,7 @@ def _carried(spark: SparkSession, node: Any, column: Any) -> Any:
 
 
 def _refused(node: Any, leaf: Any) -> str | None:
-    """Return why rows depend on each other in or below `node`, which uses the input."""
+    """Return why rows depend on each other in or below `node`, which reads the input."""
     name = node_name(node)
     below = children(node)
     using = [_uses(child, leaf) for child in below]

@@ -57,7 +57,7 @@ def _names(exc: BaseException) -> Iterator[str]:
 
 
 def _of_trace(text: str) -> Iterator[str]:
-    """Yield the class that the last trace in `text` ends with, and its bases where it is known."""
+    """Yield the class at the end of the last traceback in `text`, and its bases if known."""
     for line in reversed(text.rpartition(_TRACE)[2].splitlines()):
         found = None if line.startswith((" ", "SQLSTATE")) else _PYTHON_CLASS.match(line)
         if found is None:

@@ -1,4 +1,4 @@
-"""Rows are counted as they come out of Python: a failed task tells how many had."""
+"""Count rows as they leave Python, so that a failed task reports its progress."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from pyspark.sql import functions as F
 from arrester.agents.spark.catalyst import analysed, to_seq
 from arrester.agents.spark.try_eval import as_column, contains
 
-#: The name of the accumulators, by which Spark tells of them task by task.
+#: The name of the accumulators in Spark's task status.
 METER: Final = "arrester.came_out"
 _ONE = "__arrester_one"
 _ACCUMULATOR = "org.apache.spark.util.LongAccumulator"
 
 
 def metered(frame: DataFrame) -> DataFrame:
-    """Return the same rows, counted where they come out of what runs Python.
+    """Return the same rows, counted where they leave Python.
 
-    A native task says by itself which row it failed at. Rows are fed to Python far ahead, by what
-    sockets hold: there, only what has come back tells how far it was.
+    A native task reports the row at which it failed. Python receives rows far ahead, as many as
+    sockets buffer; only the returned rows show its progress.
     """
     spark = frame.sparkSession
     if not contains(spark, analysed(frame), "PYTHON_UDF"):
         return frame
     jvm: Any = spark._jvm
     meter = jvm.org.apache.spark.util.LongAccumulator()
-    # Of failed tasks, too.
+    # Also count in failed tasks.
     meter.register(spark.sparkContext._jsc.sc(), jvm.scala.Option.apply(METER), True)
     catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
     to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
     expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
     literal = catalyst.Literal(meter, types.ObjectType(jvm.java.lang.Class.forName(_ACCUMULATOR)))
-    # What calls setters of a bean can call a method that returns nothing, in generated code too.
+    # This expression, which calls bean setters, can call a method without a result in generated
+    # code.
     added = catalyst.objects.InitializeJavaBean(
         literal, to_map({"add": expression(F.col(_ONE)._jc)})
     )
@@ -41,7 +42,7 @@ def metered(frame: DataFrame) -> DataFrame:
     is_zero = catalyst.objects.Invoke(
         added, "isZero", boolean, to_seq(spark, []), to_seq(spark, []), False, False, False
     )
-    # A column that is not deterministic keeps the optimizer from counting below what is counted.
+    # A non-deterministic column keeps the optimizer from moving the count below Python.
     one = F.when(F.spark_partition_id() >= 0, 1).otherwise(0).cast("long")
     counted = frame.select("*", one.alias(_ONE)).where(~as_column(spark, is_zero))
     return counted.drop(_ONE)

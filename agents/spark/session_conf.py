@@ -1,4 +1,4 @@
-"""The configuration of a session, some of which is another one for a while."""
+"""Temporary changes of a session's configuration."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-#: With this a Python worker that crashes says what it was at.
-SAYS_CRASHES: Final = {"spark.sql.execution.pyspark.udf.faulthandler.enabled": "true"}
+#: A crashing Python worker then reports its stack.
+FAULT_HANDLER: Final = {"spark.sql.execution.pyspark.udf.faulthandler.enabled": "true"}
 
 
 @dataclass(slots=True)
 class _Changed:
-    """A setting of a session that is another one for a while; None before: it was not set."""
+    """A temporarily changed setting; `before` None: it was not set."""
 
     before: str | None
-    #: What it is to be, by who needs it so; the newest has it.
+    #: The values by requester. The newest one is in force.
     wanted: dict[object, str] = field(default_factory=dict)
 
 
@@ -29,7 +29,7 @@ _changed: dict[tuple[str, str], _Changed] = {}
 
 @contextmanager
 def conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set some of a session's configuration; when nobody needs it otherwise it is as before.
+    """Set some configuration inside the block. The last of several users restores it.
 
     Several runs may share a session.
     """

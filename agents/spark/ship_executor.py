@@ -1,4 +1,4 @@
-"""Send `agents/worker` to the executors under a private name, so that it hides nobody's package."""
+"""Send `agents/executor` to the executors under a private name that hides no other package."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from arrester.agents import executor
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.policy import Policy
 
-#: A cluster may have another package called `agents`; our zip would come before it.
+#: A cluster may have another package `agents`, which our zip would hide.
 SHIPPED = "_arrester_worker"
-#: Rules that the executors follow too: the very files, which need the standard library only.
+#: Rules that executors apply too: the same files, which need the standard library only.
 _RULES = (exception_identity, retry)
 
 
 def ship(context: SparkContext) -> None:
-    """Make the worker package importable on every executor and here; more calls change nothing."""
+    """Make the executor package importable on all executors and here; idempotent."""
     archive = _archive()
     if any(Path(name).name == archive.name for name in context._python_includes or ()):
         return
@@ -40,7 +40,7 @@ def shipped(name: str) -> ModuleType:
 
 
 def shipped_rules(policy: Policy) -> object:
-    """Return what the worker's `Rules` say of a policy, made of what unpickles on executors."""
+    """Return the retry rules of a policy, of classes that unpickle on executors."""
     retry, exception_identity = shipped("retry"), shipped("exception_identity")
     allowed = retry.RetryPolicy(
         limit=policy.retry.limit,
@@ -57,7 +57,7 @@ def shipped_rules(policy: Policy) -> object:
 
 
 def _archive() -> Path:
-    """Write the zip, named by its content: other code is another file."""
+    """Write the zip. Its name contains a digest of its content."""
     own = Path(executor.__path__[0]).glob("*.py")
     sources = sorted([*own, *(Path(str(module.__file__)) for module in _RULES)])
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""The sound guard round native expressions: NULL exactly when evaluation raised."""
+"""The guard around native expressions: NULL exactly if evaluation raised."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from arrester.agents.spark.catalyst import analysed, children, node_name, to_seq
 from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 
-#: Parsers that turn what they cannot read into NULL unless told otherwise: we make them fail.
+#: Parsers that return NULL for bad input by default: they are made to fail.
 _FORCED = {
     "CsvToStructs": ("requiredSchema",),
     "JsonToStructs": ("variantAllowDuplicateKeys",),
     "XmlToStructs": (),
 }
-#: Parsers that fail by themselves, unless told otherwise.
+#: Parsers that fail by default.
 _FAILING = ("AvroDataToCatalyst", "ProtobufDataToCatalyst")
 #: The field of the struct that carries a guarded value.
 VALUE = "v"
 
 
 class ConnectRefused(ArresterError):
-    """Spark Connect has no way to the JVM; use a classic session."""
+    """Spark Connect has no access to the JVM. Use a classic session."""
 
 
 def require_classic(spark: SparkSession) -> None:
-    """Raise ConnectRefused, in one line, for a session of Spark Connect."""
+    """Raise ConnectRefused for a session of Spark Connect."""
     if not hasattr(spark, "_jvm"):
         raise ConnectRefused(
             "Arrester needs a classic Spark session; this one is Spark Connect "
@@ -38,11 +38,11 @@ def require_classic(spark: SparkSession) -> None:
 
 
 def guarded(source: DataFrame, expression: Column, *, unless: Column) -> Column:
-    """Return `expression` over `source` as a struct with the field `v`, NULL when it raised.
+    """Return `expression` over `source` as a struct with the field `v`, NULL if it raised.
 
-    Rows where `unless` holds are not evaluated, and NULL too. The branch keeps Spark from hoisting
-    a shared subexpression out of the try, its non-deterministic condition from moving the guard
-    into filters; a bare TryEval is unsound for both reasons.
+    Rows where `unless` holds are not evaluated; their struct is NULL too. A bare TryEval is
+    unsound: the branch keeps Spark from hoisting a shared subexpression out of it, and the
+    non-deterministic condition from moving it into filters.
     """
     return guarded_together(source, {VALUE: expression}, unless=unless)
 
@@ -50,9 +50,9 @@ def guarded(source: DataFrame, expression: Column, *, unless: Column) -> Column:
 def guarded_together(
     source: DataFrame, expressions: Mapping[str, Column], *, unless: Column
 ) -> Column:
-    """Return a struct of all `expressions` over `source`, NULL when one of them raised.
+    """Return a struct of all `expressions` over `source`, NULL if one of them raised.
 
-    One guard for all: a subexpression that they share is computed once.
+    One guard for all: a shared subexpression is computed once.
     """
     spark = source.sparkSession
     values = {
@@ -65,7 +65,7 @@ def guarded_together(
 def attempted(
     spark: SparkSession, values: Mapping[str, Column], *, unless: Column | None = None
 ) -> Column:
-    """Return a struct of `values`, which are failfast already, NULL when one of them raised."""
+    """Return a struct of `values`, which are FAILFAST already, NULL if one of them raised."""
     jvm: Any = spark._jvm
     struct = F.struct(*[value.alias(name) for name, value in values.items()])
     inner = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(struct._jc)
@@ -76,16 +76,16 @@ def attempted(
 
 
 def reusable(source: DataFrame, expression: Column) -> Column:
-    """Return `expression`, set to FAILFAST, for any frame that has the columns of `source`.
+    """Return `expression`, set to FAILFAST, for any frame with the columns of `source`.
 
-    To analyse it takes the driver many calls; a small micro-batch would be paying mostly for that.
+    Analysis takes many calls from the driver, which would dominate a small micro-batch.
     """
     spark = source.sparkSession
     return as_column(spark, by_name(spark, failfast(source, expression)))
 
 
 def by_name(spark: SparkSession, expression: Any) -> Any:
-    """Return an analysed expression with columns by their names, for any frame that has them."""
+    """Return an analysed expression with columns by name, for any frame that has them."""
     jvm: Any = spark._jvm
     unresolved = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
 
@@ -104,10 +104,10 @@ def as_column(spark: SparkSession, expression: Any) -> Column:
 
 
 def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> Any:
-    """Return `expression` analysed over `source`, its parsers set to FAILFAST.
+    """Return `expression` analysed over `source`, with its parsers set to FAILFAST.
 
     Raises InvalidValue for what a guard cannot hold: Python functions (Spark runs them before the
-    try), aggregates, windows and generators (not row by row), and an explicit other parse mode.
+    guard), aggregates, windows and generators (not row by row), and an explicit other parse mode.
     """
     plan = analysed(source.select(expression.alias(VALUE)))
     spark = source.sparkSession
@@ -125,7 +125,7 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
 
 
 def contains(spark: SparkSession, node: Any, pattern: str) -> bool:
-    """Whether there is something of Spark's TreePattern `pattern` in a plan or an expression."""
+    """Whether a plan or an expression contains Spark's TreePattern `pattern`."""
     jvm: Any = spark._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     return bool(node.containsPattern(getattr(patterns, pattern)()))

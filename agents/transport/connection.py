@@ -28,7 +28,7 @@ FLUSH_SECONDS = 5.0
 LATCH_SECONDS = 5.0
 
 
-class Link:
+class Connection:
     """Opened with the instance and closed with it. Without REDIS_URL it only keeps events."""
 
     def __init__(self, config: AgentConfig, instance: UUID) -> None:
@@ -65,9 +65,9 @@ class Link:
             except TransportDown as exc:
                 log.warning("%s", exc)
 
-        asking = threading.Thread(target=ask, name="arrester-latch", daemon=True)
-        asking.start()
-        asking.join(LATCH_SECONDS)
+        java_inspector = threading.Thread(target=ask, name="arrester-latch", daemon=True)
+        java_inspector.start()
+        java_inspector.join(LATCH_SECONDS)
         if not answers:
             log.warning("whether %s is open is not known; it runs", self._application)
         return any(answers)
@@ -117,7 +117,7 @@ class Link:
             "events-spooled": self.spool.events,
             "spool-bytes": self.spool.size_bytes,
             "spool-write-failures": self.spool.write_failures,
-            "failures-told-briefly": self.spool.told_briefly,
+            "failures-told-briefly": self.spool.counted_only,
             "batches-dropped": self.spool.dropped,
         }
         if self._sender is not None:

@@ -17,7 +17,7 @@ from arrester.controlplane.domain.events import (
 _Group = tuple[Run | None, str | None, str, Response, bool]
 
 
-def told_briefly(events: Sequence[Event]) -> list[Event]:
+def counted_only(events: Sequence[Event]) -> list[Event]:
     """Return `events` without bodies, and failed records that changed no state only counted.
 
     Every state change stays, in its place. What folds to the same counts is folded: records that

@@ -34,7 +34,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ServerRequests:
     """What the server asks of an instance, read with each heartbeat."""
 
     #: Count failed records instead of describing them: the server is behind.

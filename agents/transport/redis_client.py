@@ -18,8 +18,8 @@ from redis.retry import Retry
 from arrester.agents.transport.messages import (
     BLOCK_SECONDS,
     Appended,
-    Asked,
     CommandEntry,
+    ServerRequests,
     TransportDown,
     Verdict,
 )
@@ -133,7 +133,7 @@ class Transport:
         names = [str(batch) for batch in batches]
         self._ask(lambda: self._client.srem(key, *names))
 
-    def beat(self, heartbeat: bytes) -> Asked:
+    def beat(self, heartbeat: bytes) -> ServerRequests:
         """Say that the instance lives, and hear what is asked; the word dies after 30 s."""
         asked = [redis_keys.overload(self._application), self._report_key]
 
@@ -144,7 +144,7 @@ class Transport:
                 return cast("list[bytes | None]", pipeline.execute()[1])
 
         overload, report = self._ask(say_and_hear)
-        return Asked(
+        return ServerRequests(
             # Any level: a newer server may know one that we do not.
             counts_only=bool(overload),
             report=None if report is None else report.decode(errors="replace"),

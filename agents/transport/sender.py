@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from arrester.agents.transport.messages import Asked, TransportDown, Verdict
+from arrester.agents.transport.messages import ServerRequests, TransportDown, Verdict
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.identity.redis_keys import HEARTBEAT_SECONDS
 
@@ -142,7 +142,7 @@ class Sender:
         self._next_beat = time.monotonic() + HEARTBEAT_SECONDS
         return True
 
-    def _obey(self, asked: Asked) -> None:
+    def _obey(self, asked: ServerRequests) -> None:
         """Do what the server asks: tell less while it is behind, report when it sees otherwise."""
         if asked.counts_only is not self._spool.counts_only:
             self._spool.counts_only = asked.counts_only

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from arrester.agents.transport.counted_only import told_briefly
+from arrester.agents.transport.counted_only import counted_only
 from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.domain.identity.uuids import milliseconds
 from arrester.controlplane.domain.wire import codec
@@ -95,7 +95,7 @@ class Spool:
         #: Whether failed records are counted instead of described, because the server is behind.
         self.counts_only = False
         #: Failed records that were counted instead of described, also because the spool was full.
-        self.told_briefly = 0
+        self.counted_only = 0
         #: Puts that the disk refused at first.
         self.write_failures = 0
         #: Batches given up in this process: disk and memory were full. The journal has them.
@@ -273,8 +273,8 @@ class Spool:
                 return _Unwritten(id, packed, len(events))
         except Exception:  # a record that cannot be packed must not break its pipeline
             log.exception("batch %s cannot be packed in full; its records are left out", id)
-        brief = told_briefly(events)
-        self.told_briefly += _described(events) - _described(brief)
+        brief = counted_only(events)
+        self.counted_only += _described(events) - _described(brief)
         return _Unwritten(id, codec.encode_batch(brief), len(brief))
 
     def _insert(self, batch: _Unwritten) -> None:

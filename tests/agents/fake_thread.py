@@ -70,7 +70,7 @@ class FakeThread:
     alive: bool = False
     is_answered: bool = False
     is_global: bool = False
-    at_rest: bool = False
+    is_idle: bool = False
     #: What it says its tasks weigh, and how often it was asked to report them.
     weight: int | None = 0
     reports: int = 0

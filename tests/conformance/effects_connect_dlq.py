@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
-from arrester.agents.dead_letters.kafka import topic_place
+from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.definition.builder import define
 from arrester.agents.spark.ship_executor import ship
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
@@ -128,7 +128,7 @@ def check_created(case: Case, bench: Bench) -> None:
         given = {NAME: "made", case.expect.get("replication_factor", factor): replicas}
         settings = ErrorSettings.read(given).dead_letters
         source = kafka_source(bench)
-        maker: Any = topic_place(source, settings, Policy()).maker()
+        maker: Any = topic_destination(source, settings, Policy()).maker()
         admin = RecordedAdmin(["made"] if case.given["dlq_topic_exists"] else [])
         assert maker.make(admin) is case.expect["created"]
         if not case.expect["created"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrester.agents.dead_letters.kafka import topic_place
+from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.handlers import ErrorContext, LogAndFail, Record, RecordError
 from arrester.agents.spark.ship_executor import ship
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy
@@ -58,7 +58,7 @@ def check_created(case: Case, bench: Bench) -> None:
     """The request is checked at the admin client: the mock cluster does not create topics."""
     ship(bench.spark.sparkContext)
     settings = ErrorSettings.read({"errors.deadletterqueue.topic.name": TOPIC}).dead_letters
-    maker: Any = topic_place(kafka_source(bench), settings, Policy()).maker()
+    maker: Any = topic_destination(kafka_source(bench), settings, Policy()).maker()
     admin = RecordedAdmin([TOPIC] if case.given["dlq_topic_exists"] else [])
     assert maker.make(admin) is case.expect["created_by_streams"]
 

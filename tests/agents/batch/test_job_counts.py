@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.duplicate_positions import blaming_shared
+from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.slow_path import Evaluated, evaluate
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.definition.pipeline import Pipeline
@@ -48,7 +48,7 @@ def test_a_micro_batch_whose_records_are_likely_to_fail_takes_two_jobs(
     left: list[list[int]] = []
 
     def look(*, fails: bool) -> Evaluated:
-        evaluated = blaming_shared(
+        evaluated = fail_shared_positions(
             evaluate(source, pipeline, fails=fails), pipeline, examples=judging.examples_limit
         )
         said.append(judging.decide(evaluated.failures, []))
@@ -81,7 +81,9 @@ def test_no_code_is_compiled_for_a_micro_batch_that_was_not_for_the_one_before(
         rows = [("ab"[n % 2], first + n, "x" if n % 5 == 0 else "1") for n in range(40)]
         source, pipeline = numbers(spark, rows)
         before = metrics.METRIC_COMPILATION_TIME().getCount()
-        evaluated = blaming_shared(evaluate(source, pipeline, fails=True), pipeline, examples=3)
+        evaluated = fail_shared_positions(
+            evaluate(source, pipeline, fails=True), pipeline, examples=3
+        )
         judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
         evaluated.passed(pipeline).select("position").collect()
         evaluated.release()
@@ -124,9 +126,9 @@ def test_records_that_share_the_position_of_a_failed_one_are_found_however_many(
 
     evaluated = evaluate(source, pipeline, fails=True)
     assert evaluated.failed == 2
-    evaluated = blaming_shared(evaluated, pipeline, examples=1)
+    evaluated = fail_shared_positions(evaluated, pipeline, examples=1)
 
     assert evaluated.failed == 42
-    fates = evaluated.frame.groupBy(FATE).count().collect()
-    assert {row[FATE]: row["count"] for row in fates} == {0: 41, 1: 1, None: 1}
+    responder = evaluated.frame.groupBy(FATE).count().collect()
+    assert {row[FATE]: row["count"] for row in responder} == {0: 41, 1: 1, None: 1}
     evaluated.release()

@@ -11,14 +11,14 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 
 from arrester.agents.batch import record_atomicity
-from arrester.agents.batch.duplicate_positions import blaming_shared
+from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.record_columns import MARK
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.config import AgentConfig
-from arrester.agents.decisions.handler_retries import Again
+from arrester.agents.decisions.handler_retries import HandlerRetries
 from arrester.agents.decisions.judge import Decision, Judge
 from arrester.agents.decisions.policies import stage_policies
-from arrester.agents.decisions.rules import Fates
+from arrester.agents.decisions.rules import Responder
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid
 from arrester.agents.executor.columns import DECIDED, ENTRY, FATE, POSITION, TASK
@@ -72,12 +72,12 @@ def judge(pipeline: Pipeline, *, examples_limit: int = 100) -> Judge:
         },
     )
     stages = stage_policies(pipeline, config)
-    fates = Fates(
+    responder = Responder(
         application="tests", pipeline=pipeline, stages=stages, clock=lambda: datetime.now(UTC)
     )
     return Judge(
-        fates=fates,
-        again=Again(fates=fates, policy=Policy(), wait=lambda wait_ms: None),
+        responder=responder,
+        again=HandlerRetries(responder=responder, policy=Policy(), wait=lambda wait_ms: None),
         examples_limit=examples_limit,
     )
 
@@ -412,7 +412,7 @@ def test_many_failures_are_decided_about_as_few_are(
     source = spark.createDataFrame(rows, SCHEMA).repartition(3)
     pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
 
-    evaluated = blaming_shared(evaluate(source, pipeline, fails=fails), pipeline, examples=3)
+    evaluated = fail_shared_positions(evaluate(source, pipeline, fails=fails), pipeline, examples=3)
     decision = judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
 
     assert evaluated.failed == 13

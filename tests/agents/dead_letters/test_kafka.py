@@ -15,9 +15,9 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
-from arrester.agents.dead_letters.kafka import TopicPlace
+from arrester.agents.dead_letters.kafka import TopicDestination
 from arrester.agents.dead_letters.pending_files import FOLDER
-from arrester.agents.dead_letters.schema import Said, Writing
+from arrester.agents.dead_letters.schema import DeadLetterContext, DeadLetterRows
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
@@ -241,10 +241,10 @@ def test_columns_with_names_of_kafka_may_be_of_any_type(
         F.lit(1).alias(FATE),
         F.lit(None).cast(ERROR_TYPE).alias(ERROR),
     )
-    writing = Writing(
+    writing = DeadLetterRows(
         pipeline=parsing(bench, source), application="tests", checkpoint="0190", configs=False
     )
-    said = Said(name="one", at=datetime.now(UTC))
+    said = DeadLetterContext(name="one", at=datetime.now(UTC))
     [letter] = writing.letters(frame, [], said, raw=True).collect()
     assert {name: letter[name] for name in expected} == expected
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("flights", "2", "8")
@@ -267,10 +267,10 @@ def test_a_redacted_letter_has_none_of_the_records_own_bytes(bench: Bench) -> No
         F.lit(1).alias(FATE),
         F.from_json(F.to_json(F.expr(error)), ERROR_TYPE).alias(ERROR),
     )
-    said = Said(name="one", at=datetime.now(UTC))
+    said = DeadLetterContext(name="one", at=datetime.now(UTC))
 
     def letter(key: str | None) -> Row:
-        writing = Writing(
+        writing = DeadLetterRows(
             pipeline=parsing(bench, source),
             application="tests",
             checkpoint="0190",
@@ -330,7 +330,7 @@ def test_a_topic_that_was_missing_and_is_made_is_said_as_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The mock cluster makes no topics by request: what the maker says here is not its own."""
-    monkeypatch.setattr(TopicPlace, "maker", lambda place: lambda _: (True, None))
+    monkeypatch.setattr(TopicDestination, "maker", lambda place: lambda _: (True, None))
     add_records(bench, KafkaRecord(value=b"{}"))
     bench.start(parsing(bench), **keys(cluster))
     bench.wait_for_input()

@@ -37,7 +37,7 @@ def raising(row: Row) -> Row:
     return row
 
 
-class Asked:
+class ServerRequests:
     """Remembers what it was asked about, and lets it go."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def stepping(bench: Bench, on: OnClass, handler: Any = None) -> Pipeline:
 
 
 def test_the_most_specific_class_answers_and_the_rest_falls_through(bench: Bench) -> None:
-    asked = Asked()
+    asked = ServerRequests()
     bench.add(
         *[("a", n, value) for n, value in enumerate(("x", "key", "x", "odd", "index", "x"))],
         *[("b", n, value) for n, value in enumerate(("key", "odd", "x"))],
@@ -85,7 +85,7 @@ def test_answers_by_class_are_counted_when_nobody_has_to_be_asked(bench: Bench) 
 
 
 def test_retry_makes_a_class_retriable_here_and_then_falls_through(bench: Bench) -> None:
-    asked = Asked()
+    asked = ServerRequests()
     bench.add(("a", 0, "odd"), ("a", 1, "key"), ("a", 2, "x"))
     pipeline = stepping(bench, {ArithmeticError: RETRY}, asked)
     bench.start(pipeline, errors_retries_limit=2, errors_retries_delay_max_ms=1)
@@ -164,7 +164,7 @@ def test_an_answer_by_class_that_says_the_same_as_the_handler_is_counted(bench: 
 
 
 def test_a_sink_answers_by_class(bench: Bench) -> None:
-    asked, write, calls = Asked(), sink_to(bench.folder / "out"), list[str]()
+    asked, write, calls = ServerRequests(), sink_to(bench.folder / "out"), list[str]()
 
     def sink(df: DataFrame, number: int) -> None:
         [row] = df.collect()
@@ -190,7 +190,7 @@ def test_a_sink_answers_by_class(bench: Bench) -> None:
 
 
 def test_what_is_sent_answers_by_class(bench: Bench) -> None:
-    asked, place = Asked(), str(bench.folder / "sent")
+    asked, place = ServerRequests(), str(bench.folder / "sent")
     (bench.folder / "sent").mkdir()
 
     def send(row: Row) -> None:
@@ -219,7 +219,7 @@ def test_what_is_sent_answers_by_class(bench: Bench) -> None:
 
 
 def test_a_transform_answers_by_class(bench: Bench) -> None:
-    asked = Asked()
+    asked = ServerRequests()
 
     def through(df: DataFrame) -> DataFrame:
         return df.withColumn(

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 from pyspark.sql import Row
 
-from arrester.agents.decisions.events import Teller
+from arrester.agents.decisions.events import EventFactory
 from arrester.agents.decisions.judge import Decision
-from arrester.agents.failures.aggregate_in_spark import Halted
+from arrester.agents.failures.aggregate_in_spark import StoppedTask
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.run.termination import death_of
@@ -36,13 +36,13 @@ def failed_record(position: int, *, task: str = "JFK", key: str | None = None) -
     )
 
 
-def teller() -> Teller:
+def event_factory() -> EventFactory:
     run = Run(pipeline="flights", checkpoint="c1", epoch=1)
-    return Teller(pipeline=pipeline_of(), instance=uuid4(), run=run, redaction=Redaction())
+    return EventFactory(pipeline=pipeline_of(), instance=uuid4(), run=run, redaction=Redaction())
 
 
 def decided(decision: Decision) -> list[Event]:
-    return teller().decided(decision, NOW, lambda key: None)
+    return event_factory().decided(decision, NOW, lambda key: None)
 
 
 def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
@@ -57,7 +57,7 @@ def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
 def test_of_many_tasks_that_halt_alike_some_are_described_and_all_are_told() -> None:
     described = [failed_record(0, task=f"t{n}") for n in range(3)]
     halted = [
-        Halted(
+        StoppedTask(
             task=f"t{n}",
             position=n,
             number=1,

@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from arrester.agents.dead_letters.queue import row_of
 from arrester.agents.decisions.fatal import RecordFatal
 from arrester.agents.decisions.policies import StagePolicy
-from arrester.agents.decisions.rules import Fates, SelfHealing
+from arrester.agents.decisions.rules import Responder, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
@@ -54,9 +54,9 @@ def pipeline_of() -> Pipeline:
     )
 
 
-def fates(handler: Reading) -> Fates:
+def responder(handler: Reading) -> Responder:
     stage = StagePolicy(stage=StageKind.PROCESS, policy=Policy(handled=True), handler=handler)
-    return Fates(
+    return Responder(
         application="tests",
         pipeline=pipeline_of(),
         stages={1: stage},
@@ -98,7 +98,7 @@ def test_headers_that_are_not_those_of_kafka_are_not_shown_as_such(
     headers: object, shown: int
 ) -> None:
     handler = Reading()
-    fates(handler).of_one(failed({**COORDINATES, "headers": headers}), now_ms=0)
+    responder(handler).respond_to_one(failed({**COORDINATES, "headers": headers}), now_ms=0)
     [context] = handler.contexts
     assert (context.topic, len(context.headers)) == ("flights", shown)
 
@@ -109,8 +109,8 @@ def test_a_failure_that_repairs_itself_tells_nothing_of_the_record() -> None:
     )
     each = failed({"value": "4711"}, healing)
     for decide in (
-        lambda: fates(Reading()).of_one(each, now_ms=0),
-        lambda: fates(Reading()).is_fatal(each),
+        lambda: responder(Reading()).respond_to_one(each, now_ms=0),
+        lambda: responder(Reading()).is_fatal(each),
     ):
         with pytest.raises(SelfHealing) as raised:
             decide()
@@ -139,7 +139,7 @@ def test_the_first_dead_letter_has_columns_of_any_name() -> None:
 def test_a_line_of_the_log_names_where_a_record_is_and_no_values(
     row: dict[str, Any], redaction: Redaction, told: str
 ) -> None:
-    named = replace(fates(Reading()), redaction=redaction)
+    named = replace(responder(Reading()), redaction=redaction)
     place = f"process:check failed at task 'a', position 8{told}: ValueError"
     assert named.said_of(failed(row)) == f"flights: {place}"
     assert str(RecordFatal(failed(row), redaction=redaction)) == f"{place}: card 4711"

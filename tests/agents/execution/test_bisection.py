@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
-from arrester.agents.execution.bisection import Search, evaluating
+from arrester.agents.execution.bisection import Bisection, evaluating
 from arrester.agents.executor.columns import FATE, POSITION
 from arrester.agents.spark.arrow import small_batches
-from arrester.agents.spark.job_attempts import AttemptFailed, Failed, attempted
+from arrester.agents.spark.job_attempts import AttemptFailed, FailedJob, attempted
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.row_counters import metered
 from arrester.agents.spark.session_conf import conf
@@ -98,7 +98,7 @@ JOBS_OF: dict[str, tuple[Function, int]] = {
 }
 
 
-def searched(base: DataFrame, operation: Function) -> tuple[DataFrame, Failed]:
+def searched(base: DataFrame, operation: Function) -> tuple[DataFrame, FailedJob]:
     rows = numbered(base)
 
     def run() -> None:
@@ -124,7 +124,7 @@ def test_a_guilty_record_is_found_by_few_jobs(
 
     with conf(spark, {_BATCH: "1000"}):
         rows, failed = searched(base, function)
-        guilty = Search(evaluating(operation)).one(rows, failed)
+        guilty = Bisection(evaluating(operation)).one(rows, failed)
         assert spark.conf.get(_BATCH) == "1000"
 
     assert [row["id"] for row in rows.where(F.col(ID) == guilty.id).collect()] == [_GUILTY]
@@ -144,7 +144,7 @@ def test_a_task_that_reads_other_partitions_points_at_nobody(
 
     rows, failed = searched(base, operation)
     assert failed.partition != guilty
-    found = Search(evaluating(operation), trying=kind == "coalesce").one(rows, failed)
+    found = Bisection(evaluating(operation), trying=kind == "coalesce").one(rows, failed)
     assert [row["id"] for row in rows.where(F.col(ID) == found.id).collect()] == [guilty]
 
 

@@ -56,7 +56,7 @@ def flaky(folder: Path, error: str = "TimeoutError") -> Callable[[Row], Row]:
     return check
 
 
-class Asked:
+class ServerRequests:
     """A handler that answers as it is told, and keeps what it was asked."""
 
     def __init__(self, answer: Response) -> None:
@@ -143,7 +143,7 @@ def test_a_fatal_class_fails_at_once_and_nobody_is_asked(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    asked = Asked(Response.CONTINUE)
+    asked = ServerRequests(Response.CONTINUE)
     bench.add(("a", 0, "x"), ("a", 1, "never"))
     step = flaky(bench.folder / "tries", error="PermissionError")
     bench.start(bench.checking(step, asked), errors_retries_limit=5, **NOW)
@@ -167,7 +167,7 @@ def test_a_fatal_class_fails_also_where_the_answer_is_declared(
 
 
 def test_self_healing_failures_are_sparks_and_blame_no_record(bench: Bench) -> None:
-    asked = Asked(Response.CONTINUE)
+    asked = ServerRequests(Response.CONTINUE)
     bench.add(("a", 0, "1"))
     bench.start(
         bench.checking(flaky(bench.folder / "tries", error="InterruptedError"), asked),
@@ -187,7 +187,7 @@ def test_retry_where_it_is_not_valid_is_fail(
     bench: Bench, caplog: pytest.LogCaptureFixture, error: str
 ) -> None:
     """Not retriable, or the budget is spent: both are FAIL, with a WARN."""
-    asked = Asked(Response.RETRY)
+    asked = ServerRequests(Response.RETRY)
     bench.add(("a", 0, "never"))
     bench.start(
         bench.checking(flaky(bench.folder / "tries", error), asked), errors_retries_limit=1, **NOW
@@ -283,7 +283,7 @@ def slow(row: Row) -> Row:
 
 
 def test_a_handler_is_told_how_long_the_executors_took(bench: Bench) -> None:
-    asked = Asked(Response.CONTINUE)
+    asked = ServerRequests(Response.CONTINUE)
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "bad later"))
     bench.start(bench.checking(slow, asked), errors_retries_limit=1, errors_retries_delay_max_ms=50)
     bench.wait_for_input()
@@ -293,7 +293,7 @@ def test_a_handler_is_told_how_long_the_executors_took(bench: Bench) -> None:
     assert twice[1] >= 98
     bench.stop()
 
-    sent = Asked(Response.CONTINUE)
+    sent = ServerRequests(Response.CONTINUE)
     pipeline = bench.define().produce(slow, on_error=sent)
     bench.checkpoint = str(bench.folder / "another")
     bench.start(pipeline, errors_retries_limit=1, errors_retries_delay_max_ms=200)

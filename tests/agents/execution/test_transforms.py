@@ -151,7 +151,7 @@ def test_all_blocks_are_given_back_where_the_last_transform_of_several_fails(
     def ends(frame: DataFrame) -> DataFrame:
         raise RuntimeError("the driver has no room")
 
-    monkeypatch.setattr("arrester.agents.batch.slow_path.made_whole", ends)
+    monkeypatch.setattr("arrester.agents.batch.slow_path.make_atomic", ends)
     with pytest.raises(RuntimeError, match="no room"):
         evaluate(source, pipeline)
     assert blocks(spark) <= before

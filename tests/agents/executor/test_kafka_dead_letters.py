@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from arrester.agents.executor.kafka_dead_letters import LetterSender, TopicMaker
+from arrester.agents.executor.kafka_dead_letters import DeadLetterSender, TopicMaker
 from arrester.agents.executor.redact_frame import Redacting
 from arrester.agents.executor.retries import Rules
 from arrester.controlplane.domain.error_policy import exception_identity
@@ -66,7 +66,7 @@ def cluster(module_cluster: KafkaCluster) -> KafkaCluster:
     return module_cluster
 
 
-def sender(cluster: KafkaCluster, *, retries: int = 0, **more: Any) -> LetterSender:
+def sender(cluster: KafkaCluster, *, retries: int = 0, **more: Any) -> DeadLetterSender:
     configuration = {"bootstrap.servers": cluster.servers, "message.timeout.ms": 2_000}
     # The client's own retries are not what is looked at here.
     configuration["retries"] = 0
@@ -78,10 +78,10 @@ def sender(cluster: KafkaCluster, *, retries: int = 0, **more: Any) -> LetterSen
         retries=retries > 0,
     )
     given = {"context_headers": True, "include_messages": False, **more}
-    return LetterSender(topic=TOPIC, configuration=configuration, rules=rules, **given)
+    return DeadLetterSender(topic=TOPIC, configuration=configuration, rules=rules, **given)
 
 
-def send(made: LetterSender, *letters: dict[str, Any]) -> list[dict[str, Any]]:
+def send(made: DeadLetterSender, *letters: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [{**LETTER, **each} for each in letters]
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {"headers": pa.list_(header), "timestamp": pa.int64(), "position": pa.int64()}

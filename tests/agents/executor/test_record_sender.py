@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from arrester.agents.executor.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
-from arrester.agents.executor.record_sender import FULL_BUFFER, Producing
+from arrester.agents.executor.record_sender import FULL_BUFFER, SendRecords
 from arrester.agents.executor.retries import Rules
 from arrester.controlplane.domain.error_policy import exception_identity
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
@@ -41,7 +41,7 @@ _ERROR = pa.struct(
 def run(send: Callable[[Row], Any] | None, *rows: tuple[str | None, int], **more: Any) -> list[Row]:
     """Send rows, in batches of two; return what is told."""
     given: Row = {"connect": None, "immediate": {}, "goes_on": frozenset(), "allowed": 0}
-    producing = Producing(send=send, rules=RULES, left={}, **{**given, **more})
+    producing = SendRecords(send=send, rules=RULES, left={}, **{**given, **more})
     schema = pa.schema(
         [
             (TASK, pa.string()),

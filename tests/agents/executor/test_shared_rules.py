@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from arrester.agents.executor.retries import (
     RETRIABLE,
     SELF_HEALING,
+    Attempted,
     Row,
     Rules,
-    Tried,
+    call_with_retries,
     now_ms,
-    tried_again,
 )
 from arrester.agents.spark.ship_executor import ship, shipped
 from arrester.controlplane.domain.error_policy import exception_identity, retry
@@ -67,15 +67,17 @@ def rules(policy: RetryPolicy) -> Rules:
     )
 
 
-def tried(operation: Callable[[Row], list[Row]], rules: Rules) -> Tried:
+def tried(operation: Callable[[Row], list[Row]], rules: Rules) -> Attempted:
     """Begin as the steps do: the first attempt is made before anything is known to fail."""
     row: Row = {"deep": {}}
     started_ms = now_ms()
     try:
-        return Tried(attempts=1, rows=operation(row))
+        return Attempted(attempts=1, rows=operation(row))
     except BaseException as exc:
         raised = exc
-    return tried_again(operation, lambda: {"deep": {}}, rules, raised=raised, started_ms=started_ms)
+    return call_with_retries(
+        operation, lambda: {"deep": {}}, rules, raised=raised, started_ms=started_ms
+    )
 
 
 @pytest.mark.spark

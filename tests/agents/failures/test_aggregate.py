@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.executor.columns import ENTRY, ERROR, ERROR_TYPE, FATE, ORDINAL, POSITION, TASK
-from arrester.agents.failures.aggregate_in_spark import Rest
+from arrester.agents.failures.aggregate_in_spark import CountedFailures
 from arrester.agents.failures.aggregate_on_driver import skipped
 from arrester.agents.failures.failure_set import Failures
-from arrester.agents.failures.pause_offsets import cut_of, must_hold
+from arrester.agents.failures.pause_offsets import must_hold, pause_offset_of
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.spark.local_checkpoint import ID
 
@@ -64,14 +64,16 @@ RECORDS = st.lists(
 )
 @given(
     records=RECORDS,
-    cuts=st.dictionaries(TASKS, st.tuples(st.sampled_from([0, 7]), st.none() | PLACES), max_size=3),
+    pause_offsets=st.dictionaries(
+        TASKS, st.tuples(st.sampled_from([0, 7]), st.none() | PLACES), max_size=3
+    ),
     described=st.sets(st.tuples(st.none() | TASKS, st.none() | PLACES), max_size=2),
     limit=st.integers(1, 4),
 )
 def test_few_failed_records_are_told_of_as_many_are(
     spark: SparkSession,
     records: list[tuple[str | None, int, int | None, int, str]],
-    cuts: dict[str, tuple[int, int | None]],
+    pause_offsets: dict[str, tuple[int, int | None]],
     described: set[tuple[str | None, int | None]],
     limit: int,
 ) -> None:
@@ -79,7 +81,9 @@ def test_few_failed_records_are_told_of_as_many_are(
     light = spark.createDataFrame(rows, SCHEMA).coalesce(1)
     few = Failures(light=light, frame=light, few=True)
     many = Failures(light=light, frame=light, few=False)
-    cursors = {task: Cursor(entry=entry, position=at) for task, (entry, at) in cuts.items()}
+    cursors = {
+        task: Cursor(entry=entry, position=at) for task, (entry, at) in pause_offsets.items()
+    }
 
     by_few = {(g.task, g.number, g.kind, g.known and g.cause): g for g in few.groups([1])}
     by_many = {(g.task, g.number, g.kind, g.known and g.cause): g for g in many.groups([1])}
@@ -88,7 +92,7 @@ def test_few_failed_records_are_told_of_as_many_are(
         assert (group.count, group.first) == (by_many[key].count, by_many[key].first)
 
     told, same = (
-        each.told(limit=limit, described=described, cuts=cursors, dead={"b"})
+        each.report(limit=limit, described=described, pause_offsets=cursors, dead={"b"})
         for each in (few, many)
     )
     # Of records at one place any comes first.
@@ -102,7 +106,7 @@ def test_few_failed_records_are_told_of_as_many_are(
         for each in skipped(few.listed, cursors)
         for position in each.positions
     ]
-    hold = must_hold(cut_of(cursors))
+    hold = must_hold(pause_offset_of(cursors))
     in_spark = light.where(~hold).select(TASK, ENTRY, POSITION).collect()
     assert sorted(left_out, key=str) == sorted(map(tuple, in_spark), key=str)
     assert few.has_any_of([2]) == many.has_any_of([2])
@@ -115,5 +119,5 @@ def where(few: Failures, ids: object) -> list[str]:
     return sorted(by_id[each] for each in ids)
 
 
-def by_text(rest: Rest) -> str:
+def by_text(rest: CountedFailures) -> str:
     return str(rest)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from arrester.agents.held.limits import HeldTooMuch
-from arrester.agents.journal.journal import ASIDE_FOLDER
+from arrester.agents.held.limits import HeldLimitExceeded
+from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.controlplane.domain.events import TaskPaused, ThreadDied
 from tests.agents.pipeline_bench import Bench, wait_until
 
@@ -31,11 +31,11 @@ def test_a_run_ends_before_it_holds_more_than_is_allowed(bench: Bench) -> None:
     wait_until(lambda: bool(bench.deaths))
 
     [death] = bench.deaths
-    assert isinstance(death.exception, HeldTooMuch)
+    assert isinstance(death.exception, HeldLimitExceeded)
     assert death.reason == "3 held would be more than held.records.limit allows, which is 2"
     assert bench.positions("b") == [0]
     # What was put aside for the decision is gone: only the first micro-batch's folder is there.
-    assert len(list((Path(bench.checkpoint) / ASIDE_FOLDER).iterdir())) == 1
+    assert len(list((Path(bench.checkpoint) / ROWS_FOLDER).iterdir())) == 1
     # The micro-batch was not decided: with a higher limit it is held, and the rest written.
     bench.deaths.clear()
     thread = bench.start(bench.checking(failing), held_records_limit=3)

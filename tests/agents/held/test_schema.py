@@ -15,7 +15,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ROW
 from arrester.agents.handlers import LogAndPause
-from arrester.agents.held.schema import HeldRowsMisfit, RowTypes, alike, fitted
+from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas, alike, fitted
 from arrester.agents.journal.storage import LocalStorage
 from arrester.controlplane.domain.events import ResumeHow, TaskPaused
 from arrester.controlplane.domain.state.states import ThreadStatus
@@ -83,9 +83,9 @@ def test_rows_of_several_sources_become_dead_letters_as_they_are(spark: SparkSes
 def test_what_rows_are_like_is_known_without_asking_parquet(tmp_path: Path) -> None:
     kind = columns("a INT, b STRING")
     files = LocalStorage(str(tmp_path))
-    name = RowTypes(files).keep(kind)
-    assert RowTypes(files).keep(kind) == name != RowTypes(files).keep(columns("a INT"))
-    assert RowTypes(files).of(f"{1:020d}-0a1b2c3d-{name}") == kind
+    name = RowSchemas(files).keep(kind)
+    assert RowSchemas(files).keep(kind) == name != RowSchemas(files).keep(columns("a INT"))
+    assert RowSchemas(files).of(f"{1:020d}-0a1b2c3d-{name}") == kind
 
 
 def test_held_records_fit_the_columns_of_a_changed_source_or_are_kept(bench: Bench) -> None:

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.executor.columns import ENTRY, POSITION, ROW, TASK
-from arrester.agents.held.schema import RowTypes
-from arrester.agents.held.store import CHUNK_FOLDERS, Shelf
+from arrester.agents.held.schema import RowSchemas
+from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
 from arrester.agents.journal.entries import Entry, Held, Kind
-from arrester.agents.journal.journal import ASIDE_FOLDER
+from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.state import Ledger
 from arrester.agents.journal.storage import LocalStorage
 
@@ -29,25 +29,27 @@ def test_a_chunk_is_of_so_many_folders_and_the_rest_comes_next(
 ) -> None:
     """A task was paused over night: each micro-batch has put aside one row."""
     schema = T.StructType([T.StructField("value", T.StringType())])
-    types = RowTypes(LocalStorage(str(tmp_path)))
+    types = RowSchemas(LocalStorage(str(tmp_path)))
     kind = types.keep(schema)
     ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
     for number in range(1, FOLDERS + 1):
         name = f"{number:020d}-0a1b2c3d-{kind}"
         row = {TASK: "a", POSITION: number, "__arrester_hold": True, ROW: {"value": "x"}}
-        place = tmp_path / ASIDE_FOLDER / name
+        place = tmp_path / ROWS_FOLDER / name
         place.mkdir(parents=True)
         table = pa.Table.from_pylist([row]).append_column(ENTRY, pa.array([number], pa.int32()))
         pq.write_table(table, place / "part-0.parquet")
         held = (Held(task="a", count=1),)
-        ledger.apply(Entry(kind=Kind.BATCH, at=NOW, epoch=1, number=number, aside=name, held=held))
+        ledger.apply(
+            Entry(kind=Kind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
+        )
     # A new run: it has read none of them.
-    fresh = RowTypes(LocalStorage(str(tmp_path)))
-    shelf = Shelf(spark=spark, root=str(tmp_path), schema=schema, types=fresh)
+    fresh = RowSchemas(LocalStorage(str(tmp_path)))
+    held_store = HeldStore(spark=spark, root=str(tmp_path), schema=schema, types=fresh)
 
-    first = shelf.next_chunk(ledger, "a", limit=10_000)
+    first = held_store.next_chunk(ledger, "a", limit=10_000)
     assert first.taken == CHUNK_FOLDERS
-    assert shelf.rows(ledger, first).count() == CHUNK_FOLDERS
-    assert shelf.first_position(ledger, "a") == 1
+    assert held_store.rows(ledger, first).count() == CHUNK_FOLDERS
+    assert held_store.first_position(ledger, "a") == 1
     ledger.apply(Entry(kind=Kind.RESUME, at=NOW, epoch=1, number=FOLDERS + 1, chunk=first))
-    assert shelf.next_chunk(ledger, "a", limit=10_000).taken == FOLDERS - CHUNK_FOLDERS
+    assert held_store.next_chunk(ledger, "a", limit=10_000).taken == FOLDERS - CHUNK_FOLDERS

@@ -15,7 +15,7 @@ from arrester.agents.journal.epoch_claim import claim
 from arrester.agents.journal.journal import (
     FOLDER,
     SNAPSHOT_EVERY,
-    EntryFound,
+    EntryAlreadyMade,
     Journal,
     JournalDamaged,
     Superseded,
@@ -23,12 +23,12 @@ from arrester.agents.journal.journal import (
 from arrester.agents.journal.state import Ledger
 from arrester.agents.journal.storage import (
     CheckpointUnusable,
-    FileTaken,
+    FileExists,
     LocalStorage,
     Storage,
     checkpoint_id,
 )
-from arrester.agents.run.publisher import Release
+from arrester.agents.run.publisher import Publisher
 from arrester.controlplane.domain.events import (
     CommandApplied,
     Event,
@@ -141,13 +141,13 @@ def test_an_entry_that_was_made_although_it_raised_supersedes_nobody(tmp_path: P
     assert not journal.ledger.task("EWR").blocked
     journal.check_owned()
     assert journal.ledger.task("EWR").blocked
-    assert [each.number for each in journal.kept] == [1, 2, 3]
+    assert [each.number for each in journal.unsettled] == [1, 2, 3]
 
     # What was decided without it is not made behind it.
     files.raises = files.blind = True
     with pytest.raises(TimeoutError):
         journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2))
-    with pytest.raises(EntryFound):
+    with pytest.raises(EntryAlreadyMade):
         journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2, seconds=1))
     journal.append(entry(Kind.STOPPED))
 
@@ -174,7 +174,7 @@ def test_a_claim_that_loses_the_race_reads_on_and_claims_the_next(files: LocalSt
     journal = claimed(Racing(files.root))
 
     assert journal.ledger.epoch == 2
-    assert [each.epoch for each in opened(files).kept] == [1, 2]
+    assert [each.epoch for each in opened(files).unsettled] == [1, 2]
 
 
 def test_a_new_instance_takes_paused_tasks_up_and_the_same_one_does_not(
@@ -208,8 +208,10 @@ def history(journal: Journal) -> None:
     """Pause a task, hold rows of two micro-batches, resume it, run one chunk of two."""
     held = (Held(task="JFK", count=3),)
     command = uuid4()
-    journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=4, aside="one", held=held, seconds=1))
-    journal.append(entry(Kind.BATCH, batch=5, aside="two", held=held, seconds=2))
+    journal.append(
+        entry(Kind.BATCH, *paused("JFK", 7), batch=4, row_folder="one", held=held, seconds=1)
+    )
+    journal.append(entry(Kind.BATCH, batch=5, row_folder="two", held=held, seconds=2))
     resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY)
     applied = CommandApplied(command=command, detail="resumed")
     journal.append(entry(Kind.RESUME, resumed, applied, seconds=3))
@@ -231,7 +233,7 @@ def test_the_fold_of_the_entries_is_what_the_writer_saw(files: LocalStorage) -> 
     assert opened(files).ledger == journal.ledger
     task = journal.ledger.task("JFK")
     assert (task.held, task.cursor) == (4, Cursor(entry=2, position=9))
-    assert task.blame is None
+    assert task.stopped_by is None
     assert [answer.applied for answer in journal.ledger.answers.values()] == [True]
 
 
@@ -251,7 +253,7 @@ def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
     ]
     again = opened(files)
     assert again.ledger == before
-    assert [each.number for each in again.kept] == [6, 7]
+    assert [each.number for each in again.unsettled] == [6, 7]
     with pytest.raises(Superseded):
         older.append(entry(Kind.STOPPED))
 
@@ -262,7 +264,7 @@ def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
     journal = claimed(files)
     history(journal)
     outbox = Confirming()
-    release = Release(journal, outbox, progress=files)
+    release = Publisher(journal, outbox, progress=files)
     for batch in (4, 5):
         files.create(f"commits/{batch}", b"")
     assert not release.put_ready()
@@ -271,17 +273,17 @@ def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
     release.compact(now=later)
     outbox.confirmed |= set(outbox.batches)
     release.compact(now=NOW + timedelta(hours=23))
-    assert len(opened(files).kept) == 6
+    assert len(opened(files).unsettled) == 6
 
     release.compact(now=later)
 
-    assert opened(files).kept == []
+    assert opened(files).unsettled == []
     assert opened(files).ledger == journal.ledger
     # There is nothing new to make a snapshot of, and its number is taken.
     release.compact(now=later + timedelta(days=40))
     # A run after weeks tells only of itself.
     again = Confirming()
-    assert not Release(claimed(files), again, progress=files).put_ready()
+    assert not Publisher(claimed(files), again, progress=files).put_ready()
     assert len(again.batches) == 1
 
 
@@ -363,9 +365,9 @@ def test_an_entry_that_an_older_run_forgot_meanwhile_has_nothing_to_tell(
     frozen.meanwhile = lambda: newer.append(claimed(LocalStorage(str(tmp_path))))
     compact(older)
 
-    assert [newer[0].told(number) for number in (2, 3)] == [[], []]
+    assert [newer[0].event_batches(number) for number in (2, 3)] == [[], []]
     with pytest.raises(JournalDamaged):
-        newer[0].told(99)
+        newer[0].event_batches(99)
 
 
 def test_dead_letters_that_wait_hold_up_no_entry_and_are_remembered(
@@ -376,8 +378,8 @@ def test_dead_letters_that_wait_hold_up_no_entry_and_are_remembered(
     journal.append(entry(Kind.BATCH, batch=0, dead_letters=letters))
     journal.append(entry(Kind.BATCH, batch=1))
     refused = msgspec.structs.replace(letters, refused=True)
-    journal.append(entry(Kind.LETTERS, dead_letters=refused))
-    release = Release(journal, MemoryOutbox(confirming=True), progress=files)
+    journal.append(entry(Kind.DEAD_LETTERS, dead_letters=refused))
+    release = Publisher(journal, MemoryOutbox(confirming=True), progress=files)
     for name in ("offsets/1", "commits/1"):
         files.create(name, b"")
     assert not release.put_ready()
@@ -386,8 +388,8 @@ def test_dead_letters_that_wait_hold_up_no_entry_and_are_remembered(
     assert not release.put_ready()
     release.compact(now=NOW)
 
-    assert [each.number for each in journal.kept] == []
-    assert opened(files).ledger.letters == {"one": refused}
+    assert [each.number for each in journal.unsettled] == []
+    assert opened(files).ledger.pending_dead_letters == {"one": refused}
 
 
 @pytest.mark.parametrize(
@@ -448,7 +450,7 @@ def test_folders_of_rows_go_when_nobody_needs_them(
     journal.compact(is_settled=lambda entry: False, is_needed=lambda aside: aside.name == "two")
 
     assert files.names("arrester/held") == ["two"]
-    assert [aside.name for aside in opened(files).ledger.asides] == ["two"]
+    assert [aside.name for aside in opened(files).ledger.saved_rows] == ["two"]
 
 
 def test_the_next_run_deletes_what_no_entry_names_and_nothing_else(files: LocalStorage) -> None:
@@ -457,14 +459,14 @@ def test_the_next_run_deletes_what_no_entry_names_and_nothing_else(files: LocalS
         (folder / name).mkdir(parents=True)
     first = claimed(files)
     held = (Held(task="a", count=1),)
-    first.append(entry(Kind.BATCH, *paused("a", 7), aside="named", held=held))
+    first.append(entry(Kind.BATCH, *paused("a", 7), row_folder="named", held=held))
     second = claimed(files)
     # The older run wakes: what it sees is not its to delete.
     with pytest.raises(Superseded):
-        first.drop_orphans()
-    assert second.drop_orphans() == ["left behind"]
+        first.delete_orphans()
+    assert second.delete_orphans() == ["left behind"]
     assert [each.name for each in folder.iterdir()] == ["named"]
-    assert second.drop_orphans() == []
+    assert second.delete_orphans() == []
 
 
 def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalStorage) -> None:
@@ -472,9 +474,9 @@ def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalSto
     many = [RecordsHeld(task="JFK", held=n) for n in range(BATCH_MAX_EVENTS + 1)]
     journal.append(entry(Kind.BATCH, *many, batch=0))
 
-    told = [batch for each in journal.kept for batch in journal.told(each.number)]
+    told = [batch for each in journal.unsettled for batch in journal.event_batches(each.number)]
     other = opened(files)
-    again = [batch for each in other.kept for batch in other.told(each.number)]
+    again = [batch for each in other.unsettled for batch in other.event_batches(each.number)]
 
     assert told == again
     assert [len(events) for _, events in told] == [2, BATCH_MAX_EVENTS, 1]
@@ -486,14 +488,14 @@ def test_a_record_that_is_skipped_when_it_fails_again_is_blamed_no_more() -> Non
     ledger.apply(entry(Kind.BATCH, *paused("JFK", 7), number=1))
     skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=Response.CONTINUE)
     ledger.apply(entry(Kind.DRAIN, skipped, number=2))
-    blame = ledger.task("JFK").blame
+    blame = ledger.task("JFK").stopped_by
     assert blame is not None
     assert blame.position == 7
 
     again = msgspec.structs.replace(skipped, position=7, recurrence=True)
     ledger.apply(entry(Kind.DRAIN, again, number=3))
 
-    assert ledger.task("JFK").blame is None
+    assert ledger.task("JFK").stopped_by is None
 
 
 def test_numbers_of_the_sink_rise_strictly_and_stay_on_a_replay() -> None:
@@ -533,13 +535,13 @@ def test_files_are_made_whole_or_not_at_all(files: LocalStorage) -> None:
 def check_storage(files: Storage) -> None:
     """Check what every storage promises."""
     files.create("a/b/one", b"first")
-    with pytest.raises(FileTaken):
+    with pytest.raises(FileExists):
         files.create("a/b/one", b"second")
     assert files.read("a/b/one") == b"first"
     assert files.names("a/b") == ["one"]
     files.move("a/b", "c/d")
     files.create("a/b/two", b"")
-    with pytest.raises(FileTaken):
+    with pytest.raises(FileExists):
         files.move("a/b", "c/d")
     assert (files.exists("a/b/one"), files.exists("c/d/one")) == (False, True)
     assert (files.read("a/none"), files.names("none")) == (None, [])

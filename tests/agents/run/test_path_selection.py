@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.fast_path import OnePass
+from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
@@ -163,7 +163,7 @@ def test_an_abort_leaves_nothing_and_decides_nothing(bench: Bench) -> None:
 def test_care_is_taken_for_some_batches_after_a_failure(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(path_selection, "CAREFUL_BATCHES", 1)
+    monkeypatch.setattr(path_selection, "SLOW_PATH_BATCHES", 1)
     spy = Spy(bench.folder / "out")
     for position, value in enumerate(["raise", "x", "x"]):
         bench.add(("a", position, value))
@@ -291,9 +291,9 @@ def test_one_pass_tells_columns_apart_as_the_session_does(spark: SparkSession) -
         builder = define("lines", source, position="position")
         made: dict[str, Any] = {column: F.lit("new")}
         pipeline = builder.columns("more", **made).write_files("nowhere")
-        one_pass = OnePass.of(pipeline, Policy())
-        assert one_pass is not None
-        return [row.asDict() for row in one_pass.frame(source).collect()]
+        fast_path = FastPath.of(pipeline, Policy())
+        assert fast_path is not None
+        return [row.asDict() for row in fast_path.frame(source).collect()]
 
     ship(spark.sparkContext)
     assert passed("value") == [{"position": 0, "value": "new"}]

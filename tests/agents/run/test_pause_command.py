@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
 from arrester.agents.run.engine import Engine
-from arrester.agents.run.resume_command import Outcome, Wish
+from arrester.agents.run.resume_command import CommandOutcome, ResumeRequest
 from arrester.agents.run.thread import PipelineThread
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
@@ -146,11 +146,11 @@ def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
             raise SystemExit("after the write, before Spark's commit")
 
     process = Engine.process
-    wishes: list[Outcome] = []
+    wishes: list[CommandOutcome] = []
 
     def wishing(self: Engine, frame: DataFrame, batch: int) -> None:
         if calls and not wishes:
-            wishes.append(self.resume(Wish(key="a", how=None)))
+            wishes.append(self.resume(ResumeRequest(key="a", how=None)))
         process(self, frame, batch)
 
     monkeypatch.setattr(Engine, "process", wishing)
@@ -182,7 +182,7 @@ def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobo
         except InvalidValue as exc:
             refused.append(str(exc))
 
-    class Asking:
+    class JavaInspector:
         def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
             ask()
             return Answer.CONTINUE
@@ -194,7 +194,7 @@ def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobo
         write(df, number)
 
     bench.add(("a", 0, "bad"), ("b", 0, "x"))
-    builder = bench.define().process("check", failing_on("bad"), on_error=Asking())
+    builder = bench.define().process("check", failing_on("bad"), on_error=JavaInspector())
     runs.append(bench.thread(builder.write(sink)))
     runs[0].start(bench.checkpoint)
     bench.wait_for_input()

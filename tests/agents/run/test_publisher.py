@@ -12,7 +12,7 @@ import pytest
 from arrester.agents.journal.entries import Kind
 from arrester.agents.journal.journal import FOLDER, SNAPSHOT_EVERY, Journal
 from arrester.agents.journal.storage import LocalStorage
-from arrester.agents.run.publisher import SLICE, Release
+from arrester.agents.run.publisher import SLICE, Publisher
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.events import (
     Event,
@@ -47,7 +47,7 @@ def decided(journal: Journal, files: LocalStorage, count: int, *, first: int = 0
 def test_a_long_journal_is_put_in_slices(files: LocalStorage) -> None:
     decided(claimed(files), files, 2 * SLICE)
     journal, outbox = claimed(files), MemoryOutbox()
-    release = Release(journal, outbox, progress=files)
+    release = Publisher(journal, outbox, progress=files)
     put = []
     while release.put_ready():
         put.append(len(outbox.batches))
@@ -58,7 +58,7 @@ def test_a_long_journal_is_put_in_slices(files: LocalStorage) -> None:
     # A run that ends puts what there is, and its end behind it.
     journal, outbox = claimed(files), MemoryOutbox()
     ended = journal.append(entry(Kind.STOPPED, ThreadDied(reason="stopped"), epoch=3))
-    Release(journal, outbox, progress=files).put_ending(ended)
+    Publisher(journal, outbox, progress=files).put_ending(ended)
     assert len(outbox.batches) == 2 * SLICE + 4
 
 
@@ -68,7 +68,7 @@ def test_without_a_server_what_the_spool_keeps_is_forgotten(files: LocalStorage)
     left = []
     for first, place in enumerate((":memory:", f"{files.root}/spool.sqlite")):
         spool = Spool(Path(place), id=uuid4(), limit_bytes=GIB)
-        release = Release(journal, spool, progress=files, alone=True)
+        release = Publisher(journal, spool, progress=files, alone=True)
         decided(journal, files, SNAPSHOT_EVERY, first=first * SNAPSHOT_EVERY)
         while release.put_ready():
             pass
@@ -89,7 +89,7 @@ def test_the_next_run_is_told_of_while_the_batch_before_it_waits(files: LocalSto
     dead.append(entry(Kind.BATCH, skipped(7), batch=0))
     dead.append(entry(Kind.DIED, ThreadDied(reason="its sink")))
     outbox = MemoryOutbox()
-    release = Release(claimed(files), outbox, progress=files)
+    release = Publisher(claimed(files), outbox, progress=files)
     for _ in range(2):
         assert release.put_ready()
     kinds = [type(event.data) for event in outbox.events]
@@ -108,7 +108,7 @@ def test_what_waits_and_says_how_tasks_stand_is_not_overtaken(files: LocalStorag
     dead.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
     dead.append(entry(Kind.DIED, ThreadDied(reason="its sink")))
     outbox = MemoryOutbox()
-    release = Release(claimed(files, instance), outbox, progress=files)
+    release = Publisher(claimed(files, instance), outbox, progress=files)
     assert release.put_ready()
     assert len(outbox.of(ThreadStarted)) == 1
     commit(files, 0)
@@ -131,7 +131,7 @@ def test_a_refused_put_is_tried_ever_less_often_and_said_now_and_then(
 ) -> None:
     clock = [0.0]
     outbox = Refusing()
-    release = Release(claimed(files), outbox, progress=files, clock=lambda: clock[0])
+    release = Publisher(claimed(files), outbox, progress=files, clock=lambda: clock[0])
     with caplog.at_level(logging.ERROR, "arrester.release"):
         for _ in range(20 * 180):
             assert release.put_ready()

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from arrester.agents.run.run_lock import Turn, refuse_inside
+from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.controlplane.domain.errors import InvalidValue
 
 
 def test_whoever_works_for_a_run_waits_for_none() -> None:
-    turn, answers = Turn(), []
+    turn, answers = RunLock(), []
 
     def ask() -> None:
         refuse_inside("stop()")

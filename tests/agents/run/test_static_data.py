@@ -56,7 +56,7 @@ def checking(bench: Bench, *, runner: Agent | None = None, repaired: str = "") -
 
 def started(bench: Bench, pipeline: Pipeline, **more: Any) -> PipelineThread:
     thread = bench.start(pipeline, **more)
-    wait_until(lambda: thread.at_rest or not thread.is_running, what="rest")
+    wait_until(lambda: thread.is_idle or not thread.is_running, what="rest")
     return thread
 
 

@@ -294,7 +294,7 @@ def test_of_records_at_one_position_one_is_the_same_again(bench: Bench) -> None:
 def test_a_handler_is_asked_once_per_record_in_order_and_sees_it(bench: Bench) -> None:
     seen: list[tuple[str | None, int | None, str]] = []
 
-    class Asked:
+    class ServerRequests:
         def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
             assert context.stage == "process:check"
             assert record.row["value"] == record.value
@@ -302,7 +302,7 @@ def test_a_handler_is_asked_once_per_record_in_order_and_sees_it(bench: Bench) -
             return Response.PAUSE if context.position == 2 else Response.CONTINUE
 
     bench.add(*[(task, n, "bad") for task in "ba" for n in (3, 1, 2)])
-    bench.start(bench.checking(local_raising_on_bad(), Asked()))
+    bench.start(bench.checking(local_raising_on_bad(), ServerRequests()))
     bench.wait_for_input()
 
     assert seen == [(task, n, "ValueError") for task in "ab" for n in (1, 2)]

@@ -153,7 +153,7 @@ def test_an_agent_that_never_ran_leaves_nothing(runtime: Runtime, tmp_path: Path
 def test_a_thread_that_is_at_rest_is_not_waited_for(runtime: Runtime) -> None:
     thread = begin(runtime)
     assert runtime.await_ending(0.5) is None
-    thread.at_rest = True
+    thread.is_idle = True
     assert runtime.await_ending(5) is Ending.FINISHED
     assert thread.alive
     runtime.end(Ending.STOPPED, "enough")

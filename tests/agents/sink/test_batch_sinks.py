@@ -76,7 +76,7 @@ def post(bench: Bench) -> Post:
     return Post(bench.folder)
 
 
-class Asked:
+class ServerRequests:
     """Answers by value, and remembers what it was asked about."""
 
     def __init__(self, **answers: Answer) -> None:
@@ -142,7 +142,7 @@ def test_a_handler_that_has_to_be_asked_is_asked_before_its_task_goes_on(
     bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    handler = Asked(bad=Answer.CONTINUE)
+    handler = ServerRequests(bad=Answer.CONTINUE)
     bench.add(*[("a", n, "bad" if n in (1, 2) else "x") for n in range(4)], ("b", 0, "x"))
     bench.start(bench.define().produce(post.sender(), on_error=handler))
     bench.wait_for_input()
@@ -226,7 +226,7 @@ def test_a_client_is_opened_where_rows_are_sent_and_its_futures_are_awaited(
     def broken() -> Any:
         raise ConnectionError("nobody there")
 
-    handler = Asked(x=Answer.CONTINUE)
+    handler = ServerRequests(x=Answer.CONTINUE)
     bench.add(("a", 20, "x"))
     bench.start(bench.define().produce(connect=broken, on_error=handler))
     wait_until(lambda: bool(bench.deaths))
@@ -290,7 +290,7 @@ def test_a_batch_that_the_sink_does_not_take_is_left_out_and_retried_under_one_n
     bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    handler = Asked(batch=Answer.CONTINUE)
+    handler = ServerRequests(batch=Answer.CONTINUE)
     sink.raising = [TimeoutError("busy"), TimeoutError("busy"), ValueError("no such column")]
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     bench.add(("a", 2, "x"))
@@ -317,7 +317,7 @@ def test_a_replay_obeys_what_was_decided_after_the_sink_had_failed(
     bench: Bench, sink: Flaky
 ) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
-    handler = Asked(batch=Answer.CONTINUE)
+    handler = ServerRequests(batch=Answer.CONTINUE)
     sink.raising = [ValueError("no such column")]
     thread = bench.start(writing(bench, sink, handler))
     bench.wait_for_input()
@@ -363,7 +363,7 @@ def test_pause_holds_the_tasks_of_the_batch_at_their_first_record(
 def test_fatal_and_self_healing_failures_of_a_sink_ask_nobody(
     bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = Asked(batch=Answer.CONTINUE)
+    handler = ServerRequests(batch=Answer.CONTINUE)
     bench.add(("a", 0, "x"))
     raised: list[tuple[BaseException, dict[str, Any]]] = [
         (PermissionError("not yours"), {}),

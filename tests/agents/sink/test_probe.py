@@ -71,7 +71,7 @@ class Strict:
         #: What further calls raise, whatever is in them.
         self.broken: list[BaseException] = []
         self.calls: list[int] = []
-        self.trials = 0
+        self.probes = 0
 
     def __call__(self, df: DataFrame, number: int) -> None:
         self.calls.append(number)
@@ -80,8 +80,8 @@ class Strict:
             raise self.broken.pop(0)
         self.sink(df, number)
 
-    def trial(self, df: DataFrame) -> None:
-        self.trials += 1
+    def probe(self, df: DataFrame) -> None:
+        self.probes += 1
         self.check(df)
 
     def check(self, df: DataFrame) -> None:
@@ -100,7 +100,7 @@ def strict(bench: Bench) -> Strict:
     return Strict(bench)
 
 
-class Asked:
+class ServerRequests:
     """Leaves out whatever it is asked about, and remembers what that was."""
 
     def __init__(self) -> None:
@@ -180,10 +180,10 @@ def test_a_pause_holds_what_is_behind_the_record_and_held_records_are_tried_too(
 def test_each_refused_record_is_asked_about_once_and_named_where_it_fails(
     bench: Bench, strict: Strict
 ) -> None:
-    handler = Asked()
+    handler = ServerRequests()
     strict.raises = ValueError
     bench.add(*[("ab"[n % 2], n, f"bad {n}" if n in (3, 11) else "x") for n in range(20)])
-    pipeline = bench.define().write(strict, trial=strict.trial, on_error=handler)
+    pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
     bench.start(pipeline)
     bench.wait_for_input()
     bench.stop()
@@ -195,7 +195,7 @@ def test_each_refused_record_is_asked_about_once_and_named_where_it_fails(
 
     # By default it is FAIL, which names the first of them; nothing is written.
     bench.add(("a", 20, "x"), ("a", 21, "bad 21"), ("b", 22, "x"))
-    bench.start(bench.define().write(strict, trial=strict.trial))
+    bench.start(bench.define().write(strict, probe=strict.probe))
     wait_until(lambda: bool(bench.deaths))
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position, died.failure.stage) == ("a", 21, "produce")
@@ -205,7 +205,7 @@ def test_each_refused_record_is_asked_about_once_and_named_where_it_fails(
 
 def test_only_the_task_of_the_record_dies_where_that_is_set(bench: Bench, strict: Strict) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"), ("b", 0, "x"))
-    pipeline = bench.define().write(strict, trial=strict.trial)
+    pipeline = bench.define().write(strict, probe=strict.probe)
     thread = bench.start(pipeline, errors_failure_scope="task")
     bench.wait_for_input()
     assert sorted(bench.written()) == [("a", 0), ("b", 0)]
@@ -243,7 +243,7 @@ def test_a_record_of_several_rows_is_refused_with_all_of_them(
     strict.refuses = "value = 'bad2'"
     bench.add(*[("a", n, "bad" if n == 4 else "x") for n in range(6)])
     builder = SHAPES[shape](bench.define())
-    bench.start(builder.write(strict, trial=strict.trial, on_error=LogAndContinue()))
+    bench.start(builder.write(strict, probe=strict.probe, on_error=LogAndContinue()))
     bench.wait_for_input()
     bench.stop()
     assert sorted(n for _, n in bench.written()) == [0, 0, 1, 1, 2, 2, 3, 3, 5, 5]
@@ -258,7 +258,7 @@ def exiting(df: DataFrame) -> None:
 
 @pytest.mark.parametrize("trial", ["passes", "exits", "company", "fatal", "retriable"])
 def test_a_trial_that_blames_no_record_leaves_the_batch_to_its_handler(
-    bench: Bench, strict: Strict, trial: str
+    bench: Bench, strict: Strict, probe: str
 ) -> None:
     def company(df: DataFrame) -> None:
         if df.count() > 2:
@@ -271,17 +271,17 @@ def test_a_trial_that_blames_no_record_leaves_the_batch_to_its_handler(
 
         return raises
 
-    trials: dict[str, Callable[[DataFrame], object]] = {
+    probes: dict[str, Callable[[DataFrame], object]] = {
         "passes": lambda df: None,
         "exits": exiting,
         "company": company,
         "fatal": raising(PermissionError),
         "retriable": raising(ConnectionError),
     }
-    handler = Asked()
+    handler = ServerRequests()
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     bench.add(("a", 2, "x"))
-    bench.start(bench.define().write(strict, trial=trials[trial], on_error=handler))
+    bench.start(bench.define().write(strict, probe=probes[probe], on_error=handler))
     bench.wait_for_input()
     bench.stop()
     assert handler.asked == [(None, None, None, 1)]
@@ -291,10 +291,10 @@ def test_a_trial_that_blames_no_record_leaves_the_batch_to_its_handler(
 
 
 def test_what_may_help_is_tried_again_first(bench: Bench, strict: Strict) -> None:
-    handler = Asked()
+    handler = ServerRequests()
     strict.raises = TimeoutError
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"))
-    pipeline = bench.define().write(strict, trial=strict.trial, on_error=handler)
+    pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
     keys: dict[str, Any] = {"errors_retries_limit": 2, "errors_retries_delay_max_ms": 1}
     bench.start(pipeline, **keys)
     bench.wait_for_input()
@@ -310,24 +310,24 @@ def test_what_may_help_is_tried_again_first(bench: Bench, strict: Strict) -> Non
 def test_a_replay_obeys_what_was_decided_about_refused_records(
     bench: Bench, strict: Strict
 ) -> None:
-    handler = Asked()
+    handler = ServerRequests()
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     # The second call, without the record, ends the run: the decision is durable, nothing written.
     strict.broken = [PermissionError("not any more")]
-    pipeline = bench.define().write(strict, trial=strict.trial, on_error=handler)
+    pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
     bench.start(pipeline)
     wait_until(lambda: bool(bench.deaths))
     assert (strict.calls, bench.written()) == ([0, 0], [])
     assert bench.outbox.of(TaskDied) == []
 
     # The record would pass now.
-    strict.refuses, trials = "false", strict.trials
+    strict.refuses, probes = "false", strict.probes
     bench.start(pipeline)
     wait_until(lambda: bench.committed() == 0)
     bench.stop()
     assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
     assert strict.calls == [0, 0, 0]
-    assert (strict.trials, len(handler.asked)) == (trials, 1)
+    assert (strict.probes, len(handler.asked)) == (probes, 1)
     assert sorted(bench.written()) == [("a", 0), ("b", 0)]
     assert [each["position"] for each in bench.dead_letters()] == [1]
 
@@ -335,7 +335,7 @@ def test_a_replay_obeys_what_was_decided_about_refused_records(
 def test_bad_records_are_told_from_an_outage(bench: Bench, strict: Strict) -> None:
     keys: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 4}
     bench.add(*[("a", n, "bad" if n == 2 else "x") for n in range(6)])
-    pipeline = bench.define().write(strict, trial=strict.trial, on_error=LogAndContinue())
+    pipeline = bench.define().write(strict, probe=strict.probe, on_error=LogAndContinue())
     thread = bench.start(pipeline, **keys)
     bench.wait_for_input()
     assert bench.positions("a") == [0, 1, 3, 4, 5]
@@ -364,7 +364,7 @@ def test_records_behind_a_transform_are_counted_where_an_outage_is_looked_for(
     keys: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 2}
     bench.add(*[("a", n, "bad" if n < 2 else "x") for n in range(6)])
     builder = carried(bench.define())
-    pipeline = builder.write(strict, trial=strict.trial, atomic=True, on_error=LogAndContinue())
+    pipeline = builder.write(strict, probe=strict.probe, atomic=True, on_error=LogAndContinue())
     thread = bench.start(pipeline, **keys)
     bench.wait_for_input()
     assert set(bench.positions("a")) == set(range(2, 6))
@@ -386,10 +386,10 @@ def test_where_trials_run_out_the_batch_is_left_to_its_handler(
     """Those that were found by then are blamed no more than the others are."""
     caplog.set_level(logging.INFO, logger="arrester.thread")
     monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", 4)
-    handler = Asked()
+    handler = ServerRequests()
     bench.add(*[("a", n, "bad" if n % 2 else "x") for n in range(12)])
     bench.add(("a", 12, "x"), ("a", 13, "bad"))
-    pipeline = bench.define().write(strict, trial=strict.trial, on_error=handler)
+    pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
     bench.start(pipeline)
     bench.wait_for_input()
     bench.stop()
@@ -421,9 +421,9 @@ def test_a_stop_gives_trials_up_and_leaves_the_records_undecided(
         except Exception:
             raise ValueError("whatever it was") from None
 
-    handler = Asked()
+    handler = ServerRequests()
     bench.add(("a", 0, "bad"))
-    thread = bench.start(bench.define().write(strict, trial=slow, on_error=handler))
+    thread = bench.start(bench.define().write(strict, probe=slow, on_error=handler))
     wait_until(begun.exists)
     assert thread.stop(timeout_seconds=30)
     assert (handler.asked, bench.outbox.of(RecordFailed), bench.deaths) == ([], [], [])
@@ -432,5 +432,5 @@ def test_a_stop_gives_trials_up_and_leaves_the_records_undecided(
 
 def test_what_is_no_trial_is_refused(bench: Bench, strict: Strict) -> None:
     wrong: Any = "staging"
-    with pytest.raises(InvalidValue, match="write: trial: 'staging' is not allowed"):
-        bench.define().write(strict, trial=wrong)
+    with pytest.raises(InvalidValue, match="write: probe: 'staging' is not allowed"):
+        bench.define().write(strict, probe=wrong)

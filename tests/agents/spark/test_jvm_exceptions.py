@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.jvm_exceptions import asking
+from arrester.agents.spark.jvm_exceptions import java_inspector
 
 pytestmark = pytest.mark.spark
 
 
 def test_the_sessions_of_micro_batches_ask_by_the_same_handles(spark: SparkSession) -> None:
-    assert asking(spark) is asking(spark.newSession())
+    assert java_inspector(spark) is java_inspector(spark.newSession())

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.agents.transport.counted_only import told_briefly
+from arrester.agents.transport.counted_only import counted_only
 from arrester.controlplane.domain.events import Event, RecordFailed, Response, StoredEvent
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
@@ -42,7 +42,7 @@ def without_sequences(task: TaskState) -> TaskState:
 
 @given(any_history)
 def test_brief_events_fold_to_the_same_tasks(events: list[Event]) -> None:
-    full, brief = folded(events), folded(told_briefly(events))
+    full, brief = folded(events), folded(counted_only(events))
     assert {key: without_sequences(task) for key, task in full.tasks.items()} == {
         key: without_sequences(task) for key, task in brief.tasks.items()
     }
@@ -54,11 +54,11 @@ def test_brief_events_fold_to_the_same_tasks(events: list[Event]) -> None:
 
 @given(any_history)
 def test_no_body_is_left(events: list[Event]) -> None:
-    assert all(event.body is None for event in told_briefly(events))
+    assert all(event.body is None for event in counted_only(events))
 
 
 def test_a_million_skipped_records_take_one_event_per_task_and_cause() -> None:
     events = [failed(n, task="JFK" if n % 2 else "EWR") for n in range(1000)]
-    brief = told_briefly(events)
+    brief = counted_only(events)
     assert len(brief) == 2
     assert not any(isinstance(event.data, RecordFailed) for event in brief)

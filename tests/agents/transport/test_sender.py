@@ -319,7 +319,7 @@ def test_the_server_is_obeyed_when_it_asks_for_counts_only(
     told = [type(event.data).__name__ for event in folding.events]
     assert told == ["FailuresCounted", "TaskPaused", "RecordFailed"]
     assert [event.body is None for event in folding.events] == [True, True, False]
-    assert spool.told_briefly == 2
+    assert spool.counted_only == 2
 
 
 def test_a_report_that_is_asked_for_is_made_once(spool: Spool, redis_server: Server) -> None:

@@ -152,7 +152,7 @@ def test_a_full_spool_counts_instead_of_describing(tmp_path: Path) -> None:
     assert first.data.count == 50
     assert (first.data.first_position, first.data.last_position) == (0, 49)
     assert isinstance(second.data, TaskPaused)
-    assert spool.told_briefly == 50
+    assert spool.counted_only == 50
     spool.close()
 
 
@@ -426,7 +426,7 @@ FULL_DISK = """
     spool = spool_files.open_spool(Path(sys.argv[1]), "a", limit_bytes=2**30, now=NOW).spool
     for number in range(20):
         spool.put(uuid4(), [failed(number, text=os.urandom(2**15).hex())])
-    print(spool.path, spool.size_bytes < 2**19, spool.told_briefly > 0, spool.keeps(uuid4()))
+    print(spool.path, spool.size_bytes < 2**19, spool.counted_only > 0, spool.keeps(uuid4()))
 """
 
 

@@ -158,11 +158,11 @@ def check_retry(case: Case) -> None:
 def check_pending(case: Case) -> None:
     """The tasks of a thread share its state: after FAIL no handler is called for any of them."""
     task = producer(Answer.CONTINUE)
-    fates = [fails(task, "AuthenticationException")[0]]
-    fates += [
+    responder = [fails(task, "AuthenticationException")[0]]
+    responder += [
         fails(task, "non-retriable")[0] for _ in range(case.given["tasks_sharing_producer"] - 1)
     ]
-    assert set(fates) == {"task_killed"}
+    assert set(responder) == {"task_killed"}
     assert (task.asked, task.errors) == (0, 1)
     assert set(case.expect.values()) == {"raises"}
 

@@ -118,11 +118,11 @@ def test_it_does_not_matter_where_the_fold_was_interrupted(events: list[Event], 
 
 @given(histories.storms)
 def test_failures_that_are_added_up_are_counted_as_one_by_one(events: list[Event]) -> None:
-    whole, one_by_one = fold(*events), fold()
+    whole, run_step_by_step = fold(*events), fold()
     for each in histories.stored(events):
-        one_by_one.fold([each])
-    assert states_of(one_by_one) == states_of(whole)
-    assert one_by_one.touched == whole.touched
+        run_step_by_step.fold([each])
+    assert states_of(run_step_by_step) == states_of(whole)
+    assert run_step_by_step.touched == whole.touched
 
 
 @given(histories.histories, st.integers(0, 30))

@@ -47,11 +47,11 @@ def test_columns_say_what_their_events_say(events: list[Event]) -> None:
 @given(histories.floods)
 def test_columns_are_folded_as_their_events_are_one_by_one(events: list[Event]) -> None:
     told = histories.told(events)
-    whole, one_by_one = empty(APPLICATION).fold(told), empty(APPLICATION)
+    whole, run_step_by_step = empty(APPLICATION).fold(told), empty(APPLICATION)
     for each in each_stored(told):
-        one_by_one.fold([each])
-    assert whole == one_by_one
-    assert whole.held_changes == one_by_one.held_changes
+        run_step_by_step.fold([each])
+    assert whole == run_step_by_step
+    assert whole.held_changes == run_step_by_step.held_changes
 
 
 @given(histories.floods)
