@@ -36,9 +36,9 @@ def test_files_have_partitions_and_options(spark: SparkSession, tmp_path: Path) 
     rows = spark.range(4).selectExpr("id", "id * 2 as twice", "id % 2 as half")
     sink(rows, 0)
 
-    # A trial of it writes the same, elsewhere.
-    sink.write_into(rows, str(tmp_path / "trial"))
-    for folder in ("out", "trial"):
+    # A probe of it writes the same, elsewhere.
+    sink.write_into(rows, str(tmp_path / "probe"))
+    for folder in ("out", "probe"):
         lines = [part.read_text() for part in (tmp_path / folder / "half=1").glob("part-*")]
         assert sorted("".join(lines).split()) == ["1|2", "3|6"]
 
