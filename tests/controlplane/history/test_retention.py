@@ -409,7 +409,7 @@ def test_a_refusal_is_shown_and_keeps_no_other_base_back(
     (refusal,) = queries.storage().refusals
     assert (refusal.application, "rebuild" in refusal.reason) == ("airport", True)
     assert queries.metrics().refused == {"airport"}
-    assert "Nothing is dropped" in admin_client.get("/settings").content.decode()
+    assert "No day is dropped" in admin_client.get("/settings").content.decode()
 
     rebuild.rebuild("airport")
     assert retain().dropped.partitions == 28
