@@ -152,6 +152,7 @@ def test_an_agent_tells_how_it_is_doing(world: World) -> None:
     assert not agent.stopped_by_command
 
 
+@pytest.mark.long
 def test_the_whole_loop_over_redis(world: World, with_redis: Server, folding: FoldingSide) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])
     agent = agent_of(world)
@@ -328,6 +329,7 @@ def assert_ended_in_order(folding: FoldingSide) -> None:
     assert [each.reason for each in state.threads.values()] == ["stopped"]
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 def test_ctrl_c_ends_the_driver_gracefully(
     world: World, redis_server: Server, folding: FoldingSide
@@ -338,6 +340,7 @@ def test_ctrl_c_ends_the_driver_gracefully(
     assert_ended_in_order(folding)
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 def test_a_driver_that_just_ends_ends_its_instance(
     world: World, redis_server: Server, folding: FoldingSide

@@ -72,6 +72,7 @@ def check_sink(stack: Stack, rows: list[dict[str, Any]], *, without: int = 0) ->
     )
 
 
+@pytest.mark.long
 def test_kill_while_paused(stack: Stack, rows: list[dict[str, Any]]) -> None:
     stack.start_driver()
     eventually(lambda: stack.is_paused("JFK"), what="JFK is PAUSED")
@@ -97,6 +98,7 @@ def test_kill_while_paused(stack: Stack, rows: list[dict[str, Any]]) -> None:
     stack.manage("rebuild", "--verify")
 
 
+@pytest.mark.long
 def test_kill_between_sink_and_spark_commit(stack: Stack, rows: list[dict[str, Any]]) -> None:
     crash = stack.folder / "crash"
     crash.write_text("7")

@@ -59,6 +59,7 @@ class Fleet:
         return next((each for each in found if each["pipeline"] == "lines-shared"), {})
 
 
+@pytest.mark.long
 def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
     stack: Stack,
 ) -> None:

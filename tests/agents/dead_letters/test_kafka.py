@@ -144,6 +144,7 @@ def convert(row: dict[str, Any]) -> bytes:
     return value
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_other(
     bench: Bench, cluster: KafkaCluster
 ) -> None:
@@ -337,6 +338,7 @@ def test_a_topic_that_was_missing_and_is_made_is_said_as_an_error(
     assert levels_of(f"topic {TOPIC} was missing", caplog) == ["ERROR"]
 
 
+@pytest.mark.long
 def test_what_is_missing_for_a_topic_is_said_at_the_start(
     bench: Bench, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

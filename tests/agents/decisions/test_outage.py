@@ -163,6 +163,7 @@ def test_an_outage_of_the_broker_pauses_its_tasks_with_nothing_sent_behind(bench
     ]
 
 
+@pytest.mark.long
 def test_an_outage_is_seen_over_rounds_where_tasks_stop_at_each_failure(bench: Bench) -> None:
     file, handler = bench.folder / "sent", Continuing()
     bench.add(*[("a", n, "x" if n < 2 else "down") for n in range(30)])
@@ -195,6 +196,7 @@ def test_an_outage_of_the_broker_ends_the_run_where_that_was_set(bench: Bench) -
     assert bench.dead_letters() == []
 
 
+@pytest.mark.long
 def test_a_sink_that_takes_no_micro_batch_is_an_outage_too(bench: Bench) -> None:
     folder, repaired = str(bench.folder / "out"), bench.folder / "repaired"
 

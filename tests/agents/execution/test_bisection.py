@@ -18,6 +18,7 @@ from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.row_counters import metered
 from arrester.agents.spark.session_conf import conf
 from tests.agents.batch.test_slow_path import begun, lines, nothing
+from tests.parameters import long_for
 
 pytestmark = pytest.mark.spark
 
@@ -97,6 +98,8 @@ JOBS_OF: dict[str, tuple[Function, int]] = {
     "crashing": (crashing, 6),
 }
 
+LONG = ["exploding", "filtering", "pandas", "pickled"]
+
 
 def searched(base: DataFrame, operation: Function) -> tuple[DataFrame, FailedJob]:
     rows = numbered(base)
@@ -109,7 +112,7 @@ def searched(base: DataFrame, operation: Function) -> tuple[DataFrame, FailedJob
     return rows, raised.value.failed
 
 
-@pytest.mark.parametrize("kind", JOBS_OF)
+@pytest.mark.parametrize("kind", long_for(JOBS_OF, LONG))
 def test_a_guilty_record_is_found_by_few_jobs(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

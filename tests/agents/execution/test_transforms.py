@@ -20,6 +20,7 @@ from arrester.agents.spark.local_checkpoint import release
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
 from tests.agents.batch.test_slow_path import begun, failures, lines, nothing
 from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to, wait_until
+from tests.parameters import long_for
 
 pytestmark = pytest.mark.spark
 
@@ -76,9 +77,10 @@ KINDS: dict[str, Callable[[], Function]] = {
     "arrow": by_arrow,
     "joining": lambda: joining,
 }
+LONG = ["arrow", "exploding", "pandas"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", long_for(KINDS, LONG))
 def test_guilty_records_are_found_and_no_others(spark: SparkSession, kind: str) -> None:
     source = lines(spark, "1", "x", "5", "3", "4", "y")
     pipeline = begun(source).transform("numbers", KINDS[kind]()).write(nothing)
@@ -376,6 +378,7 @@ def test_a_transform_that_fails_as_a_whole_ends_the_run_and_blames_no_task(bench
     assert bench.written() == []
 
 
+@pytest.mark.long
 def test_more_guilty_records_than_the_jobs_of_a_search_find_end_the_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_crash_pauses_its_task_and_not_the_others(bench: Bench) -> None:
     assert sorted(bench.written()) == [("a", 0), ("b", 0)]
 
 
+@pytest.mark.long
 def test_a_crash_that_no_record_makes_alone_ends_the_run(bench: Bench) -> None:
     seen: list[str] = []
 
@@ -106,6 +107,7 @@ def test_a_crash_that_no_record_makes_alone_ends_the_run(bench: Bench) -> None:
     assert bench.written() == []
 
 
+@pytest.mark.long
 def test_a_transform_that_crashes_is_searched_like_one_that_raises(spark: SparkSession) -> None:
     def crash(frames: Iterator[Any]) -> Iterator[Any]:
         import os
@@ -216,6 +218,7 @@ def test_by_default_a_send_that_crashes_ends_the_run_which_names_the_record(benc
     assert noted(bench, "sent") == {"a:0": 2}
 
 
+@pytest.mark.long
 def test_a_client_that_crashes_later_is_tried_with_a_record_at_a_time(bench: Bench) -> None:
     """What `send` gave to a client in C its threads deliver, or `flush` does."""
     send = sender(bench)

@@ -104,6 +104,7 @@ def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSess
     check_all(driver, spark, failed=2)
 
 
+@pytest.mark.long
 def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> None:
     points = [
         "before-entry:batch",  # rows are put aside, the decision is not durable
@@ -125,6 +126,7 @@ def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> 
     check_all(driver, spark, failed=2)
 
 
+@pytest.mark.long
 def test_a_driver_killed_between_an_abort_and_the_redo(driver: Driver, spark: SparkSession) -> None:
     driver.start("after-abort")
     driver.dies()
@@ -143,6 +145,7 @@ def test_a_driver_killed_between_an_abort_and_the_redo(driver: Driver, spark: Sp
     assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
 
 
+@pytest.mark.long
 def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> None:
     driver.end = "produce"
     driver.start("before-entry:batch")  # all is sent but what failed; nothing is decided

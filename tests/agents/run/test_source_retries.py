@@ -74,7 +74,7 @@ def attempts(bench: Bench) -> int:
     return len(file.read_text()) if file.exists() else 0
 
 
-@pytest.mark.parametrize("part", ["offsets", "rows"])
+@pytest.mark.parametrize("part", ["offsets", pytest.param("rows", marks=pytest.mark.long)])
 def test_a_source_that_comes_back_goes_on_in_the_same_run(
     bench: Bench, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +118,7 @@ def test_what_no_retry_helps_is_not_tried_again_and_a_stop_ends_the_wait(bench: 
     assert len(bench.deaths) == 1
 
 
+@pytest.mark.long
 def test_held_records_that_go_well_spend_nothing_of_the_budget(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

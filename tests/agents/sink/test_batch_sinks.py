@@ -313,6 +313,7 @@ def test_a_batch_that_the_sink_does_not_take_is_left_out_and_retried_under_one_n
     assert levels_of("lines waits 300 ms before another attempt", caplog) == ["DEBUG"]
 
 
+@pytest.mark.long
 def test_a_replay_obeys_what_was_decided_after_the_sink_had_failed(
     bench: Bench, sink: Flaky
 ) -> None:

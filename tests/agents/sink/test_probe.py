@@ -57,7 +57,7 @@ def in_files(bench: Bench) -> list[tuple[int, str, int]]:
 
 
 def scratch(bench: Bench) -> list[Path]:
-    return list(Path(bench.checkpoint, "arrester", "trials").rglob("*"))
+    return list(Path(bench.checkpoint, "arrester", "scratch").rglob("*"))
 
 
 class Strict:
@@ -119,7 +119,7 @@ def test_records_that_a_format_does_not_take_are_left_out_and_the_others_written
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    killed = Path(bench.checkpoint) / "arrester" / "trials" / "0" / "left"
+    killed = Path(bench.checkpoint) / "arrester" / "scratch" / "0" / "left"
     killed.mkdir(parents=True)
     rows = [("ab"[n % 2], n, NUL if n in (7, 8) else "x") for n in range(40)]
     bench.add(*rows)
@@ -138,7 +138,7 @@ def test_records_that_a_format_does_not_take_are_left_out_and_the_others_written
     }
     # Its own error, and not where it was tried.
     assert {each.failure.exception_class.rpartition(".")[2] for each in told} == {"WstxIOException"}
-    assert not any("trials" in each.failure.message for each in told)
+    assert not any("scratch" in each.failure.message for each in told)
     letters = {
         (each["position"], json.loads(each["row"])["value"]) for each in bench.dead_letters()
     }
@@ -177,6 +177,7 @@ def test_a_pause_holds_what_is_behind_the_record_and_held_records_are_tried_too(
 # ── other sinks: the trial is their author's ─────────────────────────────────────────────────
 
 
+@pytest.mark.long
 def test_each_refused_record_is_asked_about_once_and_named_where_it_fails(
     bench: Bench, strict: Strict
 ) -> None:
@@ -256,7 +257,7 @@ def exiting(df: DataFrame) -> None:
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize("trial", ["passes", "exits", "company", "fatal", "retriable"])
+@pytest.mark.parametrize("probe", ["passes", "exits", "company", "fatal", "retriable"])
 def test_a_trial_that_blames_no_record_leaves_the_batch_to_its_handler(
     bench: Bench, strict: Strict, probe: str
 ) -> None:
@@ -307,6 +308,7 @@ def test_what_may_help_is_tried_again_first(bench: Bench, strict: Strict) -> Non
     assert (failed.failure.attempts, bench.outbox.of(RetriesCounted)) == (3, [])
 
 
+@pytest.mark.long
 def test_a_replay_obeys_what_was_decided_about_refused_records(
     bench: Bench, strict: Strict
 ) -> None:
@@ -357,6 +359,7 @@ def test_bad_records_are_told_from_an_outage(bench: Bench, strict: Strict) -> No
     assert died.reason.startswith("outage: 6 of 6 records")
 
 
+@pytest.mark.long
 def test_records_behind_a_transform_are_counted_where_an_outage_is_looked_for(
     bench: Bench, strict: Strict
 ) -> None:
@@ -380,6 +383,7 @@ def test_records_behind_a_transform_are_counted_where_an_outage_is_looked_for(
     assert len(bench.dead_letters()) == 2
 
 
+@pytest.mark.long
 def test_where_trials_run_out_the_batch_is_left_to_its_handler(
     bench: Bench, strict: Strict, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

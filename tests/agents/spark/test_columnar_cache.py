@@ -83,6 +83,7 @@ def numbers(bench: Bench, spy: Spy, *, atomic: bool) -> Pipeline:
     )
 
 
+@pytest.mark.long
 def test_a_batch_done_again_in_columns_comes_to_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_pause_of_one_topic_lets_the_same_partition_of_another_pass(
     wait_until(lambda: ("t1", 6) in written(bench))
 
 
+@pytest.mark.long
 def test_what_is_held_under_a_former_key_runs_after_the_change(bench: Bench) -> None:
     bench.start(reading(bench, LogAndPause(), task="partition"))
     add_records(bench, record("t1", 5, b"bad"), record("t1", 6))

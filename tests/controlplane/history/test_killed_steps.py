@@ -110,6 +110,7 @@ def _wait_until_alone() -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_a_fold_that_is_killed_behind_any_step(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     batches = [streams.send(redis, histories.paused(0))]

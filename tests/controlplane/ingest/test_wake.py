@@ -186,6 +186,7 @@ def test_a_postgres_that_cuts_all_connections_costs_a_sweep(
     streams.assert_exact()
 
 
+@pytest.mark.long
 def test_postgres_away_delays_and_loses_nothing(
     redis: Redis, services: embedded.Urls, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def assert_all_once_and_in_order(redis: Redis, spool: Spool) -> None:
     assert rebuild.live(APPLICATION) == before
 
 
+@pytest.mark.long
 def test_kill_nine_of_workers_folds_exactly_once(
     redis: Redis, fresh_database: embedded.Urls
 ) -> None:
@@ -186,6 +187,7 @@ def test_flushall_in_flight_loses_and_doubles_nothing(
     assert_all_once_and_in_order(redis, spool)
 
 
+@pytest.mark.long
 def test_flushall_in_flight_of_wake_and_celery_loses_and_doubles_nothing(
     redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
 ) -> None:
@@ -205,6 +207,7 @@ def test_flushall_in_flight_of_wake_and_celery_loses_and_doubles_nothing(
     assert_all_once_and_in_order(redis, spool)
 
 
+@pytest.mark.long
 def test_a_postgresql_that_is_killed_in_flight_loses_and_doubles_nothing() -> None:
     """A short `make chaos-fold`, with servers of its own."""
     storm = subprocess.run(

@@ -46,14 +46,23 @@ class View(NamedTuple):
     theme: Literal["light", "dark"]
 
 
-VIEWS = [View(*each) for each in product(SIZES, GROUNDS)]
+ALL_VIEWS = [View(*each) for each in product(SIZES, GROUNDS)]
+#: Each size and each theme once.
+VIEWS = [View("wide", "light"), View("phone", "dark")]
 #: What a theme can break; everything else is the same in the other theme of the same size.
 OF_COLOUR = ["color-contrast", "link-in-text-block"]
 
 
-@pytest.mark.parametrize("role", PEOPLE)
+@pytest.mark.parametrize(
+    ("role", "views"),
+    [
+        *((role, VIEWS) for role in PEOPLE),
+        *(pytest.param(role, ALL_VIEWS, marks=pytest.mark.long) for role in PEOPLE),
+    ],
+    ids=[f"{role}-{which}" for which in ("two", "all") for role in PEOPLE],
+)
 def test_every_page_is_whole_for_each_role_at_each_size_in_each_theme(
-    role: str, browser: Browser, server: str, story: Story
+    role: str, views: list[View], browser: Browser, server: str, story: Story
 ) -> None:
     told = every_page.tell(story)
     folder = PICTURES / role
@@ -62,17 +71,17 @@ def test_every_page_is_whole_for_each_role_at_each_size_in_each_theme(
         wrong = [
             f"{name}: {each}"
             for name, url in every_page.pages(told).items()
-            for each in _look_at(page, url, folder / name, axe=role == "admin")
+            for each in _look_at(page, url, folder / name, views, axe=role == "admin")
         ]
         if role == "admin":
             for name, (url, clicked) in every_page.dialogs(told).items():
                 page.goto(url)
                 open_dialog(page, clicked)
-                wrong += [f"{name}: {each}" for each in _seen(page, folder / name, axe=True)]
+                wrong += [f"{name}: {each}" for each in _seen(page, folder / name, views, axe=True)]
     assert wrong == []
 
 
-def _look_at(page: Page, url: str, picture: Path, *, axe: bool) -> list[str]:
+def _look_at(page: Page, url: str, picture: Path, views: list[View], *, axe: bool) -> list[str]:
     response = page.goto(url)
     assert response is not None
     assert response.status == 200, url
@@ -80,13 +89,13 @@ def _look_at(page: Page, url: str, picture: Path, *, axe: bool) -> list[str]:
     wrong = [policy] if "unsafe" in policy or "default-src 'self'" not in policy else []
     if len(response.body()) > MOST_BYTES:
         wrong.append(f"{len(response.body()):,} bytes")
-    return wrong + _seen(page, picture, axe=axe)
+    return wrong + _seen(page, picture, views, axe=axe)
 
 
-def _seen(page: Page, picture: Path, *, axe: bool) -> list[str]:
+def _seen(page: Page, picture: Path, views: list[View], *, axe: bool) -> list[str]:
     """Return what is wrong with what is shown now, in each view of it."""
     wrong = []
-    for view in VIEWS:
+    for view in views:
         width, height = SIZES[view.size]
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme=view.theme, reduced_motion="reduce")

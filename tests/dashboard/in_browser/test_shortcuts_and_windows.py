@@ -16,6 +16,7 @@ from tests.dashboard.story import NA, TYPO, Story, failure
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.long
 def test_ten_windows_are_live_on_one_stream(browser: Browser, server: str, story: Story) -> None:
     context = browser.new_context(base_url=server)
     pages = [context.new_page() for _ in range(10)]

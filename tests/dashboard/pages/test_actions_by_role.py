@@ -97,8 +97,8 @@ def test_a_form_that_another_site_sends_is_refused(flights: Story) -> None:
     ("name", "role", "size", "scheme"),
     [
         ("ana", Role.OPERATOR, (1280, 800), "light"),
-        ("ana", Role.OPERATOR, (360, 740), "dark"),
-        ("ada", Role.ADMIN, (1280, 800), "dark"),
+        pytest.param("ana", Role.OPERATOR, (360, 740), "dark", marks=pytest.mark.long),
+        pytest.param("ada", Role.ADMIN, (1280, 800), "dark", marks=pytest.mark.long),
         ("ada", Role.ADMIN, (360, 740), "light"),
     ],
 )
