@@ -105,6 +105,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.stopTimeout", "60s")
+        .config("spark.python.daemon.module", "tests.spark.daemon")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -210,7 +210,7 @@ def test_requirements_are_hashed_and_name_no_host(name: str) -> None:
 
 def test_every_make_target_is_listed() -> None:
     targets = (
-        "help up demo test conformance mutants chaos-fold docs lint check"
+        "help up demo test test-long conformance mutants chaos-fold docs lint check"
         " bench screenshots requirements clean"
     )
     listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True)

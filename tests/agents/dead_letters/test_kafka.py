@@ -185,6 +185,7 @@ def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_oth
     assert waiting() == []
 
 
+@pytest.mark.long
 def test_a_stop_ends_a_start_that_waits_for_a_broker_without_bound(
     bench: Bench, cluster: KafkaCluster
 ) -> None:

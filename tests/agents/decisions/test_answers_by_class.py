@@ -189,6 +189,7 @@ def test_a_sink_answers_by_class(bench: Bench) -> None:
         bench.start(bench.define().write(sink, on={TimeoutError: RETRY}))
 
 
+@pytest.mark.long
 def test_what_is_sent_answers_by_class(bench: Bench) -> None:
     asked, place = ServerRequests(), str(bench.folder / "sent")
     (bench.folder / "sent").mkdir()

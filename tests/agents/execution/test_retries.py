@@ -282,6 +282,7 @@ def slow(row: Row) -> Row:
     return row
 
 
+@pytest.mark.long
 def test_a_handler_is_told_how_long_the_executors_took(bench: Bench) -> None:
     asked = ServerRequests(Response.CONTINUE)
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "bad later"))

@@ -72,6 +72,7 @@ def test_a_record_that_crashes_the_worker_is_a_failed_record(bench: Bench) -> No
     assert blocks(bench.spark) <= kept
 
 
+@pytest.mark.long
 def test_a_crash_pauses_its_task_and_not_the_others(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "abort"), ("a", 2, "x"), ("b", 0, "x"))
     thread = bench.start(bench.checking(crashing(), LogAndPause()))

@@ -99,7 +99,7 @@ def test_a_form_that_another_site_sends_is_refused(flights: Story) -> None:
         ("ana", Role.OPERATOR, (1280, 800), "light"),
         pytest.param("ana", Role.OPERATOR, (360, 740), "dark", marks=pytest.mark.long),
         pytest.param("ada", Role.ADMIN, (1280, 800), "dark", marks=pytest.mark.long),
-        ("ada", Role.ADMIN, (360, 740), "light"),
+        pytest.param("ada", Role.ADMIN, (360, 740), "light", marks=pytest.mark.long),
     ],
 )
 def test_what_a_role_may_do_is_done_with_the_mouse(
