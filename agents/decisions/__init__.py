@@ -1,1 +1,1 @@
-"""From failed records to CONTINUE, RETRY, PAUSE or FAIL."""
+"""Decide the response to failed records: CONTINUE, RETRY, PAUSE or FAIL."""

@@ -1,4 +1,4 @@
-"""Deciding without asking: every handler declares its answer, so counting is enough."""
+"""Decide about failed records by counting, if every handler declares a constant answer."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.log_levels import Saying
 from arrester.controlplane.domain.error_policy.policy import Answer
 
-#: Before all positions: where a record without one stands.
+#: Before all positions: the place of a record without one.
 _FRONT = Cursor(entry=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantGroup:
-    """Failed records of one task, step and kind: they are all answered alike."""
+    """Failed records of one task, step and kind; all have the same answer."""
 
     task: str | None
     number: int
     kind: str | None
-    #: What their exception is known by, where the step answers by class.
+    #: The cause of their exception, if the step answers by class.
     cause: Cause | None
     answer: Answer
-    #: What is to be said where that is their fate.
+    #: The log lines for them if this answer applies.
     said: Sequence[Saying]
     count: int
-    #: The first place among them; records without a position come before all.
+    #: The first record; records without a position come before all others.
     first: Cursor
 
     def condition(self) -> Column:
-        """Return whether a failed row is one of them, whatever its task."""
+        """Return whether a failed row belongs to the group, in any task."""
         kind = F.col(ERROR)["kind"].eqNullSafe(F.lit(self.kind))
         alike = (F.col(FATE) == self.number) & kind
         if self.cause is None:
@@ -53,13 +53,14 @@ class ConstantGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ConstantAnswers:
-    """One decision about failed records that nobody has to be asked about."""
+    """One decision about failed records that needs no call of a handler."""
 
     failures: Failures
     responder: Responder
 
     def decide(self) -> tuple[dict[str, Cursor], set[str], FailedRecord | None]:
-        """Return where tasks halt, which of them die there, and the first record that ends all."""
+        """Return the stop of each task, the tasks that die there, and the first record that
+        ends the run."""
         pause_offsets: dict[str, Cursor] = {}
         dead: set[str] = set()
         now_ms = self.responder.now_ms()
@@ -90,13 +91,14 @@ class ConstantAnswers:
     def _answering_by_class(self) -> tuple[int, ...]:
         """Return the steps that answer by class.
 
-        Of native steps the executors know no class: here all of their answers are the same.
+        Executors do not know the exception class of native steps: a native step is listed only if
+        its answers differ.
         """
         stages = self.responder.stages.items()
         return tuple(n for n, stage in stages if stage.policy.by_class and not stage.native)
 
     def _alike(self, group: FailureGroup) -> ConstantGroup:
-        # Only records of the source lack a position, and PAUSE holds none of them.
+        # Only records of the source have no position, and PAUSE holds none of them.
         position = None if group.first is None else group.first.position
         answer, said = self.responder.respond_to_group(
             group.number, group.cause, task=group.task, position=position
@@ -115,7 +117,7 @@ class ConstantAnswers:
     def _one_too_many(
         self, task: str | None, groups: Sequence[ConstantGroup], stop: Cursor | None, *, now_ms: int
     ) -> FailedRecord | None:
-        """Count what a task leaves out, and return the exact record that exceeds a limit."""
+        """Count the records that a task leaves out, and return the first record over a limit."""
         left_out = [each for each in groups if each.answer is Answer.CONTINUE]
         if not self.responder.limited or not left_out:
             return None
@@ -130,9 +132,9 @@ class ConstantAnswers:
     def _failed(
         self, task: str | None, groups: Sequence[ConstantGroup], fail: Cursor
     ) -> FailedRecord:
-        """Return the record that is answered FAIL before all others, and say why where it is due.
+        """Return the record answered FAIL before all others, and log the limit that it exceeded.
 
-        What is behind it is not decided, so nothing is said of that.
+        Later records are not decided and not logged.
         """
         first = next(g for g in groups if g.answer is Answer.FAIL and g.first == fail)
         record = self._record(task, [first], 0)
@@ -142,7 +144,7 @@ class ConstantAnswers:
     def _record(
         self, task: str | None, groups: Sequence[ConstantGroup], index: int
     ) -> FailedRecord:
-        """Return the record that has `index` others of these groups before it in its task."""
+        """Return the record that comes after `index` others of these groups in its task."""
         one = self._rows(task, groups).orderBy(place().asc()).offset(index).limit(1)
         return self.failures.load(self.responder.pipeline, one)[0]
 
@@ -163,5 +165,5 @@ def _is_before(stop: Cursor) -> Column:
 
 
 def _order(task: str | None) -> tuple[bool, str]:
-    """The order of tasks: NULL first, as Spark sorts them."""
+    """Return the sort key of tasks: NULL first, as Spark sorts them."""
     return task is not None, task or ""

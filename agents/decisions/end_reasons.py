@@ -1,4 +1,4 @@
-"""Why a run ended or restarted, in one line without a stack trace."""
+"""The reason why a run ended or restarted, in one line without a stack trace."""
 
 from __future__ import annotations
 

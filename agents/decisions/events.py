@@ -1,4 +1,4 @@
-"""Decisions as events: failed records in full or counted, tasks paused, a run that died."""
+"""Make the events of a decision: failed records in full or counted, paused tasks, a dead run."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity.names import bounded_key
 
-#: Finds the record that a task was last held or died at.
+#: Find the record at which a task last stopped.
 StoppingRecordOf = Callable[[str | None], StoppingRecord | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFactory:
-    """Makes events in the name of one run."""
+    """Make the events of one run."""
 
     pipeline: Pipeline
     instance: UUID
     run: Run
     redaction: Redaction
-    #: errors.log.enable, and whether a log line shows the record itself.
+    #: errors.log.enable, and whether log lines include the record.
     log: bool = False
     log_records: bool = False
-    #: errors.log.include.configs: whether it shows the class and configuration of the stage.
+    #: errors.log.include.configs: log the class and configuration of the stage.
     log_configs: bool = False
 
     def event(
@@ -71,7 +71,7 @@ class EventFactory:
         )
 
     def decided(self, decision: Decision, at: datetime, blame_of: StoppingRecordOf) -> list[Event]:
-        """Return the events of a decision that lets the run go on."""
+        """Return the events of a decision that lets the run continue."""
         blames = _Blames(blame_of)
         told = [] if decision.outage is None else [self.outage(decision.outage, at)]
         told += [
@@ -108,7 +108,8 @@ class EventFactory:
     def _halted(
         self, each: StoppedTask, causes: Causes, at: datetime, blames: _Blames, *, is_first: bool
     ) -> list[Event]:
-        """Return what is told of a halt that is not described: the failure is its cause's first."""
+        """Return the events of a stop that is counted only; the failure is the first of its
+        cause."""
         why = causes.commonest(each)
         response = Response.FAIL if each.dies else Response.PAUSE
         failed = RecordFailed(
@@ -140,7 +141,8 @@ class EventFactory:
     def failed(
         self, each: FailedRecord, response: Response, at: datetime, blame: StoppingRecord | None
     ) -> Event:
-        """Return RecordFailed with its body; the record a task was held at is no new one."""
+        """Return RecordFailed with its body; the record at which a task stopped is not a new
+        failure."""
         data = RecordFailed(
             task=each.task,
             position=each.position,
@@ -151,7 +153,7 @@ class EventFactory:
             logged=self.log,
         )
         told = self._body(each)
-        # Of a record of Kafka the log says where it is, in place of what is in it.
+        # For a record of Kafka the log shows its coordinates, not its content.
         shows = self.log_records and not is_of_kafka(each)
         trace = told.stack or ""
         if not shows:
@@ -168,7 +170,7 @@ class EventFactory:
         *,
         trace: str = "",
     ) -> None:
-        """Report a failure in the log (errors.log.enable); each one that is told, once."""
+        """Log each reported failure once (errors.log.enable)."""
         if not self.log:
             return
         cause = f"{data.failure.exception_class}: {first_line(data.failure.message)}"
@@ -190,10 +192,10 @@ class EventFactory:
         return self.redaction.body(each.row.asDict(), stack=each.problem.stack)
 
     def _counted(self, rest: Sequence[CountedFailures], causes: Causes) -> list[FailuresCounted]:
-        """Return exact counts for what is not told in full.
+        """Return exact counts of the failures that are not reported in full.
 
-        A native step has no class before it is looked at: the rest of a task is split among the
-        causes as the examples of its step are, and says that the split is an estimate.
+        The class of a native failure is unknown until it is diagnosed. The other failures of a task
+        are split among the causes in the proportion of the examples, and marked as an estimate.
         """
         return [
             FailuresCounted(
@@ -212,14 +214,14 @@ class EventFactory:
 
 
 class _Blames:
-    """The records that tasks were held or died at; each fails again at most once at a time."""
+    """The records at which tasks stopped; each counts as a repeated failure at most once."""
 
     def __init__(self, blame_of: StoppingRecordOf) -> None:
         self._blame_of = blame_of
         self._taken: set[str | None] = set()
 
     def taken(self, each: FailedRecord | StoppedTask) -> StoppingRecord | None:
-        """Return the task's blame where `each` is its record; None for a second one."""
+        """Return the stopping record of the task if `each` is that record; None the second time."""
         blame = self._blame_of(each.task)
         if each.task in self._taken or not _is_same(blame, each):
             return None
@@ -228,7 +230,7 @@ class _Blames:
 
 
 def _is_same(blame: StoppingRecord | None, each: FailedRecord | StoppedTask) -> bool:
-    """Whether it is the blamed record; without a position it cannot be told from others."""
+    """Whether it is the stopping record; without a position records cannot be told apart."""
     return blame is not None and blame.position is not None and blame.position == each.position
 
 

@@ -1,4 +1,4 @@
-"""What ends a run from within a micro-batch."""
+"""Exceptions that end a run from within a micro-batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arrester.controlplane.domain.errors import ArresterError
 
 
 class RecordFatal(ArresterError):
-    """A failed record was answered FAIL: the run ends, nothing of its micro-batch is decided."""
+    """A failed record was answered FAIL: the run ends, and its micro-batch stays undecided."""
 
     def __init__(
         self, failed: FailedRecord, outage: Outage | None = None, *, redaction: Redaction
@@ -28,7 +28,8 @@ class RecordFatal(ArresterError):
 
 
 class SinkFailed(ArresterError):
-    """The author's sink raised; its exception is the cause. The run ends, the replay obeys."""
+    """The sink raised. Its exception is the cause; the run ends, and the replay obeys the
+    decisions."""
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__(f"the sink raised {type(raised).__name__}: {raised}")
@@ -36,13 +37,13 @@ class SinkFailed(ArresterError):
 
 
 class DecisionBroken(ArresterError):
-    """A replay cannot obey what was decided (errors.decisions=always); a new run tries again."""
+    """A replay cannot obey an earlier decision (errors.decisions=always); a new run tries again."""
 
 
 def must_obey(evaluated: Evaluated, decision: Decision) -> None:
-    """Raise DecisionBroken where a record fails that a durable decision has let pass.
+    """Raise DecisionBroken if a record fails that a durable decision has let pass.
 
-    It may be written already: to leave it out now would be both.
+    The record may already be written, so it cannot be left out as well.
     """
     if not evaluated.failed:
         return

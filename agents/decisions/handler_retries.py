@@ -1,4 +1,4 @@
-"""A record is run again because its handler said so: it passes, or its fate is decided."""
+"""Run a record again after its handler answered RETRY, until it passes or is decided."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Recovered:
     entry: int
     position: int | None
     evaluated: Evaluated
-    #: Failed attempts before it passed, besides those that its row tells of.
+    #: Failed attempts before it passed, in addition to those counted in its row.
     again: int
 
     @property
     def retries(self) -> int:
-        """How many attempts after the first it took, in all."""
+        """The number of all attempts after the first."""
         return self.evaluated.retries + self.again
 
     @property
@@ -44,12 +44,12 @@ class Recovered:
         return self.evaluated.frame.withColumn(RETRIES, F.col(RETRIES) + F.lit(self.again))
 
     def is_at(self) -> Column:
-        """Return whether a row is of this record."""
+        """Return whether a row belongs to this record."""
         return is_record(self.task, self.entry, self.position)
 
 
 def with_recovered(evaluated: Evaluated, recovered: Sequence[Recovered]) -> Evaluated:
-    """Return `evaluated` with what the cured records became in place of their failures."""
+    """Return `evaluated` with the rows of recovered records in place of their failures."""
     if not recovered:
         return evaluated
     frame = evaluated.frame
@@ -64,17 +64,17 @@ def with_recovered(evaluated: Evaluated, recovered: Sequence[Recovered]) -> Eval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerRetries:
-    """Runs failed records again while their handlers answer RETRY and there is budget."""
+    """Run failed records again while their handlers answer RETRY and the budget lasts."""
 
     responder: Responder
     policy: Policy
-    #: Waits so many milliseconds; raises when the run is to end, and then nothing is decided.
+    #: Wait for this many milliseconds; raises if the run is to end, and then nothing is decided.
     wait: Callable[[int], None]
 
     def retry_until_decided(
         self, each: FailedRecord, failed: DataFrame, *, now_ms: int
     ) -> Recovered | tuple[FailedRecord, Response]:
-        """Return what the record became at last; `failed` is where its row is."""
+        """Return the final result of the record; `failed` contains its row."""
         attempts = Attempts(made=each.problem.attempts, started_ms=now_ms, now_ms=now_ms)
         while True:
             fate = self.responder.respond_to_one(each, now_ms=now_ms, attempts=attempts)
@@ -85,7 +85,7 @@ class HandlerRetries:
             result = self._run(each, failed, retries=attempts.made)
             if isinstance(result, Recovered):
                 return result
-            # One budget for the record, also when it now fails in a later step.
+            # One budget for the record, even if it now fails in a later step.
             made = attempts.made + result.problem.attempts
             each = replace(result, problem=replace(result.problem, attempts=made))
             attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.responder.now_ms())
@@ -111,10 +111,10 @@ class HandlerRetries:
 
 
 def useful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:
-    """Return how many attempts failed and were repeated besides those of failed records."""
+    """Return the number of repeated attempts, without those of failed records."""
     if not evaluated.retries:
         return []
-    # A failed record tells of the attempts at the step that it failed in.
+    # A failed record reports the attempts at the step in which it failed.
     told = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
     helpful = F.sum(F.col(RETRIES) - told).alias("retries")
     rows = (

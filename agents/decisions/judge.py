@@ -1,4 +1,4 @@
-"""From failed records to decisions: handlers are asked, paused tasks cut, counts made exact."""
+"""Decide about the failed records of a micro-batch: call handlers, stop tasks, count exactly."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ from arrester.controlplane.domain.error_policy.log_levels import Saying
 from arrester.controlplane.domain.error_policy.outage import OutagePolicy
 from arrester.controlplane.domain.events import Response
 
-#: How many failed records are brought to the driver at a time when a handler must be asked.
+#: Failed records that are brought to the driver at a time when a handler must be called.
 _PAGE = 200
-#: Of more paused tasks than this the expression that leaves them out costs more than it saves.
+#: With more paused tasks than this, the filter for them costs more than it saves.
 _CUTS_IN_A_PAGE = 1_000
 _RANK = "__arrester_rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is decided about a micro-batch or chunk."""
+    """The decision about a micro-batch or chunk."""
 
-    #: By task: the place that it halts at, PAUSED or DEAD.
+    #: By task: the place at which it stops, PAUSED or DEAD.
     pause_offsets: Mapping[str, Cursor] = field(default_factory=dict)
-    #: The first record that was answered FAIL; then nothing else is decided.
+    #: The first record answered FAIL; then nothing else is decided.
     fatal: FailedRecord | None = None
-    #: So many failed alike that it is not the records.
+    #: The outage, if too many records failed alike.
     outage: Outage | None = None
     paused: Sequence[FailedRecord] = ()
-    #: The records that tasks died of, alone (errors.failure.scope=task); also among the cuts.
+    #: The records that killed their task only (errors.failure.scope=task); also in `pause_offsets`.
     died: Sequence[FailedRecord] = ()
-    #: Further records that tasks halt at.
+    #: Further records at which tasks stop.
     halted: Sequence[StoppedTask] = ()
     examples: Sequence[FailedRecord] = ()
     rest: Sequence[CountedFailures] = ()
-    #: Records that failed, were tried again because a handler said so, and passed.
+    #: Records that failed, were retried by their handler, and passed.
     recovered: Sequence[Recovered] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
-    """What the handlers, or their declarations, came to."""
+    """The answers of the handlers, called or declared."""
 
     pause_offsets: dict[str, Cursor] = field(default_factory=dict)
-    #: The tasks that die where they are cut.
+    #: The tasks that die at their stop.
     dead: set[str] = field(default_factory=set)
     fatal: FailedRecord | None = None
     recovered: list[Recovered] = field(default_factory=list)
-    #: Of records that took more attempts than their rows know of.
+    #: Attempts of records that took more than their rows count.
     attempts: dict[Coordinates, int] = field(default_factory=dict)
 
     def with_attempts(self, each: FailedRecord) -> FailedRecord:
@@ -73,22 +73,22 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Decides about the failed records of a micro-batch or chunk."""
+    """Decide about the failed records of a micro-batch or chunk."""
 
     responder: Responder
     again: HandlerRetries
     examples_limit: int
     outage: OutagePolicy = field(default_factory=OutagePolicy)
-    #: Where the records have failed at the end of the pipeline: what was tried there.
+    #: How far the sink got, if the records failed there.
     tried: SinkProgress | None = None
 
     def decide(self, failures: Failures, blamed: Sequence[Coordinates]) -> Decision:
         """Return the decision about the failed records of a micro-batch or chunk.
 
-        `blamed` are coordinates that were reported before: always among the examples, so that
-        nobody counts them twice.
+        `blamed` are the coordinates of records reported before. They are always among the examples,
+        so that they are not counted twice.
         """
-        # Of cured records, as long as no decision has them.
+        # Rows of recovered records, until a decision owns them.
         with releasing() as kept:
             decision = self._decided(failures, blamed, kept)
             if decision.recovered:
@@ -119,7 +119,7 @@ class Judge:
         return self._redacted(decision)
 
     def _not_while_stopping(self, fatal: FailedRecord) -> None:
-        """Kill nothing in a run that is to end anyway: the next one decides about the record."""
+        """Kill nothing in a run that is stopping: the next run decides about the record."""
         try:
             self.again.wait(0)
         except StopRequested:
@@ -127,7 +127,7 @@ class Judge:
             raise
 
     def _redacted(self, decision: Decision) -> Decision:
-        """Take the values of redacted fields out of messages and traces; handlers saw them."""
+        """Remove the values of redacted fields from messages and traces; handlers received them."""
         fatal, outage = decision.fatal, decision.outage
         return replace(
             decision,
@@ -146,7 +146,7 @@ class Judge:
         return replace(each, problem=told, key=key)
 
     def _asked(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
-        """Return what the handlers say of failed records, or their declarations."""
+        """Return the answers of the handlers, called or declared."""
         java_inspector = [number for number, stage in self.responder.stages.items() if stage.asks]
         if java_inspector and failures.has_any_of(java_inspector):
             return self._ask_each(failures, kept)
@@ -156,7 +156,7 @@ class Judge:
         return _Asked(pause_offsets=pause_offsets, dead=dead, fatal=fatal)
 
     def _ask_each(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
-        """Ask the handlers record by record, in (task, position) order, page by page."""
+        """Call the handlers record by record, ordered by task and position, page by page."""
         asked = _Asked()
         now_ms = self.responder.now_ms()
         for page in self._pages(failures, asked.pause_offsets):
@@ -178,7 +178,7 @@ class Judge:
         return asked
 
     def _halt(self, asked: _Asked, each: FailedRecord, response: Response) -> None:
-        """Cut a task at one of its records: there it pauses, or dies alone."""
+        """Stop a task at one of its records: it is PAUSED there, or DEAD."""
         assert each.task is not None
         asked.pause_offsets[each.task] = Cursor(entry=each.entry, position=each.position)
         if response is Response.FAIL:
@@ -188,10 +188,10 @@ class Judge:
     def _pages(
         self, failures: Failures, pause_offsets: Mapping[str, Cursor]
     ) -> Iterator[list[FailedRecord]]:
-        """Bring failed records in order, without those that are behind a cut by then.
+        """Yield failed records in order, without those after a stop decided meanwhile.
 
-        To look at a record of a native step costs the driver milliseconds; a stop ends it between
-        two pages.
+        Diagnosing a record of a native step takes the driver milliseconds; a stop request ends the
+        iteration between two pages.
         """
         order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
         ranked = failures.in_one(failures.records).withColumn(_RANK, F.row_number().over(order))
@@ -207,7 +207,7 @@ class Judge:
     def _described(
         self, failures: Failures, asked: _Asked, blamed: Sequence[Coordinates]
     ) -> Decision:
-        """Bring the examples, and count the rest exactly."""
+        """Collect the examples, and count the rest exactly."""
         pause_offsets = asked.pause_offsets
         told = failures.report(
             limit=self.examples_limit,
@@ -228,7 +228,7 @@ class Judge:
             return Decision(fatal=fatal[0])
         if fatal:
             say(Saying.FATAL_NOT_ASKED, self.responder.said_of(fatal[0]))
-            # Only the first of each task: whatever is behind it is held.
+            # Only the first of each task: all later records are held.
             for each in reversed(fatal):
                 self._halt(asked, each, Response.FAIL)
             return self._described(failures, asked, blamed)
@@ -245,13 +245,13 @@ class Judge:
 
 
 def _before(failures: Failures, pause_offsets: Mapping[str, Cursor]) -> Failures:
-    """Return the failed records that are not held by these cuts."""
+    """Return the failed records that are not held by these stops."""
     cut = pause_offset_of(pause_offsets)
     return failures.where(cut.isNull() | (place() < cut))
 
 
 def _say(decision: Decision, responder: Responder) -> None:
-    """Say what was decided, in a bounded number of lines."""
+    """Log the decision in a bounded number of lines."""
     name = responder.pipeline.name
     if decision.fatal is not None:
         say(Saying.TASK_KILLED, responder.said_of(decision.fatal))
@@ -266,7 +266,7 @@ def _say(decision: Decision, responder: Responder) -> None:
 
 
 def _say_left_out(decision: Decision, responder: Responder) -> None:
-    """Say how many records are left out: those that were to be produced apart, less loudly."""
+    """Log how many records are left out; those retried separately at a lower level."""
     left_out = [(each.task, each.number, 1) for each in decision.examples]
     left_out += [(each.task, each.number, each.count) for each in decision.rest]
     end = produce_number(responder.pipeline)
@@ -284,6 +284,6 @@ def _is_cut(each: FailedRecord, pause_offsets: Mapping[str, Cursor]) -> bool:
 
 
 def _order(where: Coordinates) -> tuple[bool, str, bool, int]:
-    """The order of tasks and positions: NULL first, as Spark sorts them."""
+    """Return the sort key of tasks and positions: NULL first, as Spark sorts them."""
     task, position = where
     return (task is not None, task or "", position is not None, position or 0)

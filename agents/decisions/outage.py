@@ -1,4 +1,4 @@
-"""The outage guard: more than a share of a micro-batch fails alike, and it is not the records."""
+"""Outage guard: detect that too large a share of a micro-batch fails alike."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from arrester.agents.journal.entries import Cursor
 from arrester.controlplane.domain.error_policy.outage import OutagePolicy
 from arrester.controlplane.domain.events import Response
 
-#: Of a native step so many failures are looked at, to tell what share of them has one cause.
+#: Native failures that are diagnosed to estimate the share of one cause.
 _SAMPLE = 20
-#: So many causes are told apart: an outage is one of the biggest.
+#: Causes that are counted separately: an outage is among the largest.
 _CAUSES = 10
 _LAST, _LAST_TASK = "__arrester_last", "__arrester_last_task"
 
 
-#: What failures at the end of a pipeline are told apart by: class and top frame.
+#: What groups failures at the sink: class and top frame.
 Alike = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkProgress:
-    """How much of a micro-batch has come to the end of its pipeline, where records failed."""
+    """The part of a micro-batch that reached the sink, if records failed there."""
 
-    #: Whether a record is at, or behind, the one that its task has stopped at.
+    #: Whether a record is at or after the one at which its task stopped.
     stopped: Column
-    #: Whether it is behind that one: then it was not tried.
+    #: Whether it comes after that one: then it was not tried.
     untried: Column
-    #: Failures that were decided about before, in earlier rounds.
+    #: Failures decided in earlier rounds.
     before: Mapping[Alike, int] = field(default_factory=dict)
 
     def records(self, frame: DataFrame, steps: Sequence[Step]) -> int:
@@ -48,7 +48,7 @@ class SinkProgress:
         return records_in(frame.where(came & ~self.untried), steps)
 
     def not_overtaken(self, failed: DataFrame, frame: DataFrame) -> DataFrame:
-        """Return the failed records behind which nothing of their task was sent."""
+        """Return the failed records after which nothing of their task was sent."""
         sent = frame.where(F.col(FATE).isNull() & ~self.stopped)
         last = sent.groupBy(F.col(TASK).alias(_LAST_TASK)).agg(F.max(place()).alias(_LAST))
         found = failed.join(last, F.col(TASK) == F.col(_LAST_TASK), "left")
@@ -62,16 +62,16 @@ class Outage:
     #: The first of them.
     example: FailedRecord
     failed: int
-    #: In the micro-batch, failed or not.
+    #: All records of the micro-batch.
     records: int
     response: Response
     #: `failed` is an estimate from a sample: the step is native.
     estimated: bool
-    #: Where each task halts: its first such record.
+    #: The stop of each task: its first such record.
     pause_offsets: Mapping[str, Cursor]
 
     def __str__(self) -> str:
-        """Say it in one line, for the log and the thread's reason."""
+        """Return one line for the log and the thread's reason."""
         about = "about " if self.estimated else ""
         cause = f"{self.example.stage}: {self.example.problem.exception_class}"
         return f"outage: {about}{self.failed:,} of {self.records:,} records failed alike at {cause}"
@@ -80,10 +80,10 @@ class Outage:
 def detect_outage(
     failures: Failures, pipeline: Pipeline, policy: OutagePolicy, tried: SinkProgress | None = None
 ) -> Outage | None:
-    """Return the outage that the failures of an evaluated micro-batch are, if they are one.
+    """Return the outage in the failures of an evaluated micro-batch, if there is one.
 
-    Causes of Python steps are told apart by class and frame, exactly; those of native ones by a
-    sample. `tried` is given where the records have failed at the end of the pipeline.
+    Causes of Python steps are counted exactly by class and frame; those of native steps by a
+    sample. `tried` is given if the records failed at the sink.
     """
     if policy.share is None:
         return None
@@ -128,13 +128,13 @@ def _outage(
     )
     pause_offsets = _firsts(alike, tried) if policy.response is Response.PAUSE else None
     if pause_offsets == {}:
-        # Whatever failed, later records of its task were sent: there is no outage any more.
+        # Later records of its task were sent: the outage is over.
         return None
     return Outage(
         example=example,
         failed=failed,
         records=records,
-        # Where some have no task or no place, there is nothing to hold them by.
+        # Records without a task or position cannot be held.
         response=Response.FAIL if pause_offsets is None else Response.PAUSE,
         estimated=native and count > len(sample),
         pause_offsets=pause_offsets or {},
@@ -142,10 +142,10 @@ def _outage(
 
 
 def _firsts(alike: Failures, tried: SinkProgress | None) -> dict[str, Cursor] | None:
-    """Return where the first of these records is in each task; None: one has no place.
+    """Return the first of these records in each task; None if one has no position.
 
-    What a task has sent behind a failed record is not sent again, and not held before it: such a
-    task halts at the first one that nothing was sent behind, if there is one.
+    Records that a task sent after a failed one are neither sent again nor held before it. Such a
+    task stops at the first record after which nothing was sent, if there is one.
     """
     records = alike.records
     if not records.where(F.col(TASK).isNull() | F.col(POSITION).isNull()).isEmpty():
@@ -157,9 +157,9 @@ def _firsts(alike: Failures, tried: SinkProgress | None) -> dict[str, Cursor] | 
 
 
 def records_in(rows: DataFrame, steps: Sequence[Step]) -> int:
-    """Count the records of rows that came to the end of a pipeline with these steps."""
+    """Count the records of rows that reached the sink after these steps."""
     if may_split_records(steps):
-        # Behind a transform a record's first row is none of those that it became.
+        # After a transform, the row that represents a record is none of the rows it became.
         return rows.select(TASK, ENTRY, POSITION).distinct().count()
     return rows.where(F.col(ORDINAL) == 0).count()
 

@@ -1,4 +1,4 @@
-"""What holds for failures of each step: the author's word, then the configuration's."""
+"""The error policy of each step: the author's, then the configuration's."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from arrester.controlplane.domain.events import StageCommanded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePolicy:
-    """What is said about failures of one step, and who is asked."""
+    """The error policy of one step and its handler."""
 
     stage: StageKind
     policy: Policy
     handler: Handler | None
-    #: The class of a failure is not known before the record is looked at on the driver.
+    #: The class of a failure is unknown until the driver has diagnosed the record.
     native: bool = False
-    #: The executors have not tried it again: the driver does, each failed record by itself.
+    #: The executors do not retry: the driver does, record by record.
     tries: bool = False
 
     @property
     def answer(self) -> Answer | None:
-        """The handler's answer that is known beforehand; None when it has to be asked."""
+        """The handler's constant answer; None if it must be called."""
         return constant_answer(self.handler)
 
     @property
     def asks(self) -> bool:
-        """Whether each failed record has to be looked at by itself."""
+        """Whether each failed record is examined individually."""
         if self.tries:
             return True
         by_class = set(self.policy.by_class.values())
@@ -52,7 +52,7 @@ class StagePolicy:
 
 
 def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
-    """Return what of a record may leave: what the configuration drops, and the author more."""
+    """Return the redaction of the configuration and of the author."""
     show = config.errors.show
     if pipeline.show is not None:
         show = (*(show or ()), *pipeline.show)
@@ -83,12 +83,12 @@ def _fields(kind: T.DataType) -> set[str]:
 
 
 def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:
-    """Return what holds for each step: the author's handler goes before the configuration's.
+    """Return the policy of each step: the author's handler takes precedence.
 
-    Raises InvalidConfiguration with each step whose `on` says RETRY without a budget for it.
+    Raises InvalidConfiguration naming each step whose `on` says RETRY without a retry budget.
     """
     _check_budgets(pipeline, config)
-    # A record without a usable position is judged like one that cannot be read.
+    # A record without a usable position is treated as one that cannot be read.
     policies = {SOURCE: _stage_policy(StageKind.DESERIALIZE, pipeline.on_error, {}, config)}
     for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
         native = isinstance(step, Deserialize | Columns)
@@ -107,10 +107,10 @@ def commanded(
     stages: Mapping[int, StagePolicy],
     answers: Mapping[str, StageCommanded],
 ) -> dict[int, StagePolicy]:
-    """Return what holds where people have set answers, by the name of the stage.
+    """Return the policies with the overrides of operators, by name of the stage.
 
-    Such an answer is that of a handler which always gives it, to every class that is asked about:
-    it goes before `on=` and `on_error=`, and never before what is fatal or heals itself.
+    An override acts like a handler that always gives this answer, for every class. It takes
+    precedence over `on=` and `on_error=`, but not over fatal and self-healing failures.
     """
     found = dict(stages)
     for number, held in stages.items():
@@ -136,11 +136,11 @@ def _stage_policy(
         policy,
         handled=handler is not None,
         table=policy.table.extended(Kind.RETRIABLE, _retried(on)),
-        # Once its budget is spent, a class that is retried falls through like any other.
+        # After its retry budget is used, a retried class is handled like any other.
         by_class={name: answer for name, answer in on.items() if answer is not Answer.RETRY},
     )
     if stage is StageKind.PROCESS:
-        # The executors have spent the budget before they tell of a failure.
+        # The executors use the budget before they report a failure.
         policy = replace(policy, retry=RetryPolicy())
     return StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
 

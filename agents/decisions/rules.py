@@ -1,4 +1,4 @@
-"""What becomes of failed records, by the rules of the domain, for all that a run remembers."""
+"""Apply the domain's rules to failed records, with the state that a run keeps per task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.tolerance import Counted, count
 from arrester.controlplane.domain.errors import ArresterError
 
-#: Said once per decision, not per record.
+#: Logged once per decision, not per record.
 _QUIET = (
     Saying.RECORD_SKIPPED,
     Saying.OUTPUT_SKIPPED,
@@ -49,7 +49,7 @@ _TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
 class SelfHealing(ArresterError):
     """A failure that the platform repairs by itself: nothing is decided, the batch is replayed.
 
-    Its message leaves the driver: what the exception itself says of a record is not in it.
+    Its message may be published, so it does not include the exception's text about a record.
     """
 
     def __init__(self, problem: Problem, reason: str) -> None:
@@ -58,31 +58,31 @@ class SelfHealing(ArresterError):
 
 @dataclass(slots=True, kw_only=True)
 class Responder:
-    """Decides record by record, or many at once; `runs` is what a run remembers of its tasks."""
+    """Decide record by record or for groups; `runs` is the state of the run per task."""
 
     application: str
     pipeline: Pipeline
     #: By step number; 0 is the source.
     stages: Mapping[int, StagePolicy]
     clock: Callable[[], datetime]
-    #: errors.failure.scope: what FAIL takes down.
+    #: errors.failure.scope: what FAIL ends.
     scope: Scope = Scope.THREAD
-    #: The pipeline's stages, and the agent's settings, as handlers are shown them.
+    #: The pipeline's stages and the agent's settings, as handlers receive them.
     described: Sequence[Stage] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: What of a record may leave; handlers see all of it.
+    #: The redaction of reported records; handlers receive complete records.
     redaction: Redaction = field(default_factory=Redaction)
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
-    #: The same as of the last decision that is durable.
+    #: The state as of the last durable decision.
     _kept: dict[str | None, TaskRun] = field(default_factory=dict)
 
     def keep(self) -> None:
-        """Keep what is remembered: the decision that it counts is durable."""
+        """Keep the state: the decision that it counts is durable."""
         self._kept.clear()
         self._kept.update(self.runs)
 
     def forget_undecided(self) -> None:
-        """Forget what was counted for a decision that never became durable: it is made again."""
+        """Discard counts of a decision that was not committed: it is made again."""
         self.runs.clear()
         self.runs.update(self._kept)
 
@@ -91,22 +91,25 @@ class Responder:
         return int(self.clock().timestamp() * 1_000)
 
     def run(self, task: str | None) -> TaskRun:
-        """Return what the run remembers of a task."""
+        """Return the state of a task in this run."""
         return self.runs.get(task, TaskRun())
 
     def ends_only_its_task(self, each: FailedRecord) -> bool:
-        """Whether FAIL kills just the task, whose records are held: there is one, and a place."""
+        """Whether FAIL ends only the task, with its records held: it has a task and a position."""
         placed = each.task is not None and each.position is not None
         return self.scope is Scope.TASK and placed
 
     def forget(self, task: str | None) -> None:
-        """Let a task begin anew: it died alone, and an operator may restart it."""
+        """Reset the state of a task that died and may be restarted by an operator."""
         self.runs.pop(task, None)
 
     def respond_to_one(
         self, each: FailedRecord, *, now_ms: int, attempts: Attempts | None = None
     ) -> Decided | RetryAfter:
-        """Decide about one record, asking its handler; raises SelfHealing for what is not ours."""
+        """Decide about one record by calling its handler.
+
+        Raises SelfHealing for failures that the platform repairs.
+        """
         stage = self.stages[each.number]
         attempts = attempts or Attempts(made=each.problem.attempts, now_ms=now_ms)
         fate = self._respond(each, stage, attempts)
@@ -133,7 +136,7 @@ class Responder:
         if isinstance(fate, AskHandler):
             answer = stage.answer or self._asked(each, attempts)
             fate = respond(failure, stage.policy, run, chance=random.randrange, answer=answer)
-        # Nobody said that the run is stopping, and the answer was given.
+        # The run is not stopping here, and an answer was given.
         assert not isinstance(fate, AskHandler | Undecided)
         return fate
 
@@ -178,9 +181,9 @@ class Responder:
     def respond_to_group(
         self, number: int, cause: Cause, *, task: str | None, position: int | None
     ) -> tuple[Answer, Sequence[Saying]]:
-        """Return what is answered to equal failures of one task, and what is to be said of it.
+        """Return the answer to equal failures of one task, and its log lines.
 
-        Their number is counted afterwards.
+        The failures are counted afterwards.
         """
         stage = self.stages[number]
         failure = FailedAttempt(stage=stage.stage, cause=cause, task=task, position=position)
@@ -198,13 +201,13 @@ class Responder:
 
     @property
     def limited(self) -> bool:
-        """Whether a number of failed records may become too high."""
+        """Whether there is a limit of failed records."""
         tolerance = self.stages[SOURCE].policy.tolerance
         limits = (tolerance.limit, tolerance.rate_limit)
         return any(limit is not None and limit >= 0 for limit in limits)
 
     def counted(self, task: str | None, records: int, *, now_ms: int) -> Counted:
-        """Count failed records of a task that were left out, and keep the count."""
+        """Count the records that a task left out, and keep the count."""
         tolerance = self.stages[SOURCE].policy.tolerance
         run = self.run(task)
         counted = count(tolerance, run.tally, now_ms=now_ms, records=records)
@@ -213,18 +216,21 @@ class Responder:
         return counted
 
     def say(self, said: Sequence[Saying], each: FailedRecord) -> None:
-        """Say of a record what is not said once per decision."""
+        """Log the lines about a record that are not logged once per decision."""
         for saying in said:
             if saying not in _QUIET:
                 say(saying, self.said_of(each))
 
     def said_of(self, each: FailedRecord) -> str:
-        """Return a failed record in one line, for the log (KIP-990): where it is, and its class."""
+        """Return a failed record in one line for the log (KIP-990): coordinates and class."""
         place, problem = where(each, self.redaction), each.problem
         return f"{self.pipeline.name}: {each.stage} failed at {place}: {problem.exception_class}"
 
     def is_fatal(self, each: FailedRecord) -> bool:
-        """Whether a failure hits every record; raises SelfHealing for what is not ours."""
+        """Whether a failure affects every record.
+
+        Raises SelfHealing for failures that the platform repairs.
+        """
         ruling = self.stages[each.number].policy.table.classify(each.problem.cause)
         if ruling.kind is Kind.SELF_HEALING:
             raise SelfHealing(each.problem, ruling.reason)
@@ -232,14 +238,14 @@ class Responder:
 
 
 def _took_ms(problem: Problem, attempts: Attempts) -> int | None:
-    """Return how long the operation took: where the driver has tried it again, all of that."""
+    """Return the duration of the operation, including the driver's retries."""
     if attempts.started_ms and attempts.now_ms > attempts.started_ms:
         return attempts.now_ms - attempts.started_ms
     return problem.took_ms
 
 
 def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:
-    """Return a record's headers as Kafka has them; a column of that name may be anything."""
+    """Return a record's headers as Kafka has them; a column of that name may have any type."""
     if not isinstance(given, list):
         return ()
     if not all(isinstance(each, dict) and each.keys() == {"key", "value"} for each in given):

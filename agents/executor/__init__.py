@@ -1,3 +1,3 @@
-"""What runs on executors, as `_arrester_worker`; it needs PySpark and PyArrow, no more."""
+"""Code that runs on executors, as `_arrester_worker`; it needs only PySpark and PyArrow."""
 
 from __future__ import annotations

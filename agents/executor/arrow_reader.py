@@ -1,4 +1,4 @@
-"""The author's rows out of an Arrow batch, as dicts; each value remembers where it came from."""
+"""Read the author's rows from an Arrow batch as dicts, remembering the origin of each value."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Row = dict[str, Any]
 
 
 class Unreadable(ValueError):
-    """A column of a record cannot be a Python value; the message names it, its type and why."""
+    """A column of a record cannot become a Python value; the message names column, type and
+    reason."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A column as it came: the array and its values, and those of its fields if it is a struct."""
+    """A column as received: the array and its values, and those of its fields if it is a struct."""
 
     array: Any
     values: list[Any]
@@ -33,20 +34,20 @@ class Records:
     """The author's columns of some records."""
 
     batch: Any
-    #: A dict for each record; of an unreadable one, what could be read.
+    #: A dict for each record; for an unreadable one, the readable part.
     rows: list[Row]
-    #: Where the values came from, by column; nothing when a record is unreadable.
+    #: The origin of the values, by column; empty if a record is unreadable.
     origins: dict[str, Origin]
     #: Records that no function can be called with, by number.
     unreadable: dict[int, Unreadable] = field(default_factory=dict)
 
     def fresh(self, number: int) -> Row:
-        """Return a record again: the author's function may have changed what it was given."""
+        """Read a record again: the author's function may have changed its argument."""
         [row] = self.batch.slice(number, 1).to_pylist()
         return dict(row)
 
     def from_here(self, number: int) -> Callable[[], Row]:
-        """Return what reads a record again."""
+        """Return a function that reads a record again."""
         return lambda: self.fresh(number)
 
 
@@ -82,12 +83,13 @@ def _origin(array: Any) -> Origin:
 
 
 def _values(array: Any) -> list[Any]:
-    """Return what `to_pylist` does. Arrow makes times one by one, which takes most of all time."""
+    """Return the same as `to_pylist`. Arrow makes times one by one, which takes most of the
+    time."""
     kind = array.type
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
         try:
-            # Times that Python has not are numbers here.
+            # Times that Python cannot represent are numbers here.
             return _in_zone(values, kind.tz)
         except (AttributeError, OverflowError):
             pass
@@ -106,7 +108,7 @@ def _in_zone(values: list[Any], name: str | None) -> list[Any]:
 
 
 def _dicts(names: list[str], columns: list[list[Any]]) -> list[Any]:
-    """Return a dict for each row. A written-out dict is made in a third of the time of others."""
+    """Return a dict for each row. A dict display takes a third of the time of other ways."""
     values = [f"v{number}" for number in range(len(names))]
     pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
     source = f"lambda columns: [{{{pairs}}} for ({', '.join(values)},) in zip(*columns)]"

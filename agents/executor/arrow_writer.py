@@ -1,6 +1,7 @@
-"""The rows of a step as Arrow arrays, checked a column at a time: that is what makes checks cheap.
+"""Convert the rows of a step to Arrow arrays, checked column by column, which keeps checks cheap.
 
-What is not plainly of its type is Doubtful: then `conform` looks at each value, and finds the row.
+If a column is not certain to have its type, UncertainConversion is raised: then `conform` checks
+each value, and finds the row.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pyspark.sql import types as T
 from .arrow_reader import Origin, Row
 from .type_check import EXACT, LARGEST, checked_values
 
-#: Whether values, NULLs among them, are of a type for certain.
+#: Whether values, including NULLs, certainly have a type.
 Conform = Callable[[list[Any]], bool]
 _NULL = type(None)
 
-#: Arrow itself refuses integers that are too big.
+#: Arrow itself refuses integers that are too large.
 _EXACTLY: dict[type[T.DataType], set[type]] = {
     T.ByteType: {int},
     T.ShortType: {int},
@@ -39,11 +40,11 @@ _EXACTLY: dict[type[T.DataType], set[type]] = {
 
 
 class UncertainConversion(Exception):
-    """Some row may not conform; which one and why is found by looking at each."""
+    """Some row may not conform; which one and why is found by checking each."""
 
 
 class Writer:
-    """Makes arrays of rows that are dicts; raises Doubtful, or what Arrow raises."""
+    """Make arrays from rows as dicts; raises UncertainConversion, or what Arrow raises."""
 
     def __init__(self, schema: T.StructType, types: pa.Schema) -> None:
         self._columns = [
@@ -51,7 +52,7 @@ class Writer:
         ]
 
     def arrays(self, rows: list[Row], origins: Mapping[str, Origin]) -> list[Any]:
-        """Return the columns; `origins` tells where values came from that may be there still."""
+        """Return the columns; `origins` gives the arrays of values that may be unchanged."""
         values = self._values(rows)
         return [
             column.array(each, origins.get(column.name))
@@ -59,7 +60,7 @@ class Writer:
         ]
 
     def check(self, rows: list[Row]) -> None:
-        """Raise Doubtful unless all rows conform for certain."""
+        """Raise UncertainConversion unless all rows certainly conform."""
         for column, each in zip(self._columns, self._values(rows), strict=True):
             if not column.conform(each):
                 raise UncertainConversion
@@ -75,7 +76,7 @@ class _Column:
         self.name = field.name
         self._arrow = arrow
         self._nullable = field.nullable
-        # Their Python values cannot be changed in place: the same object is the same value.
+        # Their Python values are immutable: the same object is the same value.
         self._frozen = not pa.types.is_nested(arrow)
         self.conform = _conform(field.dataType, nullable=field.nullable)
         self._fields: list[_Column] = []
@@ -117,7 +118,7 @@ class _Column:
 
 
 def _fields(rows: list[Any], names: list[str]) -> list[list[Any]]:
-    """Return the values of dicts that have just these fields."""
+    """Return the values of dicts that have exactly these fields."""
     if set(map(len, rows)) - {len(names)}:
         raise UncertainConversion
     try:

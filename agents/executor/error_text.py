@@ -1,4 +1,4 @@
-"""What is kept of an exception as text: bounded, and without what Arrow and Spark refuse."""
+"""The text of an exception: bounded, and without characters that Arrow and Spark refuse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def described(exc: BaseException, *, ours: str = _HERE) -> Row:
 
 
 def error(name: str, message: str, *, stack: str | None, frame: str | None) -> Row:
-    """Return these as a row, each within its bound."""
+    """Return these as a row, each within its limit."""
     return {
         "exception_class": unicode(name),
         "message": unicode(message[:_MESSAGE_CHARACTERS]),
@@ -40,12 +40,12 @@ def error(name: str, message: str, *, stack: str | None, frame: str | None) -> R
 
 
 def unicode(given: str) -> str:
-    """Return what Arrow and Spark take: without halves of surrogate pairs."""
+    """Return text that Arrow and Spark accept: without unpaired surrogates."""
     return given.encode(errors="replace").decode()
 
 
 def class_name(exc: BaseException) -> str:
-    """Return the full name of the class; builtins and our own go without their module."""
+    """Return the full name of the class; builtins and our own without their module."""
     kind = type(exc)
     if kind.__module__.rpartition(".")[0] == __package__ or kind.__module__ == "builtins":
         return kind.__qualname__

@@ -1,6 +1,6 @@
-"""Send dead letters to a Kafka topic. What the broker did not take is told, never raised.
+"""Send dead letters to a Kafka topic. Refused dead letters are reported, never raised.
 
-The one module here that wants `confluent-kafka`, and only when it is called.
+The only module here that needs `confluent-kafka`, and only when it is called.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from .retries import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_m
 Letter = dict[str, Any]
 Header = tuple[str, "bytes | None"]
 
-#: What a Spark partition tells, a row for each task.
+#: The result of a Spark partition, a row for each task.
 RESULT = (
     "task string, failures bigint, waiting bigint, exception_class string, message string, "
     "names array<string>, kind string, attempts int, ids array<string>"
 )
-#: So many ids of letters that wait are told of a task; of more, that all of its letters wait.
+#: Up to this many ids of waiting dead letters are reported per task; beyond, all of its dead
+#: letters wait.
 IDS = 10_000
-#: The broker, or the client by itself, refuses a message of this size.
+#: The broker or the client refuses a message of this size.
 _TOO_LARGE = "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
-#: Headers of ours are cut to so many bytes where a letter is too large with them.
+#: Our headers are cut to this many bytes if a dead letter is too large with them.
 _CUT_BYTES = 1_024
 _CUT_MARK = "…[cut]".encode()
-#: Kafka Connect's words for the stages, which its readers know.
+#: Kafka Connect's names of the stages, which its readers know.
 _CONNECT_STAGES = {
     "source": "TASK_POLL",
     "deserialize": "VALUE_CONVERTER",
@@ -42,7 +43,7 @@ _CONNECT_STAGES = {
     "produce": "TASK_PUT",
 }
 _CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
-#: In place of 0, which the client takes for "now": the next time to it that can be sent.
+#: In place of 0, which the client takes for "now": the closest time that can be sent.
 _FIRST_MS = 1
 _ROOM_SECONDS = 0.1
 _REQUEST_SECONDS = 30.0
@@ -50,7 +51,7 @@ _REQUEST_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterSender:
-    """The function for `mapInArrow`: sends dead letters and tells of those that were not taken."""
+    """The function for `mapInArrow`: sends dead letters and reports the refused ones."""
 
     topic: str
     #: Of `confluent_kafka.Producer`.
@@ -62,11 +63,11 @@ class DeadLetterSender:
     include_messages: bool
     #: Makes the value from the source row: an object with `convert(row)`, or a function of the row.
     converter: Any = None
-    #: Takes the values of a row's dropped fields out of what a failure says of it.
+    #: Removes the values of a row's dropped fields from the text of its failure.
     redacting: Redacting | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what failed, by task; nothing where all was taken at once."""
+        """Yield the failures by task; nothing if all were accepted at once."""
         from confluent_kafka import Producer
 
         producer = Producer(dict(self.configuration))
@@ -103,7 +104,8 @@ class DeadLetterSender:
         tallies: dict[str | None, _Tally],
         made: int,
     ) -> list[tuple[Letter, Failed]]:
-        """Send what was too large once more, our headers cut; return what is refused now."""
+        """Send dead letters that were too large again, with our headers cut; return those still
+        refused."""
         others: list[tuple[Letter, Failed]] = []
         large: list[Letter] = []
         for letter, failed in refused:
@@ -122,7 +124,7 @@ class DeadLetterSender:
         return not letter.get("cut") and any(len(_bytes(v) or b"") > _CUT_BYTES for _, v in ours)
 
     def _attempt(self, producer: Any, letters: Sequence[Letter]) -> list[tuple[Letter, Failed]]:
-        """Send all of them and wait for the broker; return those that it did not take."""
+        """Send all of them and wait for the broker; return those that it refused."""
         from confluent_kafka import KafkaException
 
         refused: list[tuple[Letter, Failed]] = []
@@ -142,7 +144,7 @@ class DeadLetterSender:
                 self._send(producer, letter, partial(delivered, letter))
             except Exception as exc:
                 refuse(letter, exc)
-        # Bounded by message.timeout.ms: each letter is taken, refused or given up.
+        # Bounded by message.timeout.ms: each dead letter is accepted, refused or given up.
         producer.flush()
         return refused
 
@@ -165,7 +167,7 @@ class DeadLetterSender:
                 return
 
     def _value(self, letter: Letter) -> bytes | None:
-        """Return the bytes as they came; what has none is converted, JSON by default."""
+        """Return the original bytes; a row without them is converted, JSON by default."""
         row: bytes = letter["row"]
         if self.converter is not None:
             convert: Callable[[Letter], Any] = getattr(self.converter, "convert", self.converter)
@@ -175,7 +177,7 @@ class DeadLetterSender:
         return value if letter["has_value"] else row
 
     def _headers(self, letter: Letter) -> list[Header]:
-        """Return the record's own headers and ours behind them: a reader takes the last one."""
+        """Return the record's own headers, then ours: a reader takes the last one."""
         theirs = [(each["key"] or "", each["value"]) for each in letter["headers"] or ()]
         ours = [(name, _bytes(value)) for name, value in self._ours(letter)]
         if letter.get("cut"):
@@ -228,7 +230,7 @@ def _streams_headers(letter: Letter) -> list[tuple[str, object]]:
 
 
 def _trace(letter: Letter) -> str:
-    """Return the trace, begun by class and message as a Java one is."""
+    """Return the trace, preceded by class and message as in Java."""
     stack: str = letter["stack"] or ""
     name = letter["exception_class"] or ""
     if name and stack.startswith(name):
@@ -251,32 +253,32 @@ def _shortened(value: bytes | None) -> bytes | None:
 
 @dataclass
 class _Tally:
-    """What failed of one task's letters."""
+    """The failures of one task's dead letters."""
 
     failures: int = 0
     waiting: int = 0
     attempts: int = 0
     last: Failed | None = field(default=None)
-    #: The letter that it is of.
+    #: The dead letter that it belongs to.
     letter: Letter = field(default_factory=dict)
     weight: int = 0
     ids: list[str] = field(default_factory=list)
 
     def count(self, failed: Failed, attempts: int, letter: Letter, *, waits: bool) -> None:
-        """Count a failed attempt; the letter `waits` where there is no further one."""
+        """Count a failed attempt; the dead letter `waits` if there is no further one."""
         self.failures += 1
         self.attempts = max(self.attempts, attempts)
         if waits:
             self.waiting += 1
             if len(self.ids) < IDS:
                 self.ids.append(letter["id"])
-        # What the rules know may pass by itself: it says more than what is one letter's own.
+        # A failure that may pass by itself is more informative than one of a single dead letter.
         weight = 1 + (failed.kind is not None) if waits else 0
         if weight >= self.weight:
             self.last, self.letter, self.weight = failed, letter, weight
 
     def message(self, redacting: Redacting | None) -> str:
-        """Return what the failure says, without the values that may not leave."""
+        """Return the text of the failure, without redacted values."""
         said = "" if self.last is None else text(self.last.error)
         if redacting is None:
             return said
@@ -323,13 +325,13 @@ def _told(tallies: Mapping[str | None, _Tally], redacting: Redacting | None) -> 
 
 
 def has_client(_: int) -> bool:
-    """Whether `confluent-kafka` is installed here; for each element of a probe."""
+    """Whether `confluent-kafka` is installed here; called for each element of a probe."""
     return find_spec("confluent_kafka") is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicMaker:
-    """Makes a topic where it is missing."""
+    """Create a topic if it is missing."""
 
     configuration: Mapping[str, Any]
     name: str
@@ -337,7 +339,7 @@ class TopicMaker:
     replication_factor: int
 
     def __call__(self, _: int) -> tuple[bool, str | None]:
-        """Return whether the topic was missing, and what went wrong."""
+        """Return whether the topic was missing, and the error."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -347,11 +349,11 @@ class TopicMaker:
             return False, text(exc)
 
     def make(self, admin: Any) -> bool:
-        """Return whether the topic was missing; raises what the broker says."""
+        """Return whether the topic was missing; raises the broker's error."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
-        # All of them: to ask for one by its name makes it, where a broker makes topics by itself.
+        # All of them: to request one by name creates it on a broker that auto-creates topics.
         if self.name in admin.list_topics(timeout=_REQUEST_SECONDS).topics:
             return False
         wanted = NewTopic(self.name, self.partitions, self.replication_factor)
@@ -359,7 +361,7 @@ class TopicMaker:
         try:
             made[self.name].result()
         except KafkaException as exc:
-            # Another run was quicker.
+            # Another run was faster.
             if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         return True

@@ -22,21 +22,21 @@ from .type_check import WrongType
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One Python step: its number in the pipeline, its function, the schema of what it returns."""
+    """One Python step: its number in the pipeline, its function, the schema of its result."""
 
     number: int
     function: UserFunction
     schema_json: str
-    #: Classes that are retriable here, whatever the rules of the pipeline say of them.
+    #: Classes that are retriable here, regardless of the pipeline's rules.
     retriable: tuple[str, ...] = ()
 
 
 class Aborted(Exception):
-    """A record failed where all or nothing was asked for; the text is the driver's mark."""
+    """A record failed on the fast path; the text identifies the abort for the driver."""
 
 
 class _Python:
-    """Steps on their way to an executor; what they need is made there."""
+    """Steps on their way to an executor, where their parts are created."""
 
     def __init__(self, steps: list[Step], *, timezone: str, rules: Rules) -> None:
         self._steps = steps
@@ -51,9 +51,9 @@ class _Python:
 
 
 class WholeSteps(_Python):
-    """All Python steps over records of which none may fail: the first failed attempt ends all.
+    """All Python steps on the fast path: the first failed attempt ends the job.
 
-    What can be tried again, is so by the careful path: there it is counted.
+    Retries are left to the slow path, which counts them.
     """
 
     def __init__(self, steps: list[Step], *, timezone: str, rules: Rules, mark: str) -> None:
@@ -62,7 +62,7 @@ class WholeSteps(_Python):
         self._mark = mark
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what passed, with no column beside the author's own."""
+        """Yield the rows that passed, with the author's columns only."""
         steps, types = self._made()
         for batch in batches:
             ran = steps.run(records(batch))
@@ -72,11 +72,11 @@ class WholeSteps(_Python):
 
 
 class GuardedSteps(_Python):
-    """All Python steps of a pipeline; the fate of each record stands beside its rows.
+    """All Python steps of a pipeline; the fate of each record accompanies its rows.
 
-    A record whose fate is decided already passes untouched. A record is all or nothing: when any
-    row that it became fails in a later step, the record has failed there. `carried` are columns
-    that go with their record, and what they are called afterwards.
+    A record that is already decided passes unchanged. A record is atomic: if any of its rows fails
+    in a later step, the record has failed there. `carried` are columns that accompany their record,
+    and their later names.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class GuardedSteps(_Python):
         responder: list[int | None],
         open_ones: list[int] | None,
     ) -> pa.RecordBatch:
-        """Return the rows of all records in order; one without rows has one that is empty."""
+        """Return the rows of all records in order; one without rows has an empty one."""
         known = _column(batch, ERROR, None)
-        # A row may be one of several of its record already.
+        # A row may already be one of several of its record.
         ordinals, retries = _column(batch, ORDINAL, 0), _column(batch, RETRIES, 0)
         numbers = range(batch.num_rows) if open_ones is None else open_ones
         became: list[list[int]] = [[] for _ in numbers]
@@ -174,7 +174,7 @@ class GuardedSteps(_Python):
 
 
 def _untouched(batch: pa.RecordBatch, ran: Ran) -> dict[str, list[Any]]:
-    """Return what is told of rows of which each has become one row."""
+    """Return the columns of rows that each became exactly one row."""
     retries = _column(batch, RETRIES, 0)
     for record, more in ran.retries.items():
         retries[record] += more
@@ -183,7 +183,7 @@ def _untouched(batch: pa.RecordBatch, ran: Ran) -> dict[str, list[Any]]:
 
 
 def _column(batch: pa.RecordBatch, name: str, otherwise: object) -> list[Any]:
-    """Return a column of ours; not all of them are there from the beginning."""
+    """Return a column of ours; not all of them exist from the beginning."""
     at = batch.schema.get_field_index(name)
     return [otherwise] * batch.num_rows if at < 0 else list(batch.column(at).to_pylist())
 
@@ -195,7 +195,7 @@ def _rules(step: Step, rules: Rules) -> Rules:
 
 
 def _error_row(failure: Failure, step: Step) -> Row:
-    """Return what is kept of a failure, as ERROR_TYPE has it."""
+    """Return a failure as ERROR_TYPE has it."""
     exc, cause = failure.failed.error, failure.failed.cause
     ours = isinstance(exc, WrongType | Unreadable)
     said = _misfit(exc, step) if ours else described(exc)
@@ -209,7 +209,7 @@ def _error_row(failure: Failure, step: Step) -> Row:
 
 
 def _misfit(exc: BaseException, step: Step) -> Row:
-    """Describe a row that is not of the schema of its step; the frame is the function."""
+    """Describe a row that does not have the schema of its step; the frame is the function."""
     code = getattr(step.function, "__code__", None)
     frame = None
     if code is not None:

@@ -1,7 +1,7 @@
-"""How far a worker is stands where it survives the worker: in the file of its fault handler.
+"""Record the progress of a worker where it survives the worker: in the file of its fault handler.
 
-Spark hands this file to the driver when the worker ends without a word, in the message of what the
-job fails of; it needs no connection of ours. It is there where Spark was told to make it.
+If the worker dies without an exception, Spark includes this file in the message of the failed job;
+no connection of ours is needed. The file exists if Spark is configured to create it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import IO, Final
 
 #: Begins the line; two numbers follow.
 AT: Final = "arrester at"
-#: Ranks begin behind it.
+#: Lower than any rank.
 NOWHERE: Final = 0
 _FOLDER = "PYTHON_FAULTHANDLER_DIR"
 _DIGITS = 20
 
 
 class Progress:
-    """The record that is at work, by its rank; `settled`: all before it needs no repeat."""
+    """The record that is being sent, by its rank; `settled`: earlier ones need no repetition."""
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
 
     def at(self, rank: int, *, settled: bool) -> None:
-        """Write it down. The line is always as long: what it replaces is gone."""
+        """Record the progress. The line has a fixed length and replaces the previous one."""
         if self._file is not None:
             line = f"{AT} {rank:0{_DIGITS}d} {int(settled)}\n"
             os.pwrite(self._file.fileno(), line.encode(), 0)
@@ -35,7 +35,7 @@ class Progress:
 
 @contextmanager
 def written_down() -> Iterator[Progress]:
-    """Open what says how far this worker is; afterwards it says nothing."""
+    """Open the progress record of this worker; it is cleared at the end."""
     folder = os.environ.get(_FOLDER)
     path = None if folder is None else os.path.join(folder, str(os.getpid()))
     if path is None or not os.path.exists(path):
@@ -53,7 +53,7 @@ def written_down() -> Iterator[Progress]:
 
 
 def _trace_behind(path: str) -> None:
-    """Have traces appended: at the place where Spark has the file open they would hide the line."""
+    """Append traces: at Spark's own offset in the file they would overwrite the line."""
     appending = open(path, "a", encoding="utf-8")  # noqa: SIM115 (open until a crash writes to it)
     faulthandler.enable(file=appending)
     for file in _appending:

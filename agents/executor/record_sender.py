@@ -19,65 +19,65 @@ from .retries import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_m
 
 Row = dict[str, Any]
 Send = Callable[[Row], Any]
-#: Opens what rows are sent by, once for each Spark partition.
+#: Opens the sender of rows, once for each Spark partition.
 Connect = Callable[[], AbstractContextManager[Send]]
 
-#: Where a record stands in its task: by entry, then by position.
+#: The place of a record in its task: by entry, then by position.
 Place = tuple[int, "int | None"]
 
-#: What a full buffer is known by, whatever class says so.
+#: Identifies a full buffer, whatever class reports it.
 FULL_BUFFER = "arrester.FullBuffer"
-#: So many sends are awaited at a time, at most one of a task.
+#: Up to this many sends are awaited at a time, at most one per task.
 _IN_FLIGHT = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Where a row comes from, and what it is."""
+    """A row and its coordinates."""
 
     task: str | None
     entry: int
     position: int | None
     row: Row | Unreadable
-    #: Its number, where a crash is searched for.
+    #: Its number, while a crashing record is searched.
     rank: int | None = None
 
     @property
     def place(self) -> Place:
-        """Where its record stands in its task."""
+        """The place of its record in the task."""
         return self.entry, self.position
 
 
 @dataclass(frozen=True, kw_only=True)
 class SendRecords:
-    """The function for `mapInArrow`; its rows come sorted, all rows of a task in one partition."""
+    """The function for `mapInArrow`; its rows are sorted, all rows of a task in one partition."""
 
     send: Send | None
     connect: Connect | None
     rules: Rules
-    #: Kinds of what `send` itself raises, where a future's exception means another thing.
+    #: Kinds of exceptions raised by `send` itself, if those of a future have other meanings.
     immediate: Mapping[str, str]
-    #: Kinds of failures after which a task goes on; None is one that no table knows.
+    #: Kinds of failures after which a task continues; None is a kind that no table has.
     goes_on: frozenset[str | None]
-    #: So many failures of a task are gone on after.
+    #: A task continues after up to this many failures.
     allowed: int
-    #: The same, of tasks that have failed before.
+    #: The same for tasks that have failed before.
     left: Mapping[str | None, int]
-    #: Failed attempts at the first record of a task, which is tried again.
+    #: Failed attempts at the first record of a task, which is retried.
     made: Mapping[str | None, int] = field(default_factory=dict)
-    #: How long ago its first attempt was when this round began.
+    #: The time since its first attempt when this round began.
     since_ms: Mapping[str | None, int] = field(default_factory=dict)
-    #: Whether a retriable failure stops its task, since it is to be tried again.
+    #: Whether a retriable failure stops its task, because it will be retried.
     retries: bool = False
-    #: errors.outage.*: so many failures may be an outage, and each stops its task from then on;
-    #: None: there are none.
+    #: errors.outage.*: the number of failures that may be an outage, after which each stops its
+    #: task; None: no limit.
     outage_from: int | None = None
-    #: Each row is sent by something opened for it alone, and awaited: what a client does in threads
-    #: of its own is over before the next one.
+    #: Each row has a sender of its own, and is awaited: work of a client's threads is over before
+    #: the next row.
     singly: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what failed. What `connect` raises is raised: it is no record's failure."""
+        """Yield the failures. An exception of `connect` is raised: it is no record's failure."""
         batches = iter(batches)
         first = next(batches, None)
         if first is None:
@@ -102,7 +102,7 @@ class SendRecords:
             run.finish()
             if run.told:
                 yield run.taken(schema)
-            # What closes it is at work for all of them.
+            # Closing the sender concerns all of them.
             progress.at(NOWHERE, settled=False)
 
     def _sent_singly(
@@ -123,14 +123,14 @@ class SendRecords:
 
 @dataclass
 class _Lane:
-    """How far one task is."""
+    """The progress of one task."""
 
     #: The place of its first record, which may have failed before.
     first: Place
-    #: The place of the record at work, and whether none of its rows has failed.
+    #: The place of the record being sent, and whether none of its rows has failed.
     place: Place
     well: bool = True
-    #: The row that was sent last and is awaited, with what it is awaited by.
+    #: The row that was sent last and is awaited, with its future.
     waiting: Record | None = None
     future: Any = None
     #: When it was sent.
@@ -149,13 +149,13 @@ class _Run:
         self._lanes: dict[str | None, _Lane] = {}
         #: Lanes that wait, the one that has waited longest first.
         self._flying: OrderedDict[str | None, _Lane] = OrderedDict()
-        #: A row for each record that failed, or was sent after it had failed before.
+        #: A row for each record that failed, or was sent after an earlier failure.
         self.told: list[Row] = []
         #: Records that failed.
         self._failures = 0
 
     def offer(self, record: Record) -> None:
-        """Send a row, when everything before it in its task has arrived."""
+        """Send a row after everything before it in its task has arrived."""
         lane = self._lanes.setdefault(record.task, _Lane(first=record.place, place=record.place))
         self._land(record.task, lane)
         if lane.stopped:
@@ -180,19 +180,19 @@ class _Run:
             self._await(record, lane, answer)
 
     def land(self) -> None:
-        """Wait for all that is under way."""
+        """Wait for all sends in progress."""
         for task, lane in list(self._flying.items()):
             self._land(task, lane)
 
     def finish(self) -> None:
-        """Wait for all that is under way, and tell what it came to."""
+        """Wait for all sends in progress, and report their results."""
         for task, lane in self._lanes.items():
             self._land(task, lane)
             if not lane.stopped:
                 self._complete(task, lane)
 
     def taken(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return what there is to tell, once."""
+        """Return the unreported results, once."""
         told, self.told = self.told, []
         return pa.RecordBatch.from_pylist(told, schema=schema)
 
@@ -217,19 +217,19 @@ class _Run:
             self._fail(record, lane, exc, immediate=False)
 
     def _at_work(self, record: Record) -> None:
-        """Say which record is at work; what opens a sender may be what has to close it, too."""
+        """Record which record is being sent; what opens a sender may also have to close it."""
         if record.rank is not None:
             open_ended = self._by.connect is not None or self._by.made or self._failures
             self._progress.at(record.rank, settled=not (open_ended or self._flying))
 
     def _complete(self, task: str | None, lane: _Lane) -> None:
-        """All rows of a record are sent: where that took retries, tell how many."""
+        """All rows of a record are sent: report the retries, if there were any."""
         made = self._made(task, lane)
         if lane.well and made:
             self._tell(task, lane.place, error=None, retries=made)
 
     def _made(self, task: str | None, lane: _Lane) -> int:
-        """Return how often the record at work failed in earlier rounds."""
+        """Return how often the current record failed in earlier rounds."""
         return self._by.made.get(task, 0) if lane.place == lane.first else 0
 
     def _fail(self, record: Record, lane: _Lane, exc: BaseException, *, immediate: bool) -> None:
@@ -248,7 +248,7 @@ class _Run:
         self._tell(record.task, record.place, error=error, retries=made, stopped=lane.stopped)
 
     def _failed(self, exc: BaseException, *, immediate: bool) -> tuple[Failed, bool]:
-        """Return the failure, and whether it says that the sender's own buffer is full."""
+        """Return the failure, and whether it means that the sender's own buffer is full."""
         failed = failure_from(exc, self._by.rules)
         known = self._by.rules.known_as(failed.cause, self._by.immediate) if immediate else None
         if known is None:
@@ -279,7 +279,7 @@ class _Run:
 
 
 def _error(failed: Failed, attempts: int, *, full: bool) -> Row:
-    """Return what is kept of a failure, as ERROR_TYPE has it; when it began the lane knows."""
+    """Return a failure as ERROR_TYPE has it; the lane knows when it began."""
     condition = failed.cause.condition
     names = [unicode(name) for name in failed.cause.names]
     if full:
@@ -307,7 +307,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[Record]:
 
 
 def _rows(batch: pa.RecordBatch) -> list[Row | Unreadable]:
-    """Return the author's columns as dicts; a row that Python cannot have says why."""
+    """Return the author's columns as dicts; an unreadable row has the reason."""
     theirs = batch.select([name for name in batch.schema.names if not name.startswith(PREFIX)])
     try:
         return list(theirs.to_pylist())
@@ -324,6 +324,6 @@ def _row(one: pa.RecordBatch) -> Row | Unreadable:
 
 
 def _result_schema(batch: pa.RecordBatch) -> pa.Schema:
-    """Return the schema of what is told; ERROR's type comes along as a column that is NULL."""
+    """Return the schema of the result; ERROR's type comes with a column of NULLs."""
     known = [batch.schema.field(name) for name in (TASK, ENTRY, POSITION, ERROR)]
     return pa.schema([*known, pa.field(RETRIES, pa.int64()), pa.field(STOPPED, pa.bool_())])

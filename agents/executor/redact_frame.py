@@ -1,4 +1,4 @@
-"""Dead letters without what may not leave: the same rules as the driver's, on the executors."""
+"""Redact dead letters on the executors, by the same rules as on the driver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .redactor import Redactor
 
-#: What `Redacting` returns.
+#: The result type of `Redacting`.
 RETURNS = "row string, message string, stack string"
 Letter = tuple[str | None, str | None, str | None]
 
@@ -22,7 +22,7 @@ class Redacting:
     key: str | None
 
     def __call__(self, row: str | None, message: str | None, stack: str | None) -> Letter:
-        """Return the row as JSON without what is dropped, and the texts without its values."""
+        """Return the row as JSON without dropped fields, and the texts without their values."""
         if row is None:
             return None, None, None
         redactor = Redactor(self.rules, self.only, self.fields)

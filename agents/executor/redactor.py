@@ -1,4 +1,4 @@
-"""Drops fields of a record by names and paths, and finds their values again in texts."""
+"""Drop fields of a record by names and paths, and remove their values from texts."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 _NOT_SHOWN = "…[not shown: unreadable JSON that names a redacted field]"
 _HIDDEN = "…[redacted]"
-#: A shorter value is found in too many texts that do not mean it.
+#: A shorter value occurs in too many unrelated texts.
 _FOUND_CHARACTERS = 4
-#: How a text that is JSON begins; a byte order mark may come first, and quotes where it was
-#: written as JSON more than once.
+#: How a JSON text begins: perhaps after a byte order mark, and with quotes if it was encoded more
+#: than once.
 _JSON = re.compile(r"[\s\ufeff]*(?:\\*\"\s*)*[{\[]")
 _QUOTED = re.compile(r"[\s\ufeff]*\"")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-#: So many paths are told of a record, each of so many characters: names may be data.
+#: Paths reported per record, and characters of each: names may be data.
 PATHS, PATH_CHARACTERS = 100, 200
 _CUT = "…[cut]"
-#: Stands for what may not leave.
+#: Stands for a dropped value.
 _GONE: Any = object()
 
 
 class Redactor:
-    """Drops what may not leave the driver from one record; remembers paths, and values for texts.
+    """Drop what must not leave the driver from one record; remember paths, and values for texts.
 
-    Values are JSON already. `rules` drop; where `only` is given, what it does not name is dropped
-    too; `fields` are then the names below columns that a schema has, and so are no data.
+    Values are JSON already. `rules` drop; if `only` is given, everything else is dropped too.
+    `fields` are the names below columns with a schema, which are not data.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class Redactor:
     ) -> None:
         self._paths = _paths(rules)
         self._names = [rule.lower() for rule in rules if "." not in rule]
-        #: What a text may not contain that is JSON for others and unreadable for us.
+        #: Words that a text must not contain if it is JSON for others and unreadable here.
         self._words = [*self._names, *(path.rpartition(".")[2] for path in self._paths)]
         self._only = only is not None
         self._only_paths = _paths(only or ())
         self._fields = frozenset(fields)
         self._only_names = {rule.lower() for rule in only or () if "." not in rule}
         self._dropped: list[str] = []
-        #: The columns of what was dropped, in order.
+        #: The columns of dropped values, in order.
         self._columns: dict[str, None] = {}
         self._column = ""
         self._values: set[str] = set()
 
     def row(self, row: dict[str, Any], key: str | None) -> dict[str, Any]:
-        """Return what may leave of a row; its column `key` does, whatever its name."""
+        """Return the redacted row; its column `key` is kept under any name."""
         kept: dict[str, Any] = {}
         for name, value in row.items():
             self._column = name
@@ -64,9 +64,9 @@ class Redactor:
 
     @property
     def told(self) -> list[str]:
-        """The paths of what was dropped, bounded in number and length; the last one says so.
+        """The paths of dropped values, bounded in number and length; the last one says so.
 
-        Where `only` is given these are columns: what is below one may have its name from data.
+        If `only` is given these are columns: names below a column may be data.
         """
         paths = list(self._columns) if self._only else self._dropped
         some = [_shortened(path) for path in paths[:PATHS]]
@@ -77,13 +77,13 @@ class Redactor:
         return name.lower() in self._only_names | self._only_paths
 
     def forbids(self, name: str) -> bool:
-        """Whether a rule names a field so, wherever it is."""
+        """Whether a rule names this field, at any depth."""
         low = name.lower()
         ends = (path.rpartition(".")[2] for path in self._paths)
         return any(part in low for part in self._names) or low in ends
 
     def hidden(self, text: str) -> str:
-        """Return a text without the values that were dropped, where they stand as they are."""
+        """Return a text without the dropped values that occur in it unchanged."""
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, _HIDDEN)
         return text
@@ -106,7 +106,7 @@ class Redactor:
         return named or any(low == each or low.startswith(f"{each}.") for each in self._only_paths)
 
     def _clean(self, value: Any, path: str, *, allowed: bool) -> Any:
-        """Return what may leave of a value, _GONE where nothing of it may."""
+        """Return the redacted value, _GONE if nothing of it is kept."""
         if isinstance(value, dict):
             return self._object(value, path, allowed=allowed)
         if isinstance(value, list):
@@ -134,7 +134,7 @@ class Redactor:
         return kept if kept or allowed else _GONE
 
     def _unnamed(self, path: str, kept: dict[str, Any]) -> str:
-        """Return what stands for a name that is data: that of a map's entry, or in JSON."""
+        """Return the placeholder of a name that is data: of a map's entry, or in JSON."""
         self._drop(path, None)
         return f"…[name {len(kept) + 1}]"
 
@@ -155,7 +155,7 @@ class Redactor:
             del self._dropped[before:]
             self._columns = columns
         low = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).lower()
-        # A quote alone begins a line of CSV, too.
+        # A quote alone also begins a line of CSV.
         named = _JSON.match(text) is not None and any(word in low for word in self._words)
         if allowed and not named:
             return text
@@ -172,7 +172,7 @@ def _shortened(path: str) -> str:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield the texts of a value that are long enough to be looked for."""
+    """Yield the texts of a value that are long enough to be searched for."""
     if isinstance(value, dict):
         for item in value.values():
             yield from _leaves(item)
@@ -184,7 +184,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a name that is there twice: its first value would be seen by readers only."""
+    """Refuse a duplicate name: only readers would see its first value."""
     named = dict(pairs)
     if len(named) < len(pairs):
         raise ValueError("a name is there twice")

@@ -1,6 +1,6 @@
-"""One operation on one record, tried again while the rules allow it.
+"""One operation on one record, retried while the rules allow it.
 
-The rules are not here: the driver sends them, functions of modules that are shipped beside these.
+The rules are not here: the driver sends them, as functions of modules shipped with these.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Row = dict[str, Any]
 
 RETRIABLE = "RETRIABLE"
 SELF_HEALING = "SELF_HEALING"
-#: A wait is slept in parts: a sleep of centuries is refused by the system.
+#: A wait is slept in parts: the system refuses extremely long sleeps.
 _LONGEST_SLEEP_SECONDS = 3_600.0
 
 
 class Cause(Protocol):
-    """What is known of an exception."""
+    """The classification of an exception."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -30,7 +30,7 @@ class Cause(Protocol):
 
 
 class Wait(Protocol):
-    """Says how long to wait after so many failed attempts; None: there is no further one."""
+    """Return the wait after a number of failed attempts; None: no further attempt."""
 
     def __call__(
         self, made: int, *, started_ms: int, now_ms: int, chance: Callable[[int], int]
@@ -39,22 +39,22 @@ class Wait(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What the driver says about failures."""
+    """The driver's rules about failures."""
 
     wait_after: Wait
     describe: Callable[[BaseException], Cause]
     known_as: Callable[[Any, Mapping[str, str]], str | None]
-    #: What the name of a class, or of a condition, means.
+    #: The kind of each class or condition.
     kinds: Mapping[str, str]
     #: Whether a second attempt is possible at all.
     retries: bool
-    #: Whether it is told how long failed operations took: a look at the clock for each record.
+    #: Whether the duration of failed operations is measured, which reads the clock for each record.
     timed: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The last of all attempts at an operation failed."""
+    """The last attempt at an operation failed."""
 
     error: BaseException
     cause: Cause
@@ -62,12 +62,12 @@ class Failed:
 
 
 class Attempted(NamedTuple):
-    """What came of an operation after so many attempts."""
+    """The result of an operation and its attempts."""
 
     attempts: int
     rows: list[Row]
     failed: Failed | None = None
-    #: From the beginning of the first attempt to the end of the last.
+    #: From the start of the first attempt to the end of the last.
     took_ms: int = 0
 
 
@@ -79,11 +79,10 @@ def call_with_retries(
     raised: BaseException,
     started_ms: int,
 ) -> Attempted:
-    """Return what `operation` made of a row at last, whose first attempt has `raised`.
+    """Return the final result of `operation` on a row whose first attempt has `raised`.
 
-    Each attempt gets a `fresh` row: the author's function may change what it is given. A
-    self-healing exception is raised: to repair that is Spark's affair. A killed task ends a wait
-    with its process.
+    Each attempt gets a `fresh` row: the author's function may change its argument. A self-healing
+    exception is raised: Spark repairs it. A killed task ends a wait with its process.
     """
     made = 1
     while True:
@@ -106,7 +105,7 @@ def call_with_retries(
 
 
 def failure_from(exc: BaseException, rules: Rules) -> Failed:
-    """Return what the rules know of an exception."""
+    """Return the rules' classification of an exception."""
     cause = rules.describe(exc)
     name = rules.known_as(cause, rules.kinds)
     return Failed(error=exc, cause=cause, kind=None if name is None else rules.kinds[name])

@@ -1,7 +1,7 @@
-"""The author's Python steps over many records; whatever one raises stays with its record.
+"""Run the author's Python steps over many records; an exception fails only its record.
 
-A step is called for all records before the next one is, so that what it returned can be checked a
-column at a time: only what deviates is looked at by itself.
+A step is called for all records before the next step, so that its results can be checked column by
+column: only deviating ones are checked one by one.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 
 
 class Failure(NamedTuple):
-    """Why a record has failed: the step's index, the last exception, the attempts it took."""
+    """The failure of a record: the step's index, the last exception, the attempts."""
 
     step: int
     failed: Failed
     attempts: int
-    #: From the first attempt's beginning; None for a row that does not fit.
+    #: From the start of the first attempt; None for a row that does not fit.
     took_ms: int | None = None
 
 
 @dataclass
 class Ran:
-    """What became of records, which are known by their number."""
+    """The results of records, identified by number."""
 
     rows: list[Row]
     #: The record of each row.
@@ -52,14 +52,14 @@ class Ran:
         self.failures.setdefault(record, failure)
 
     def drop_failed(self) -> None:
-        """A record is all or nothing: no row of one that has failed is left."""
+        """Drop all rows of failed records: a record is atomic."""
         if self.failures and not self.failures.keys().isdisjoint(self.of):
             left = [n for n, record in enumerate(self.of) if record not in self.failures]
             self.rows, self.of = [self.rows[n] for n in left], [self.of[n] for n in left]
 
 
 class _Raised(NamedTuple):
-    """In place of an answer: what was raised, and when the call began."""
+    """In place of an answer: the exception, and when the call began."""
 
     error: BaseException
     started_ms: int
@@ -96,7 +96,7 @@ class Steps:
 
     def _step(self, number: int, ran: Ran, records: Records) -> None:
         given, of = ran.rows, ran.of
-        # A function may change its row; a further attempt gets the row as it was.
+        # A function may change its row; a further attempt gets the original row.
         again = number and self._rules[number].retries
         saved = copy.deepcopy(given) if again else given
 
@@ -113,7 +113,7 @@ class Steps:
         self._check(number, ran, records)
 
     def _called(self, number: int, rows: list[Row]) -> list[Any]:
-        """Return a dict, a list of dicts or what was raised for each row."""
+        """Return a dict, a list of dicts or an exception for each row."""
         function = self._functions[number]
         answers: list[Any] = []
         add = answers.append
@@ -141,7 +141,7 @@ class Steps:
         answers: list[Any],
         fresh: Callable[[int], Callable[[], Row]],
     ) -> None:
-        """Take answers that are not all dicts: nothing, several rows, an exception."""
+        """Process answers that are not all dicts: nothing, several rows, an exception."""
         rows: list[Row] = []
         of: list[int] = []
         for index, (answer, record) in enumerate(zip(answers, ran.of, strict=True)):
@@ -203,7 +203,7 @@ class Steps:
         ran.drop_failed()
 
     def _converted(self, ran: Ran) -> list[Any]:
-        """Return the columns; a row that Arrow cannot take is a failure of the last step.
+        """Return the columns; a row that Arrow refuses is a failure of the last step.
 
         Rare: a value of a type that `conform` leaves to Arrow.
         """
@@ -237,7 +237,7 @@ def _operation(function: UserFunction, check: Check, row: Row) -> list[Row]:
 
 
 def checked(check: Check, row: Row) -> None:
-    """Raise WrongType for a row that does not conform, or that cannot even be looked at."""
+    """Raise WrongType for a row that does not conform, or that cannot be checked."""
     try:
         check(row, "")
     except WrongType:
@@ -249,9 +249,9 @@ def checked(check: Check, row: Row) -> None:
 
 
 def _own(answer: object) -> Row | list[Row]:
-    """Return an answer that no later call changes: a function may fill one buffer for all rows.
+    """Return a copy of an answer: a function may reuse one buffer for all rows.
 
-    What is nested in a row is not copied: that would cost more than the step.
+    Nested values of a row are not copied: that would cost more than the step.
     """
     return dict(answer) if type(answer) is dict else _made(answer)
 

@@ -1,4 +1,4 @@
-"""Whether a Python value is of a Spark type. Arrow does not ask: it turns 1.5 into 1."""
+"""Check whether a Python value has a Spark type. Arrow does not: it turns 1.5 into 1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Check = Callable[[Any, str], None]
 
 
 class WrongType(TypeError):
-    """A value is not of its field's type; the message names the field, its type and the value."""
+    """A value does not have its field's type; the message names the field, its type and the
+    value."""
 
 
 _INTEGERS: dict[type[T.DataType], int] = {
@@ -24,9 +25,9 @@ _INTEGERS: dict[type[T.DataType], int] = {
     T.IntegerType: 32,
     T.LongType: 64,
 }
-#: Largest integer up to which every integer is a double (2^53), or a float (2^24).
+#: The integer up to which every integer is a double (2^53), or a float (2^24).
 EXACT: dict[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
-#: The largest finite value. Arrow makes infinity of what lies beyond; Python's own are doubles.
+#: The largest finite value. Arrow turns larger ones into infinity; Python's own are doubles.
 LARGEST: dict[type[T.DataType], float] = {
     T.DoubleType: math.inf,
     T.FloatType: (2 - 2**-23) * 2.0**127,
@@ -34,9 +35,9 @@ LARGEST: dict[type[T.DataType], float] = {
 
 
 def struct_check(schema: T.StructType, *, whole: bool = False) -> Check:
-    """Return a check of dicts against `schema`: every field present, none besides, each conforming.
+    """Return a check of dicts against `schema`: all fields, no others, each conforming.
 
-    `whole` is for the row itself, whose fields are then named without a leading path.
+    `whole` is for the row itself, whose fields are named without a leading path.
     """
     fields = {field.name: (_check_of(field.dataType), field.nullable) for field in schema.fields}
 
@@ -56,7 +57,7 @@ def struct_check(schema: T.StructType, *, whole: bool = False) -> Check:
 
 
 def checked_values(kind: T.DataType, *, nullable: bool) -> Callable[[list[Any]], bool]:
-    """Return whether each of many values is of a type, found by looking at each."""
+    """Return a check of many values of a type, one by one."""
     check_value = _check_of(kind)
 
     def check(values: list[Any]) -> bool:
@@ -78,7 +79,7 @@ def _check_one(value: Any, path: str, check: Check, *, nullable: bool) -> None:
 
 
 def _check_of(kind: T.DataType) -> Check:
-    """Return the check of one type; a type that has no rule here is left to Arrow."""
+    """Return the check of one type; a type without a rule here is left to Arrow."""
     if type(kind) in _INTEGERS:
         return _integer(kind, _INTEGERS[type(kind)])
     if isinstance(kind, T.FractionalType) and type(kind) in EXACT:
@@ -111,7 +112,7 @@ _PLAIN: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
 
 
 def _anything(value: Any, path: str) -> None:
-    """Let Arrow judge."""
+    """Accept any value; Arrow checks it."""
 
 
 def _instance(kind: T.DataType, accepted: tuple[type, ...], besides: tuple[type, ...]) -> Check:
@@ -219,7 +220,7 @@ def _wrong(path: str, wanted: str, value: Any) -> WrongType:
 
 
 def shown(value: object) -> str:
-    """Return `value` for a message, in short; an author's own class may refuse to be shown."""
+    """Return `value` for a message, shortened; an author's class may fail to represent itself."""
     try:
         text = repr(value)
     except Exception as exc:

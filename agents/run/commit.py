@@ -1,4 +1,4 @@
-"""A decision becomes one durable entry: what is put aside, its dead letters, and its events."""
+"""Commit a decision as one journal entry: saved rows, dead letters and events."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from arrester.agents.journal.entries import Chunk, DeadLetters, Entry, Held, Kin
 from arrester.agents.journal.journal import Journal
 from arrester.controlplane.domain.events import RecordsDeadLettered, RecordsHeld
 
-#: So many skipped records are told in the entry; where there are more, they are in a folder.
+#: Up to this many skipped records are listed in the entry; more are saved in a folder.
 IN_ENTRY: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Saved:
-    """What does not go to the sink."""
+    """Rows that are not written to the sink."""
 
-    #: The folder with the rows, where there is one.
+    #: The folder of the rows, if there is one.
     name: str | None = None
     held: tuple[Held, ...] = ()
     skipped: tuple[Skipped, ...] = ()
@@ -39,13 +39,13 @@ class _Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
-    """Makes the entries of one run about micro-batches and chunks."""
+    """Write the journal entries of one run about micro-batches and chunks."""
 
     journal: Journal
     event_factory: EventFactory
     responder: Responder
     held_store: HeldStore
-    #: Where dead letters go; None when they are not enabled.
+    #: The dead letter queue; None if it is not enabled.
     letters: DeadLetterQueue | None
     bounds: HeldLimits
     clock: Callable[[], datetime]
@@ -58,16 +58,16 @@ class Committer:
         batch: int | None = None,
         chunk: Chunk | None = None,
     ) -> None:
-        """Put aside what does not go to the sink, and make the decision one durable entry.
+        """Save the rows that are not written, then write the decision as one journal entry.
 
-        What is decided about a micro-batch after its sink has failed adds to what was before.
+        A decision about a micro-batch made after its sink failed is added to the earlier ones.
         """
         at, order = self.clock(), None if batch is None else self._order(batch)
         saved = self._save(evaluated, decision, order=order)
         try:
             self.bounds.check(self.journal.ledger, saved.name, saved.held)
         except HeldLimitExceeded:
-            # No entry names it: every further attempt would leave one more.
+            # No entry names this folder: each further attempt would leave another one.
             if saved.name is not None:
                 self.journal.delete_rows(saved.name)
             raise
@@ -103,12 +103,12 @@ class Committer:
             self.letters.deliver(letters)
 
     def _order(self, batch: int) -> int:
-        """Return the place of the rows that a micro-batch holds: the same for all its entries."""
+        """Return the folder of the rows that a micro-batch holds; all its entries share it."""
         before = self.journal.ledger.saved_rows_of_batch(batch)
         return before[0].entry if before else self.journal.next_number
 
     def _save(self, evaluated: Evaluated, decision: Decision, *, order: int | None) -> _Saved:
-        """Write what does not go to the sink; `order` is None for a chunk."""
+        """Save the rows that are not written; `order` is None for a chunk."""
         cut = pause_offset_of(decision.pause_offsets)
         if evaluated.clean:
             return _Saved()
@@ -135,12 +135,12 @@ class Committer:
         return self.letters.put(frame, decision.examples, said)
 
     def _letters_name(self) -> str:
-        """Return the name of the next entry's folder of dead letters: nobody else has it."""
+        """Return a unique name for the folder of the next entry's dead letters."""
         ledger = self.journal.ledger
         return f"{ledger.checkpoint}-{self.journal.next_number:020d}-{self.event_factory.run.epoch}"
 
     def drained(self, chunk: Chunk) -> None:
-        """Write down that the chunk's sink has returned."""
+        """Record that the sink returned for the chunk."""
         at = self.clock()
         left = self.journal.ledger.task(chunk.task).held - chunk.taken
         told = self.event_factory.event(RecordsHeld(task=chunk.task, held=left), at)

@@ -1,4 +1,4 @@
-"""What one run works with, at a checkpoint that it has claimed; and how its end is written down."""
+"""The parts of one run on a claimed checkpoint, and the entry that ends it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _log = logging.getLogger("arrester.thread")
 
 
 class Engine:
-    """Journal, processor and all else of one run. Its caller holds the pipeline's lock."""
+    """Journal, processor and publisher of one run. The caller holds the run lock."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Engine:
         config: AgentConfig,
         uncaught: str,
     ) -> None:
-        """Claim the checkpoint: from here on a run has begun, and must be ended by `end`."""
+        """Claim the checkpoint. After this the run has begun and must be ended by `end`."""
         spark = pipeline.source.sparkSession
         ship(spark.sparkContext)
         self.pipeline = pipeline
         pipeline.sink.check(spark)
         policy = described(pipeline, config, uncaught=uncaught)
-        # Dead letters that have nowhere to go are said before anything begins.
+        # An unusable dead letter destination is reported before the run begins.
         self._place = destination_of(pipeline, config)
         if self._place is not None:
             self._place.prepare()
@@ -85,13 +85,13 @@ class Engine:
         )
         alone = config.redis_url is None
         self.release = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
-        #: The weight of the tasks, and the entry that it is true for.
+        #: The weight of the tasks, and the journal entry that it was computed at.
         self._weighed: tuple[int, int] | None = None
-        #: A micro-batch that Spark has planned and not committed comes before held records.
+        #: Planned by Spark but not committed; it runs before held records.
         self.awaited_batch: int | None = None
 
     def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
-        """Finish what an earlier run left behind, and get ready for micro-batches."""
+        """Complete the unfinished work of an earlier run and prepare for micro-batches."""
         self._tidy()
         Scratch(files=self.files, epoch=self.run.epoch).tidy()
         self.processor = Processor(
@@ -135,7 +135,7 @@ class Engine:
                 _log.info("%s: %s folders of a killed run are gone", self.files.root, len(orphans))
 
     def look_at_progress(self) -> None:
-        """Take up where the query stands, which is about to start."""
+        """Read the progress of the query that is about to start."""
         self.processor.last_batch = last_committed(self.progress)
         planned = last_planned(self.progress)
         self.awaited_batch = planned if planned > self.processor.last_batch else None
@@ -146,21 +146,21 @@ class Engine:
         self.awaited_batch = None
 
     def resume(self, wish: ResumeRequest) -> CommandOutcome:
-        """Do what is wished of a task; a micro-batch that may be written already stays as it is."""
-        # Rows of a chunk that is not known to be written are not to be skipped twice.
+        """Apply a command to a task. A micro-batch that may already be written is not changed."""
+        # Rows of a chunk that may be written must not be skipped as well.
         self.processor.finish_open_chunk()
         begun, awaited = self.processor.begun_batch, self.awaited_batch
         after = begun if awaited is None else max(begun, awaited)
         return self.resumer.resume(wish, now(), after=after)
 
     def set_policy(self, wish: PolicyCommand) -> CommandOutcome:
-        """Answer failures of a stage so from the next micro-batch, or chunk of held records, on."""
+        """Apply a policy override from the next micro-batch, or chunk of held records, on."""
         outcome = self._policies.set(wish, now())
         self.processor.take_policies()
         return outcome
 
     def give_up(self) -> None:
-        """End an evaluation that is at work, without the lock; nothing is decided yet."""
+        """Cancel a running evaluation, without the lock; nothing is decided yet."""
         try:
             self.processor.give_up()
         except Exception:
@@ -178,7 +178,7 @@ class Engine:
             return True
 
     def put_ready(self) -> bool:
-        """Put what may be told, and compact; return whether nothing is left to tell."""
+        """Publish the entries that may be published, and compact; return whether none is left."""
         waits = self.release.put_ready()
         self.release.compact(now=now())
         return not waits
@@ -190,7 +190,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether held rows run, or are about to."""
+        """Whether held rows are running, or are about to run."""
         ledger = self.journal.ledger
         return ledger.open_chunk is not None or ledger.drainable() is not None
 
@@ -199,7 +199,8 @@ class Engine:
         return [each.state for each in list(self.journal.ledger.tasks.values())]
 
     def standing(self) -> int | None:
-        """Return the weight of the tasks that do not run; None while something is untold."""
+        """Return the weight of the tasks that are not RUNNING; None while events are
+        unpublished."""
         number = self.journal.ledger.number
         if self.release.waits:
             return None
@@ -208,13 +209,13 @@ class Engine:
         return self._weighed[1]
 
     def report(self) -> None:
-        """Tell how all tasks stand, behind everything that was told before."""
+        """Report the state of all tasks, after all earlier events."""
         at = now()
         for part in drift.report(self.tasks()):
             self._outbox.put(uuid7(at), [self.event_factory.event(part, at)])
 
     def end(self, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
-        """Make the end of the run durable and tell it; a newer run's journal is left alone."""
+        """Commit the end of the run and publish it; the journal of a newer run is not touched."""
         name = self.pipeline.name
         death = death_of(name, exc, stopped=stopped)
         try:
@@ -236,7 +237,7 @@ class Engine:
         return death
 
     def _tell_superseded(self, death: ThreadDeath) -> None:
-        """Say it without the journal, which is the newer run's now."""
+        """Report the end without the journal, which belongs to the newer run."""
         _log.warning("%s: %s", self.pipeline.name, death.reason)
         at = now()
         data = ThreadDied(reason=death.reason, superseded=True)

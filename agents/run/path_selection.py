@@ -1,4 +1,5 @@
-"""Which way a micro-batch takes: in one pass while all is well, with care otherwise."""
+"""Choose the execution path of a micro-batch: fast path while healthy, slow path after a
+failure."""
 
 from __future__ import annotations
 
@@ -16,26 +17,26 @@ from arrester.agents.journal.journal import Journal
 
 _log = logging.getLogger("arrester.thread")
 
-#: So many clean micro-batches after a failure are done with care: failures come in swarms, and
-#: doing a micro-batch twice costs more than care.
+#: Clean micro-batches on the slow path after a failure. Failures cluster, and a micro-batch that is
+#: done twice costs more than the slow path.
 SLOW_PATH_BATCHES = 8
 
 
 @dataclass(slots=True, kw_only=True)
 class PathSelection:
-    """Chooses the way of each micro-batch of a run, and tries the quick one."""
+    """Choose the path of each micro-batch of a run, and try the fast one."""
 
     pipeline: Pipeline
     journal: Journal
-    #: None: the sink may leave half of what it was given.
+    #: None if the sink may leave part of what it was given.
     fast_path: FastPath | None
-    #: errors.decisions=always: a decision stands before the sink is called.
+    #: errors.decisions=always: a decision is durable before the sink is called.
     always_decides: bool
-    #: So many clean micro-batches are still to be done with care.
+    #: Clean micro-batches that still take the slow path.
     careful: int = 0
 
     def takes_slow_path(self, batch: int) -> bool:
-        """Whether the micro-batch cannot, or had better not, be tried in one pass."""
+        """Whether the micro-batch cannot or should not be tried on the fast path."""
         return (
             self.fast_path is None
             or self.always_decides
@@ -51,7 +52,8 @@ class PathSelection:
 
     @property
     def fails(self) -> bool:
-        """Whether records of the next micro-batch are likely to fail: some did lately."""
+        """Whether records of the next micro-batch are likely to fail, because some failed
+        recently."""
         return self.careful > 0
 
     def done_on_slow_path(self, *, clean: bool) -> None:
@@ -61,10 +63,10 @@ class PathSelection:
     def wrote_on_fast_path(
         self, source: DataFrame, number: int, *, check: Callable[[], None]
     ) -> bool:
-        """Guard and write at once; False when anything failed: then nothing is written.
+        """Evaluate and write in one pass; return False, with nothing written, if anything failed.
 
-        Nobody can tell for certain whether the source, a step or the sink has failed. The careful
-        way can: it evaluates before it writes. `check` raises when the run is to end.
+        The fast path cannot tell whether the source, a step or the sink failed. The slow path can:
+        it evaluates before it writes. `check` raises if the run is to end.
         """
         sink = self.pipeline.sink
         assert self.fast_path is not None and isinstance(sink, Sink)

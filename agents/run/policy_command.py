@@ -1,4 +1,4 @@
-"""A person sets what failures of a stage are answered, for one run and those after it."""
+"""Operator override of a stage's error policy, kept across runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from arrester.controlplane.domain.state.policy_overrides import retry_refusal, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCommand:
-    """What an operator, or the author's own code, wants failures of a stage to be answered."""
+    """A command, from an operator or the author's own code, to override the policy of a stage."""
 
     stage: str
-    #: None: as the author and the configuration have it.
+    #: None: the policy of the author and the configuration.
     answer: StageAnswer | None
     command: UUID | None = None
     actor: str | None = None
@@ -37,7 +37,7 @@ class PolicyCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOverrides:
-    """Takes or refuses such wishes for one run. Its caller holds the pipeline's lock."""
+    """Apply or refuse policy overrides for one run. The caller holds the run lock."""
 
     pipeline: Pipeline
     journal: Journal
@@ -46,7 +46,7 @@ class PolicyOverrides:
     retries: int
 
     def set(self, wish: PolicyCommand, at: datetime) -> CommandOutcome:
-        """Write `wish` down, or refuse it; a command twice is answered once."""
+        """Record or refuse the override; a repeated command gets the first answer."""
         known = self.journal.ledger.answers.get(str(wish.command))
         if known is not None:
             return CommandOutcome(applied=known.applied, reason=known.reason)

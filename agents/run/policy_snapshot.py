@@ -1,4 +1,4 @@
-"""What a run does about failures, as it is told to people: one event, right after its start."""
+"""The error policies of a run as one event, sent right after its start."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.error_policy.settings import DeadLetterSettings
 from arrester.controlplane.domain.events import PipelineDescribed, StageDescribed
 
-#: Longer texts say nothing more to people.
+#: Longer texts are cut.
 _CHARACTERS = 500
-#: What fits into an event; a setting may be any number.
+#: The limit of an event's field; a setting may be any number.
 _MOST = 2**63 - 1
-#: Beside class names: whatever the table calls so.
+#: Shown beside class names.
 _RETRIABLE = "retriable failures"
 _NOTHING: Mapping[str, Answer] = MappingProxyType({})
 
 
 def described(pipeline: Pipeline, config: AgentConfig, *, uncaught: str) -> PipelineDescribed:
-    """Return what holds for each stage and for the whole run, without anything secret.
+    """Return the policy of each stage and of the run, without secrets.
 
     Raises InvalidConfiguration as `stage_policies` does.
     """
@@ -72,8 +72,8 @@ def _stage(
 
 
 def _produce(pipeline: Pipeline, held: StagePolicy, config: AgentConfig) -> StageDescribed:
-    # What cannot be repaired by trying again always fails here, unless a handler answers (KIP-210):
-    # a limit alone tolerates the rest.
+    # A fatal failure is always answered FAIL unless a handler decides (KIP-210): a limit alone
+    # tolerates only the others.
     limited = held.handler is None and config.errors.tolerance.configured
     on = {**pipeline.sink.on, **({_RETRIABLE: Answer.CONTINUE} if limited else {})}
     said = _Said(pipeline.sink.on_error, held, limited=False)
@@ -82,7 +82,7 @@ def _produce(pipeline: Pipeline, held: StagePolicy, config: AgentConfig) -> Stag
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Who says what of a stage: its author, then the configuration, then a limit alone."""
+    """The origin of a stage's policy: author, configuration, or a limit alone."""
 
     on_error: Handler | None
     held: StagePolicy

@@ -1,4 +1,4 @@
-"""One run's work on micro-batches and held records: decide, make it durable, then call the sink."""
+"""Process micro-batches and held records: decide, commit the decision, then call the sink."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ Clock = Callable[[], datetime]
 
 
 class Processor:
-    """Runs micro-batches and chunks of held records of one pipeline, at one checkpoint.
+    """Run micro-batches and chunks of held records of one pipeline on one checkpoint.
 
-    Its caller holds the pipeline's lock. `check` is called where a run may end without harm, and
-    raises when it should.
+    The caller holds the run lock. `check` is called wherever a run may end safely, and raises if it
+    should end.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Processor:
             spark=self._spark, root=root, schema=pipeline.source.schema, types=RowSchemas(files)
         )
         self._tag = f"arrester-{pipeline.name}-{uuid4().hex[:8]}"
-        #: What the executors go by.
+        #: The policy of the executors.
         self._policy = config.errors.policy(StageKind.PROCESS)
         self._stages = stage_policies(pipeline, config)
         responder = self._fates = Responder(
@@ -129,19 +129,19 @@ class Processor:
             bounds=HeldLimits(self._spark, root, config.errors),
             clock=clock,
         )
-        #: errors.decisions=always: each micro-batch leaves an entry before its sink is called.
+        #: errors.decisions=always: each micro-batch has an entry before its sink is called.
         self._always = config.errors.always_decisions
         self._ways = PathSelection(
             pipeline=pipeline,
             journal=journal,
             fast_path=FastPath.of(pipeline, self._policy),
             always_decides=self._always,
-            # A record that a task died of is likely to fail again.
+            # A record that killed a task is likely to fail again.
             careful=SLOW_PATH_BATCHES if self._dead_before() else 0,
         )
-        #: The last Spark micro-batch whose sink has returned.
+        #: The last Spark micro-batch for which the sink has returned.
         self.last_batch = NO_BATCH
-        #: The last Spark micro-batch whose sink may have been called, by this run.
+        #: The last Spark micro-batch for which this run may have called the sink.
         self.begun_batch = NO_BATCH
         #: The journal's number when no task had held rows to run.
         self._idle_at = -1
@@ -151,10 +151,10 @@ class Processor:
         return self._journal.ledger
 
     def process(self, source: DataFrame, batch: int) -> None:
-        """Run a Spark micro-batch, in one pass or with care: what comes of it is the same.
+        """Run a Spark micro-batch on the fast or the slow path; the result is the same.
 
-        A replay of a batch that was decided about before obeys: what was skipped is skipped and
-        what was held is held, unevaluated; the rest passed then and goes to the sink again.
+        A replay obeys the decisions made before: skipped records stay skipped and held records stay
+        held, without evaluation. The other records passed and are written again.
         """
         self._journal.check_owned()
         self.finish_open_chunk()
@@ -163,7 +163,7 @@ class Processor:
         if self._ways.takes_slow_path(batch):
             self._write_on_slow_path(source, batch)
         elif not self._wrote_on_fast_path(source, number):
-            # Its size is unknown to the slow path: its rows may not fit into memory as objects.
+            # The slow path does not know the size: the rows may not fit into memory as objects.
             self._write_on_slow_path(source, batch, is_large=True)
         self.last_batch = max(batch, self.last_batch)
 
@@ -207,14 +207,14 @@ class Processor:
         self._ways.done_on_slow_path(clean=clean)
 
     def take_policies(self) -> None:
-        """Answer failures as the journal has it from now on; nothing is at work."""
+        """Apply the policy overrides of the journal; nothing is running."""
         answers = self._ledger.overrides
         self._fates.stages = commanded(self._pipeline, self._stages, answers)
         if self._letters is not None:
             self._letters.follow(self._fates.stages)
 
     def give_up(self) -> None:
-        """End an evaluation that is at work: nothing is decided yet, and attempts may wait long."""
+        """Cancel a running evaluation: nothing is decided yet, and attempts may wait long."""
         self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
     @contextmanager
@@ -226,10 +226,10 @@ class Processor:
             self._spark.sparkContext.removeJobTag(self._tag)
 
     def drain(self) -> bool:
-        """Run the next chunk of held records of a task that runs; False where there is none."""
+        """Run the next chunk of held records of a RUNNING task; return False if there is none."""
         if self.finish_open_chunk():
             return True
-        # Asked many times a second: with nothing new in the journal the answer is the same.
+        # Called many times a second: without a new journal entry the answer is the same.
         if self._idle_at == self._ledger.number:
             return False
         task = self._ledger.drainable()
@@ -244,7 +244,8 @@ class Processor:
         return True
 
     def finish_open_chunk(self) -> bool:
-        """Write the chunk whose sink did not return, under its number; False: there is none."""
+        """Write the chunk for which the sink did not return, under its number; return False if
+        there is none."""
         chunk = self._ledger.open_chunk
         if chunk is None:
             return False
@@ -282,7 +283,7 @@ class Processor:
         self._commits.drained(chunk)
 
     def _cut(self, chunk: Chunk, decision: Decision) -> Chunk:
-        """Return the chunk up to where its task halts."""
+        """Return the chunk up to the record at which its task stops."""
         for cut in decision.pause_offsets.values():
             chunk = self._shelf.shorten_chunk(self._ledger, chunk, cut)
         return chunk
@@ -294,7 +295,7 @@ class Processor:
         return fail_shared_positions(evaluated, self._pipeline, examples=self._judge.examples_limit)
 
     def _decided(self, evaluated: Evaluated, blamed: Sequence[Coordinates]) -> Decision:
-        # An attempt before this one may have ended between its decision and its entry.
+        # An earlier attempt may have ended between its decision and its entry.
         self._judge.responder.forget_undecided()
         if not evaluated.failed:
             return Decision()
@@ -304,7 +305,7 @@ class Processor:
         return decision
 
     def _dead_before(self) -> list[Coordinates]:
-        """Return the records that tasks died of: in a micro-batch they may fail again."""
+        """Return the records that killed tasks: in a micro-batch they may fail again."""
         return [
             where
             for task in self._ledger.tasks.values()
@@ -314,17 +315,17 @@ class Processor:
 
     @property
     def held_store(self) -> HeldStore:
-        """Where held rows are."""
+        """The store of held rows."""
         return self._shelf
 
     @property
     def letters(self) -> DeadLetterQueue | None:
-        """Where dead letters go; None when they are not enabled."""
+        """The dead letter queue; None if it is not enabled."""
         return self._letters
 
 
 def _blamed(task: TaskLedger) -> list[Coordinates]:
-    """Return where the record is that the task was held or died at, if it can be told from others.
+    """Return the coordinates of the record at which the task stopped, if they are unique.
 
     Many records may have no position.
     """

@@ -1,4 +1,4 @@
-"""From the journal to the outbox, strictly in order, and not before Spark has committed."""
+"""Publish journal entries to the outbox, in order and only after Spark's commit."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from arrester.agents.journal.storage import Storage, is_committed, last_committe
 
 _log = logging.getLogger("arrester.release")
 
-#: So many entries are put at a time: micro-batches and commands wait meanwhile.
+#: Entries that are put at a time; micro-batches and commands wait meanwhile.
 SLICE = 100
-#: A run's end puts so many slices at most; the next run puts the rest.
+#: The end of a run puts at most this many slices; the next run puts the rest.
 _SLICES_AT_END = 50
-#: A refused put is tried again after this, doubled each time up to the most; said each minute.
+#: The wait before a refused put is tried again, doubled up to the maximum; logged once a minute.
 _WAIT_SECONDS, _WAIT_SECONDS_MAX, _SAID_EVERY_SECONDS = 0.05, 5.0, 60.0
-#: They say of a run that it has begun, or is over.
+#: Entries that report the start or the end of a run.
 _OF_RUNS = (Kind.RUN, Kind.STOPPED, Kind.DIED)
 
 
 class Publisher:
-    """Puts a journal's entries into the outbox; its caller holds the pipeline's lock.
+    """Put the entries of a journal into the outbox; the caller holds the run lock.
 
-    The events of a `batch` entry wait for Spark's commit of that micro-batch: until then it may
-    be replayed, and decided about further. With `alone` there is no server that will confirm: what
-    the outbox keeps for good is told.
+    The events of a `batch` entry wait for Spark's commit of that micro-batch: until then it may be
+    replayed, and further decisions may follow. With `alone`, no server confirms: an entry counts as
+    published when the outbox has stored it.
     """
 
     def __init__(
@@ -45,19 +45,19 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._journal = journal
-        #: Where it stands which micro-batches are planned and committed.
+        #: Reports which micro-batches are planned and committed.
         self._progress = progress
         self._outbox = outbox
         self._alone = alone
         self._clock = clock
         #: The last entry put.
         self._through = 0
-        #: Entries put before their turn, and the last entry when that was looked at.
+        #: Entries put ahead of an earlier one, and the last entry at that time.
         self._ahead: set[int] = set()
         self._looked_at = 0
-        #: The batches that entries were put as, until they are confirmed.
+        #: The batches of the entries, until they are confirmed.
         self._batches: dict[int, list[UUID]] = {}
-        #: How often the outbox refused; what it did not take is tried again.
+        #: How often the outbox refused a put; refused entries are tried again.
         self.failures = 0
         self._refused_in_row = 0
         self._not_before = self._say_again = clock()
@@ -69,7 +69,7 @@ class Publisher:
         return bool(kept) and kept[-1].number > self._through
 
     def put_ready(self) -> bool:
-        """Put a slice of the entries that may be; return whether one still waits."""
+        """Put a slice of the entries that may be put; return whether one still waits."""
         if not self.waits or self._clock() < self._not_before:
             return self.waits
         for entry in self._next(SLICE):
@@ -82,7 +82,8 @@ class Publisher:
         return self.waits
 
     def put_ending(self, entry: Entry) -> None:
-        """Put the entry that ends the run, also ahead of one that waits: it says nothing of it."""
+        """Put the entry that ends the run, even ahead of a waiting one, which it does not
+        depend on."""
         self._not_before = self._clock()
         for _ in range(_SLICES_AT_END):
             before = self._through
@@ -93,7 +94,7 @@ class Publisher:
         self._put(entry.number)
 
     def compact(self, *, now: datetime) -> None:
-        """Now and then, delete what is told, confirmed and not needed for a replay."""
+        """Periodically delete entries that are published, confirmed and not needed for a replay."""
         if not self._journal.compaction_due(is_settled=self._is_settled, now=now):
             return
         committed = last_committed(self._progress)
@@ -111,11 +112,11 @@ class Publisher:
         return kept[first:] if most is None else kept[first : first + most]
 
     def _put_ahead(self) -> None:
-        """Put what says that a run has begun or is over ahead of the entry that waits.
+        """Put entries that report the start or end of a run ahead of a waiting entry.
 
-        Its sink may be tried for hours, and the server would see the run before as the last one.
-        Where what waits says how tasks stand, nothing goes ahead: from an older run than the server
-        knows of, it would not believe that.
+        The sink of a waiting entry may be tried for hours, and meanwhile the server would show the
+        earlier run as the last one. If the waiting entries contain task states, nothing is put
+        ahead: the server would ignore the states of a run older than the one it knows.
         """
         if self._looked_at == self._journal.next_number:
             return

@@ -1,4 +1,4 @@
-"""An operator resumes a paused task: from the failed record, or past it."""
+"""Apply a resume command to a task: continue at the failed record or after it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from arrester.controlplane.domain.state.states import TaskStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRequest:
-    """What an operator, or the author's own code, wants of a task."""
+    """A command, from an operator or the author's own code, for one task."""
 
     key: str | None
-    #: None wishes that it holds: a pause by hand.
+    #: None: pause the task by hand.
     how: ResumeHow | None
-    #: The position that the task is held at, as the one who wishes saw it; None: wherever.
+    #: The position at which the requester saw the task stopped; None: any.
     position: int | None = None
-    #: With AT: where the task shall go on.
+    #: With AT: the position at which the task continues.
     target: int | None = None
     command: UUID | None = None
     actor: str | None = None
@@ -55,7 +55,7 @@ class ResumeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
-    """What became of a wish; the reason is for people, either way."""
+    """The result of a command, with a reason for people in either case."""
 
     applied: bool
     reason: str
@@ -63,7 +63,7 @@ class CommandOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeHandler:
-    """Accepts or refuses wishes for one run's tasks. Its caller holds the pipeline's lock."""
+    """Apply or refuse commands for the tasks of one run. The caller holds the run lock."""
 
     pipeline: Pipeline
     journal: Journal
@@ -72,16 +72,17 @@ class ResumeHandler:
     event_factory: EventFactory
 
     def answered(self, command: UUID) -> CommandOutcome | None:
-        """Return what was answered to a command before, by whatever run of this checkpoint."""
+        """Return the earlier answer to a command, from any run of this checkpoint."""
         answer = self.journal.ledger.answers.get(str(command))
         return (
             None if answer is None else CommandOutcome(applied=answer.applied, reason=answer.reason)
         )
 
     def resume(self, wish: ResumeRequest, at: datetime, *, after: int) -> CommandOutcome:
-        """Apply `wish`, or refuse it with the state untouched; a command twice is answered once.
+        """Apply `wish`, or refuse it without a change; a repeated command gets the first answer.
 
-        `after` is the last micro-batch that may be written already: a pause by hand comes after it.
+        `after` is the last micro-batch that may already be written: a pause by hand takes effect
+        after it.
         """
         if (wish.how is ResumeHow.AT) != (wish.target is not None):
             raise InvalidValue("target", wish.target, "a position, with AT and with nothing else")
@@ -123,9 +124,11 @@ class ResumeHandler:
         return CommandOutcome(applied=True, reason=word)
 
     def hold(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
-        """Pause the task whose held rows were to run and do not fit; False: it cannot be paused.
+        """Pause the task whose held rows no longer fit the source; return False if it cannot be
+        paused.
 
-        A person resumes it behind them, or the source gets its former type and a new run.
+        An operator resumes it after these rows, or the source gets its former type and a new run
+        starts.
         """
         ledger = self.journal.ledger
         task = ledger.drainable()
@@ -147,7 +150,7 @@ class ResumeHandler:
         return CommandOutcome(applied=True, reason=word)
 
     def _left_out(self, task: TaskLedger, wish: ResumeRequest) -> Chunk | None:
-        """Return the held records that the wish gives up, None for none of them."""
+        """Return the held records that the command skips; None if there are none."""
         ledger = self.journal.ledger
         if wish.how is ResumeHow.SKIP and task.stopped_by is not None:
             return self.held_store.first_record(ledger, wish.key)
@@ -159,7 +162,7 @@ class ResumeHandler:
     def _skip(
         self, task: TaskLedger, chunk: Chunk, wish: ResumeRequest, at: datetime
     ) -> tuple[Chunk, DeadLetters | None, list[EventData]]:
-        """Take records out of the held rows, as dead letters where those are on."""
+        """Remove records from the held rows; they become dead letters if those are enabled."""
         ledger, stopped_by = self.journal.ledger, task.stopped_by
         letters: DeadLetters | None = None
         told: list[EventData] = []
@@ -179,7 +182,7 @@ class ResumeHandler:
         return chunk, letters, told
 
     def _with_error(self, rows: DataFrame, blame: StoppingRecord | None) -> DataFrame:
-        """Put the failure that the task was paused for beside its record alone."""
+        """Add the failure that paused the task to its record only."""
         if blame is None:
             no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
             return rows.select(ROW, TASK, POSITION, F.lit(None).cast("int").alias(FATE), no_error)
@@ -232,7 +235,7 @@ class ResumeHandler:
 
 
 def _word(task: TaskLedger, wish: ResumeRequest, left_out: Chunk | None) -> str:
-    """Return what was done, for people."""
+    """Return a description of what was done."""
     if wish.target is not None:
         count = 0 if left_out is None else left_out.taken
         return f"resumed at position {wish.target}, {count} records left out"
@@ -241,7 +244,7 @@ def _word(task: TaskLedger, wish: ResumeRequest, left_out: Chunk | None) -> str:
 
 
 def _condition(blame: StoppingRecord | None, wish: ResumeRequest) -> str | None:
-    """Return the error condition of what is left out, where it is the failed record alone."""
+    """Return the error condition of the skipped records if only the failed record is skipped."""
     return None if blame is None or wish.target is not None else blame.failure.condition
 
 
@@ -264,7 +267,7 @@ def _moved(
 
 
 def _refusal(task: TaskLedger, wish: ResumeRequest) -> str | None:
-    """Return why the state forbids the wish, or None."""
+    """Return why the state forbids the command, or None."""
     state = task.state
     if wish.how is None:
         return pause_refusal(state)

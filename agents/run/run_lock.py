@@ -1,4 +1,4 @@
-"""The lock of one run; the Python thread that holds one waits for none."""
+"""The lock of one run, and a check that its holder does not wait for itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 
 
 class _Here(threading.local):
-    #: Whether this Python thread works for a run, and holds its lock.
+    #: Whether this Python thread holds the run lock of some run.
     inside = False
 
 
@@ -17,23 +17,23 @@ _here = _Here()
 
 
 class RunLock:
-    """Goes round micro-batches, chunks of held records and wishes of one run.
+    """Serialize the micro-batches, chunks of held records and commands of one run.
 
-    The author's functions are called inside. What they ask of the agent there would wait for
-    themselves, or for another run that waits for this one.
+    The author's functions run inside it. A request that they make of the agent would wait for
+    itself, or for another run that waits for this one.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def acquire(self, *, timeout: float = -1) -> bool:
-        """Wait for the turn, for so many seconds; -1: without bound."""
+        """Acquire the lock, waiting at most this many seconds; -1: without bound."""
         taken = self._lock.acquire(timeout=timeout)
         _here.inside = taken or _here.inside
         return taken
 
     def release(self) -> None:
-        """Let the next one have its turn."""
+        """Release the lock."""
         _here.inside = False
         self._lock.release()
 
@@ -50,7 +50,7 @@ class RunLock:
 
 
 def refuse_inside(wish: str) -> None:
-    """Raise InvalidValue where the author's function is at work, which the wish would wait for."""
+    """Raise InvalidValue inside an author's function, for which the command would wait."""
     if _here.inside:
         allowed = (
             "a call from another Python thread: handlers and sinks run inside a micro-batch, and "

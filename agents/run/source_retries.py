@@ -1,4 +1,4 @@
-"""A source that fails blames no record: it is tried again from the checkpoint, within budgets."""
+"""Retry a failed source from the checkpoint, within budgets. No record is isolated."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from arrester.controlplane.domain.state.uncaught_policy import ReplacementPolicy
 
 
 class SourceRetries:
-    """The attempts at a run's source since a micro-batch, or held records, last went well.
+    """The attempts at a run's source since a micro-batch, or held records, last succeeded.
 
-    What the platform repairs by itself (a killed task, a fenced producer) begins again too, as a
-    thread is replaced: with its waits, so often in an hour, whatever went well meanwhile (KIP-210).
+    Failures that the platform repairs (a killed task, a fenced producer) restart the query too, as
+    a thread is replaced: with its waits, and a limit per hour, regardless of successes in between
+    (KIP-210).
     """
 
     def __init__(
@@ -35,17 +36,17 @@ class SourceRetries:
         self._policy = policy
         self._pipeline = pipeline
         self._healing = healing
-        #: When it began again so.
+        #: The times of these restarts.
         self._healed_ms: list[int] = []
         self._made = 0
         self._started_ms = 0
 
     def went_well(self) -> None:
-        """Begin to count anew: a micro-batch, or a chunk of held records, is done."""
+        """Reset the count: a micro-batch, or a chunk of held records, is done."""
         self._made = 0
 
     def wait_ms(self, exc: BaseException, *, at: datetime) -> int | None:
-        """Return the wait before the query is started again, None when the run ends by `exc`."""
+        """Return the wait before the query is started again; None if the run ends by `exc`."""
         now_ms = int(at.timestamp() * 1_000)
         if self._heals(exc):
             return self._healing_ms(exc, now_ms)

@@ -1,4 +1,4 @@
-"""What can be seen of a run from any Python thread, without its lock."""
+"""The state of a run, readable from any Python thread without its lock."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 
 
 class RunStatus:
-    """A run's names, numbers and tasks; most of them are known once it has started."""
+    """A run's names, numbers and tasks; most are known once it has started."""
 
     _engine: Engine
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
-        #: Its agent knows how it ended, and has done what follows.
+        #: Whether the agent knows how it ended, and has reacted.
         self._answered = False
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has ended, and what follows from that has been done."""
+        """Whether it has ended and the agent has reacted."""
         return self._answered
 
     @property
@@ -42,7 +42,7 @@ class RunStatus:
 
     @property
     def epoch(self) -> int:
-        """The number of this run at its checkpoint."""
+        """The number of this run on its checkpoint."""
         return self._engine.run.epoch
 
     def tasks(self) -> list[TaskState]:
@@ -54,12 +54,12 @@ class RunStatus:
         return [each for each in self.tasks() if each.status is TaskStatus.PAUSED]
 
     def standing(self) -> int | None:
-        """Return what its tasks add to the heartbeat's hash; None while something is untold."""
+        """Return what its tasks add to the heartbeat's hash; None while events are unpublished."""
         return self._engine.standing()
 
     def is_applied(self, command: UUID) -> CommandOutcome | None:
-        """Return what was answered to a command, by this run or one before it; None: never seen.
+        """Return the answer to a command, from this run or an earlier one; None if it is unknown.
 
-        One look into a dictionary, without the lock: a micro-batch may hold that for long.
+        Reads a dictionary without the lock, which a micro-batch may hold for long.
         """
         return self._engine.resumer.answered(command)

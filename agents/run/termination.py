@@ -1,4 +1,4 @@
-"""How a run ends: what is told of it, and what its agent learns."""
+"""How a run ends: its last entry, and what its agent receives."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from arrester.agents.journal.state import Ledger
 from arrester.agents.spark.errors import Problem, StepFailed
 from arrester.controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
 
-#: Of a task whose executors ended one after the other Spark tells by this text only.
+#: For a task whose executors were all lost Spark raises this text only.
 _EXECUTORS_LOST = "ExecutorLostFailure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadDeath:
-    """How a run ended other than by `stop`; told once, after all else."""
+    """How a run ended other than by `stop`; passed on once, after everything else."""
 
     pipeline: str
     reason: str
     exception: BaseException | None = None
     failure: Failure | None = None
-    #: A newer run owns the checkpoint: no handler, no replacement.
+    #: A newer run owns the checkpoint: no handler is called, no thread replaced.
     superseded: bool = False
-    #: The query came to its own end (`availableNow`), nothing went wrong.
+    #: The query finished (`availableNow`) without a failure.
     finished: bool = False
 
 
 def death_of(pipeline: str, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
-    """Return how a run ended: by `exc`, by a stop, or because its query came to its end."""
+    """Return how a run ended: by `exc`, by a stop, or because its query finished."""
     if exc is None:
         reason = "stopped" if stopped else "the query has come to its end"
         return ThreadDeath(pipeline=pipeline, reason=reason, finished=not stopped)
@@ -63,7 +63,7 @@ def ending_entry(
     ledger: Ledger,
     at: datetime,
 ) -> Entry:
-    """Return the entry that ends a run; a task has died only where a record is to blame."""
+    """Return the entry that ends a run; a task died only if a record caused the end."""
     told: list[Event] = []
     if isinstance(exc, RecordFatal):
         failed = exc.failed
@@ -85,7 +85,7 @@ def ending_entry(
 
 
 def _failure(exc: BaseException) -> Failure:
-    """Return why a run ended where no record is to blame: its source, its sink, or ourselves."""
+    """Return the failure that ended a run without a failing record: of source, sink or agent."""
     if isinstance(exc, StepFailed):
         return failure(exc.stage, exc.told)
     if isinstance(exc, DeadLettersNotWritten):
@@ -94,6 +94,6 @@ def _failure(exc: BaseException) -> Failure:
     name, message = class_and_message(raised)
     stage = "produce" if isinstance(exc, SinkFailed) else "source"
     if stage == "source" and _EXECUTORS_LOST in message:
-        # A source and the native steps behind it are one job: nobody knows which it was.
+        # A source and its native steps run in one job: which of them failed is unknown.
         stage = "unknown"
     return failure(stage, Problem(exception_class=name, message=message[:4_000]))

@@ -33,21 +33,21 @@ from arrester.controlplane.domain.state.transitions import Move, move_thread
 
 _log = logging.getLogger("arrester.thread")
 
-#: How often held records and unsent entries are looked after.
+#: The interval at which held records and unsent entries are processed.
 _TICK_SECONDS = 0.05
-#: How often a run looks whether it still owns its checkpoint, also when it has nothing to do.
+#: The interval at which a run checks that it still owns its checkpoint.
 _OWNED_SECONDS = 5.0
-#: How often a stop looks whether an evaluation is to be given up.
+#: The interval at which a stop checks whether to cancel an evaluation.
 _STOP_TICK_SECONDS = 0.2
-#: Between two chunks of held records, so that a waiting micro-batch gets the lock.
+#: The pause between two chunks of held records, so that a waiting micro-batch gets the lock.
 _BREATH_SECONDS = 0.01
 
 
 class PipelineThread(RunStatus):
     """One run of a pipeline in this process. Methods may be called from any Python thread.
 
-    One lock goes round micro-batches, chunks of held records and resumes; `query.stop()` is never
-    called while it is held.
+    One lock serializes micro-batches, chunks of held records and commands; `query.stop()` is never
+    called with the lock held.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class PipelineThread(RunStatus):
         self._config = config
         self._on_death = on_death
         self._uncaught = uncaught
-        #: None: it has not begun.
+        #: None: not started.
         self._state: ThreadStatus | None = None
         self._lock = RunLock()
         self._halt = StopSignal(pipeline.name)
         self._ended = threading.Event()
-        #: Whether `start` is over, however it went.
+        #: Set when `start` has ended, with or without an exception.
         self._started = threading.Event()
         self._retries = SourceRetries(config.errors.policy(StageKind.SOURCE), pipeline.name)
-        #: The pass over a static source is done; what is left waits for people.
+        #: The pass over a static source is done; what is left waits for operators.
         self._passed = False
-        #: Whether the server asked how the tasks stand.
+        #: Whether the server requested a report of the tasks' states.
         self._report_asked = False
-        #: When the checkpoint was last known to be ours.
+        #: When the run last checked that it owns the checkpoint.
         self._owned_at = time.monotonic()
         self._loop = threading.Thread(
             target=self._look_after, name=f"arrester-{pipeline.name}", daemon=True
@@ -91,7 +91,7 @@ class PipelineThread(RunStatus):
 
     @property
     def state(self) -> ThreadStatus:
-        """RUNNING from its start to its end, DEAD for ever after."""
+        """RUNNING from its start to its end, then DEAD."""
         return self._state or ThreadStatus.DEAD
 
     @property
@@ -101,11 +101,11 @@ class PipelineThread(RunStatus):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing will happen by itself: a static source is done, the rest is held."""
+        """Whether nothing happens without a command: a static source is done, the rest is held."""
         return self._passed and not self._engine.has_work
 
     def report(self) -> None:
-        """Tell soon how its tasks stand; the server sees them otherwise."""
+        """Report the state of the tasks soon; the server's view differs."""
         self._report_asked = True
 
     # ── start and stop ───────────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ class PipelineThread(RunStatus):
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> None:
         """Claim the checkpoint and start the query, or the pass over a static source.
 
-        What goes wrong is raised here, and not told to `on_death`.
+        Failures are raised here and not passed to `on_death`.
         """
         self._trigger = trigger
         self._engine = Engine(
@@ -144,14 +144,14 @@ class PipelineThread(RunStatus):
         )
 
     def stop(self, *, timeout_seconds: float) -> bool:
-        """End the run at the next boundary; True when it has ended within the time.
+        """End the run at the next boundary; return True if it has ended within the time.
 
-        A micro-batch that has not decided yet is given up and replayed by the next run; one whose
-        sink is at work may finish. When the time is over its Spark jobs are cancelled.
+        An undecided micro-batch is cancelled and replayed by the next run; a running sink may
+        finish. After the time its Spark jobs are cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
         self._halt.ask()
-        # What an earlier run left behind may wait for a broker without bound.
+        # The unfinished work of an earlier run may wait for a broker without bound.
         while self.is_running and not self._started.wait(_STOP_TICK_SECONDS):
             self._engine.give_up()
             if time.monotonic() > deadline:
@@ -190,16 +190,16 @@ class PipelineThread(RunStatus):
         actor: str | None = None,
         reason: str | None = None,
     ) -> CommandOutcome:
-        """Do what is wished of a task, after the micro-batch at work.
+        """Apply a command to a task after the running micro-batch.
 
-        `how` is RETRY (a PAUSED task goes on at the failed record), SKIP (past it: it becomes a
-        dead letter with `actor` and `reason`), AT (at `target`: what it holds before that becomes
-        dead letters), RESTART (a DEAD task goes on at the failed record), or None: a RUNNING task
-        is paused by hand. What is held runs first. `position`, where it is given, must be the one
-        the task is held at.
+        `how` is RETRY (a PAUSED task continues at the failed record), SKIP (after it: the record
+        becomes a dead letter with `actor` and `reason`), AT (at `target`: held records before it
+        become dead letters), RESTART (a DEAD task continues at the failed record), or None: a
+        RUNNING task is paused by hand. Held records run first. `position`, if given, must be the
+        one at which the task stopped.
 
-        Raises Superseded when a newer run owns the checkpoint: the answer is that one's; and
-        InvalidValue in a function that a pipeline calls, which the wish would wait for.
+        Raises Superseded if a newer run owns the checkpoint, which then answers; and InvalidValue
+        inside a function of the pipeline, for which the command would wait.
         """
         wish = ResumeRequest(
             key=key,
@@ -221,9 +221,9 @@ class PipelineThread(RunStatus):
         actor: str | None = None,
         reason: str | None = None,
     ) -> CommandOutcome:
-        """Answer all failures of a stage so, from the next micro-batch on and in later runs.
+        """Override the policy of a stage from the next micro-batch on and in later runs.
 
-        None: as the author and the configuration have it. Raises as `resume`.
+        None: the policy of the author and the configuration. Raises as `resume`.
         """
         wish = PolicyCommand(
             stage=stage, answer=answer, command=command, actor=actor, reason=reason
@@ -249,7 +249,7 @@ class PipelineThread(RunStatus):
     # ── the loop ─────────────────────────────────────────────────────────────────────────────
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
-        """Be the function that Spark calls; whatever happens, only a short exception leaves it."""
+        """Called by Spark for each micro-batch; only a short exception leaves it."""
         try:
             with self._lock:
                 self._halt.check()
@@ -261,14 +261,14 @@ class PipelineThread(RunStatus):
         raise BatchEnded(f"pipeline {self.pipeline.name} has ended; see its agent") from None
 
     def _look_after(self) -> None:
-        """Stay with the query until it has ended, and with what begins in its place."""
+        """Watch the query until it has ended, including its restarts."""
         self._until_ended()
         while self._begins_again():
             self._until_ended()
         self._end(self._halt.raised)
 
     def _until_ended(self) -> None:
-        """Run held records and put events; return when the query, and all of its work, is over."""
+        """Run held records and publish events until the query and all its work have ended."""
         try:
             while self._halt.raised is None and self._query.isActive:
                 worked = self._tick()
@@ -282,7 +282,7 @@ class PipelineThread(RunStatus):
         self._stop_query()
 
     def _begins_again(self) -> bool:
-        """Whether the source failed and may be tried again; then the query has been restarted."""
+        """Whether the source failed and may be retried; then the query has been restarted."""
         failed = self._halt.raised
         wait_ms = None if failed is None else self._retries.wait_ms(failed, at=now())
         if wait_ms is None:
@@ -297,14 +297,14 @@ class PipelineThread(RunStatus):
         except BaseException as exc:
             self._halt.note(exc)
         if self._halt.asked:
-            # Whoever asked may have stopped the query before this one.
+            # The requester may have stopped the query before this one.
             self._stop_query()
         return True
 
     def _tick(self) -> bool:
-        """Do a little of what waits; return whether there may be more."""
+        """Do some waiting work; return whether there may be more."""
         if not self._lock.acquire(timeout=_TICK_SECONDS):
-            # A resume at work makes some.
+            # A running resume may add some.
             return True
         try:
             self._look_who_owns()
@@ -319,13 +319,13 @@ class PipelineThread(RunStatus):
             self._lock.release()
 
     def _look_who_owns(self) -> None:
-        """Now and then, end a run that has nothing to do and would not notice a newer one."""
+        """Periodically end a run that has nothing to do and would not notice a newer one."""
         if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
             self._engine.journal.check_owned()
             self._owned_at = time.monotonic()
 
     def _finish(self) -> None:
-        """The query has ended by itself: by an exception, or because its work is done."""
+        """End a run whose query ended by an exception or because its work is done."""
         exception = self._query.exception()
         if exception is not None:
             raise exception
@@ -336,13 +336,13 @@ class PipelineThread(RunStatus):
             self._tick()
 
     def _rests(self) -> bool:
-        """Whether a static source is done, and what is held waits; a wish may have failed."""
+        """Whether a static source is done and the rest is held; a command may have failed."""
         return self._passed and self._engine.holds_rows and self._halt.raised is None
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 
     def _end(self, exc: BaseException | None) -> None:
-        """Make the end durable, tell it, and answer for it once."""
+        """Commit the end, publish it, and react to it once."""
         death = self._write_end(exc)
         self._ended.set()
         try:

@@ -1,4 +1,4 @@
-"""From a fetched command to its answer: delivered, then applied or refused, once."""
+"""Dispatch fetched commands: each is applied or refused once, and answered."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log = logging.getLogger("arrester.commands")
 
 EXPIRED = "expired before it was fetched"
 EXPIRED_HERE = "expired while it waited for its turn"
-#: Commands for tasks that no thread here runs (yet); more are other instances' for sure.
+#: Commands for tasks that no thread here runs yet; any beyond this number are for other instances.
 UNCLAIMED = 1000
-#: None: the task is to hold.
+#: None: pause the task.
 _HOW: dict[CommandKind, ResumeHow | None] = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
     CommandKind.SKIP_RECORD: ResumeHow.SKIP,
@@ -36,7 +36,7 @@ _HOW: dict[CommandKind, ResumeHow | None] = {
     CommandKind.PAUSE_TASK: None,
     CommandKind.RESTART_TASK: ResumeHow.RESTART,
 }
-#: What waits for the end of a micro-batch.
+#: Commands that wait for the end of a micro-batch.
 _OF_PIPELINES = (*_HOW, CommandKind.SET_POLICY)
 
 
@@ -44,20 +44,21 @@ _OF_PIPELINES = (*_HOW, CommandKind.SET_POLICY)
 class _Fetched:
     command: CommandIssued
     ahead: timedelta
-    #: Whether it was too late for it when it came.
+    #: Whether the command had expired when it came.
     late: bool
 
 
-#: A pipeline and a checkpoint: what has one thread at a time.
+#: A pipeline and a checkpoint, on which one thread runs at a time.
 _Place = tuple[str | None, str | None]
 _Turns = queue.SimpleQueue[_Fetched | None]
 
 
 class Commands:
-    """Takes commands from the poller; those for tasks are applied in order, pipeline by pipeline.
+    """Receive commands from the poller and apply those for tasks in order, pipeline by pipeline.
 
-    A task may have to wait for the end of its micro-batch: neither a shutdown nor a task of
-    another pipeline waits behind it. So each pipeline that gets a command gets a thread for them.
+    A command for a task may wait for the end of its micro-batch. A shutdown, or a command for
+    another pipeline, must not wait for that: each pipeline that receives a command has a thread for
+    its commands.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Commands:
         self._lock = threading.Lock()
         self._delivered: set[UUID] = set()
         self._unclaimed: dict[UUID, _Fetched] = {}
-        #: Commands that failed here for a reason of our own; they are answered all the same.
+        #: Commands that failed through a fault of the agent; they are answered as well.
         self.guest_errors = 0
 
     def stop(self) -> None:
@@ -86,7 +87,7 @@ class Commands:
                 turns.put(None)
 
     def take(self, command: CommandIssued, ahead: timedelta) -> None:
-        """Accept a command that may be for us, and may have been here before."""
+        """Accept a command that may be for this instance, and may have come before."""
         with self._lock:
             if command.command in self._delivered:
                 return
@@ -106,7 +107,8 @@ class Commands:
             self._refuse(command, f"{command.kind} is not for an instance")
 
     def look_again(self) -> None:
-        """Take what nobody here could claim before: a new thread may be what it is meant for."""
+        """Dispatch commands that no thread here could claim before: a new thread may run their
+        task."""
         with self._lock:
             unclaimed, self._unclaimed = self._unclaimed, {}
         for fetched in unclaimed.values():
@@ -115,7 +117,7 @@ class Commands:
     def _is_for_us(self, command: CommandIssued) -> bool:
         if self._instance.id in command.instances:
             return True
-        # A policy is for the instances that are named: their answers are what it waits for.
+        # A policy is for the instances that the command names: it waits for their answers.
         return command.kind in _HOW and bool(self._threads_for(command))
 
     def _keep_unclaimed(self, command: CommandIssued, ahead: timedelta) -> None:
@@ -131,7 +133,7 @@ class Commands:
         return self._now() + ahead >= command.expires_at
 
     def _line_up(self, fetched: _Fetched) -> None:
-        """Let the command wait for its turn; where nothing runs there is nothing to wait for."""
+        """Queue the command for its pipeline; if nothing runs, apply it at once."""
         if not self._threads_for(fetched.command):
             self._apply_all(fetched)
             return
@@ -156,7 +158,7 @@ class Commands:
                 self._not_applied(fetched.command, exc)
 
     def _apply_all(self, fetched: _Fetched) -> None:
-        """Apply it wherever it is for: a task is in one thread, a pipeline may run in several."""
+        """Apply the command: a task is in one thread, a pipeline may run in several."""
         threads = self._threads_for(fetched.command)
         if not threads:
             self._apply(fetched, None)
@@ -167,7 +169,7 @@ class Commands:
         command = fetched.command
         known = None if thread is None else thread.is_applied(command.command)
         if known is not None and known.applied:
-            # An earlier instance did it: its answer stands beside its own name, this is ours.
+            # An earlier instance applied it and answered in its own name; this is our answer.
             self._say(command, CommandApplied(command=command.command, detail=known.reason))
         elif known is not None:
             self._refuse(command, known.reason)
@@ -181,12 +183,12 @@ class Commands:
         else:
             outcome = _done(command, thread)
             log.info("%s by %s: %s", command.kind, command.actor, outcome.reason)
-            # A thread that is about to end refuses without writing it down beside its checkpoint.
+            # A thread that is ending refuses without recording it in its checkpoint.
             if not outcome.applied and thread.is_applied(command.command) is None:
                 self._refuse(command, outcome.reason)
 
     def _not_applied(self, command: CommandIssued, exc: Exception) -> None:
-        # Only here: it comes with PySpark, which importing the agent alone must not need.
+        # Imported here because it needs PySpark, which importing the agent must not.
         from arrester.agents.journal.journal import Superseded
 
         if isinstance(exc, Superseded):
@@ -214,7 +216,7 @@ class Commands:
 
 
 def _done(command: CommandIssued, thread: Controls) -> Outcome:
-    """Do what is wished in a thread; it writes its answer down beside its checkpoint."""
+    """Apply the command in a thread, which records the answer in its checkpoint."""
     if command.kind is CommandKind.SET_POLICY:
         return thread.set_policy(
             command.stage or "",

@@ -1,4 +1,4 @@
-"""What an instance says of itself every few seconds."""
+"""The heartbeat that an instance sends every few seconds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def heartbeat(
 
 
 def _standing(running: Sequence[Thread]) -> str | None:
-    """Return the hash of the tasks that do not run; None while a thread has something untold."""
+    """Return the hash of the tasks that are not RUNNING; None while a thread has unpublished
+    events."""
     weights = [each.standing() for each in running]
     known = [weight for weight in weights if weight is not None]
     return drift.standing(known) if len(known) == len(weights) else None

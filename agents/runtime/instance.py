@@ -1,4 +1,4 @@
-"""The instance: one driver process, whose state moves by its events and by nothing else."""
+"""The instance: one driver process, whose state changes only by its events."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _INSTANCE = get_args(InstanceEvent)
 
 
 class Ending(StrEnum):
-    """Why an agent's work is over; what `await_termination` answers."""
+    """Why an agent has ended; the result of `await_termination`."""
 
     #: `stop()`, the end of the `with` block, or a signal.
     STOPPED = "STOPPED"
-    #: An operator, or a failure of another instance, shut the application down, and it is
-    #: latched: do not start again by yourself.
+    #: An operator, or a failure of another instance, shut the application down, and it is latched:
+    #: do not restart automatically.
     SHUT_DOWN = "SHUT_DOWN"
-    #: A failure ended a thread and with it the instance, or the whole application;
-    #: `Agent.exception` has it.
+    #: A failure ended a thread and with it the instance, or the whole application; see
+    #: `Agent.exception`.
     FAILED = "FAILED"
-    #: No pipeline has anything to do: each query ended by itself, or by SHUTDOWN_THREAD, or a
-    #: newer run took its checkpoint over, or a static source is done and the rest is held.
+    #: No pipeline has anything to do: each query finished, or ended by SHUTDOWN_THREAD, or a newer
+    #: run took over its checkpoint, or a static source is done and the rest is held.
     FINISHED = "FINISHED"
 
 
 class Instance:
-    """The instance's state, and its voice: what it says goes to `tell` under a new batch id."""
+    """The instance's state; its events go to `tell` under a new batch id."""
 
     def __init__(
         self, application: str, id: UUID, *, tell: Tell, now: Callable[[], datetime]
@@ -65,9 +65,10 @@ class Instance:
         return self.state.status
 
     def say(self, *data: EventData, caused_by: UUID | None = None) -> None:
-        """Tell what happened, in one batch, and move the state by it; from any thread.
+        """Emit events as one batch and change the state by them; callable from any thread.
 
-        What would move the state too late is not told; what nobody may ask for raises IllegalMove.
+        An event that comes too late to change the state is dropped. A transition that is never
+        allowed raises IllegalMove.
         """
         now = self._now()
         with self._lock:
@@ -80,7 +81,7 @@ class Instance:
                 self._tell(uuid7(now), events)
 
     def _takes(self, data: EventData, now: datetime) -> bool:
-        """Move the state by an event of the instance; whether there was nothing against it."""
+        """Change the state by an event of the instance; return whether the event is valid now."""
         if not isinstance(data, _INSTANCE):
             return True
         at = At(sequence=self.state.sequence + 1, occurred_at=now, instance=self.id)
@@ -97,11 +98,11 @@ class Instance:
 
 
 class IllegalMove(ArresterError):
-    """A state was asked for that cannot follow: a mistake in the agent; please report it."""
+    """A state transition that is not allowed: a bug in the agent; please report it."""
 
 
 def asked_for(data: EventData) -> InstanceStatus:
-    """Return the state that an event of an agent asks for."""
+    """Return the state that an event of an agent leads to."""
     match data:
         case InstanceStarted():
             return InstanceStatus.RUNNING

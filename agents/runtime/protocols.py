@@ -1,4 +1,4 @@
-"""What the runtime needs of the engine's threads, and nothing of how they do it."""
+"""What the runtime requires of the engine's threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
 
 
 class Outcome(Protocol):
-    """What a thread made of a command; the reason is its word either way."""
+    """The result of a command in a thread, with a reason in either case."""
 
     @property
     def applied(self) -> bool: ...
@@ -20,7 +20,8 @@ class Outcome(Protocol):
 
 
 class Controls(Protocol):
-    """What a command needs of a thread. It answers, beside its checkpoint, with its own events."""
+    """What a command requires of a thread, which answers with events of its own from its
+    checkpoint."""
 
     @property
     def pipeline_name(self) -> str: ...
@@ -54,7 +55,7 @@ class Controls(Protocol):
 
 
 class Death(Protocol):
-    """How a thread ended, as the engine tells it, once per thread."""
+    """How a thread ended; reported by the engine once per thread."""
 
     @property
     def reason(self) -> str: ...
@@ -73,7 +74,7 @@ class Death(Protocol):
 
 
 class Thread(Controls, Protocol):
-    """One run of a pipeline, as the runtime drives it."""
+    """One run of a pipeline, as the runtime uses it."""
 
     @property
     def state(self) -> ThreadStatus: ...
@@ -88,22 +89,23 @@ class Thread(Controls, Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing will happen by itself any more: what is left waits for people."""
+        """Whether nothing happens any more without a command."""
         ...
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has ended, and `on_death`, if it was to be called, has returned."""
+        """Whether it has ended, and `on_death`, if it had to be called, has returned."""
         ...
 
     def stop(self, *, timeout_seconds: float) -> bool: ...
 
     def standing(self) -> int | None:
-        """Return the weight of its tasks that do not run; None while something is untold."""
+        """Return the weight of its tasks that are not RUNNING; None while events are
+        unpublished."""
         ...
 
     def report(self) -> None:
-        """Tell soon how its tasks stand."""
+        """Report the state of its tasks soon."""
         ...
 
     def tasks(self) -> list[TaskState]: ...

@@ -1,4 +1,4 @@
-"""What an agent does besides Spark: start and end of the instance, its threads, its commands."""
+"""Everything that an agent does besides Spark: start and end of the instance, threads, commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger("arrester.agent")
 
 T = TypeVar("T", bound=Thread)
 
-#: How often `await_termination` looks whether anything is left to do.
+#: The interval at which `await_termination` checks whether anything is left to do.
 WATCH_SECONDS = 0.05
 
 
@@ -56,14 +56,14 @@ class Runtime:
         self.ending: Ending | None = None
         self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
         self.threads: tuple[Thread, ...] = ()
-        #: Those that are being started: an end does not wait for what holds them up.
+        #: Threads that are starting: an end does not wait for them.
         self._launching: tuple[Thread, ...] = ()
         self._lines: tuple[Line[Any], ...] = ()
         self._versions = versions
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._link: Connection | None = None
-        #: Shutdown commands that wait for the end to be answered.
+        #: Shutdown commands that are answered when the instance has ended.
         self._shutdowns: list[CommandIssued] = []
         self._uncaught = Uncaught(
             on_uncaught,
@@ -78,10 +78,10 @@ class Runtime:
         )
 
     def open(self) -> None:
-        """Bring the instance to RUNNING; again changes nothing.
+        """Bring the instance to RUNNING; a second call has no effect.
 
-        Raises ApplicationLatched, and the instance is over, when somebody shut the application
-        down; InvalidValue when the instance has ended: each run of a process is a new Agent.
+        Raises ApplicationLatched, with the instance ended, if the application was shut down;
+        InvalidValue if the instance has ended: each run of a process is a new Agent.
         """
         with self._lock:
             if self.ending is not None:
@@ -104,7 +104,7 @@ class Runtime:
         make: Callable[[Outbox, Callable[[Death], None]], T],
         launch: Callable[[T], None],
     ) -> T:
-        """Start, with `launch`, the thread that `make` returns; what goes wrong is raised here."""
+        """Start, with `launch`, the thread that `make` returns; exceptions are raised here."""
         self.open()
         line = Line(make=make, launch=launch)
         thread = self._launch(line)
@@ -113,7 +113,8 @@ class Runtime:
         return thread
 
     def remove(self, pipeline: str) -> bool:
-        """End the pipeline's thread for good, within error.shutdown.timeout.ms; False for none.
+        """End the pipeline's thread for good, within error.shutdown.timeout.ms; return False if
+        there is none.
 
         Only a RUNNING instance has threads to remove.
         """
@@ -134,9 +135,9 @@ class Runtime:
         return bool(running)
 
     def _launch(self, line: Line[T]) -> T:
-        """Start the line's next thread, in the place of the one before."""
+        """Start the line's next thread in place of the previous one."""
         thread = line.make(self._opened.spool, partial(self._uncaught.died, line))
-        # Set first: it may die before `launch` returns.
+        # Set first: the thread may die before `launch` returns.
         before, line.thread = line.thread, thread
         with self._lock:
             self._launching = (*self._launching, thread)
@@ -159,7 +160,7 @@ class Runtime:
 
     @property
     def exception(self) -> BaseException | None:
-        """What the first thread to fail died of."""
+        """The exception of the first thread that failed."""
         return self._uncaught.exception
 
     def running(self) -> list[Thread]:
@@ -167,15 +168,15 @@ class Runtime:
         return [thread for thread in self.threads if thread.state is ThreadStatus.RUNNING]
 
     def await_ending(self, timeout_seconds: float | None) -> Ending | None:
-        """Return how it ended, None if it has not in time.
+        """Return how the instance ended; None if it has not ended in time.
 
-        Raises what DEFAULT was answered to, each exception once.
+        Raises the exceptions for which the handler answered DEFAULT, each once.
         """
         deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
         idle = False
         while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
             self._uncaught.raise_next()
-            # Another may be taking a dead one's place at this moment: look twice.
+            # A dead thread may be being replaced at this moment: check twice.
             if idle and self._nothing_left():
                 return Ending.FINISHED
             idle = self._nothing_left()
@@ -185,7 +186,7 @@ class Runtime:
         return self.ending
 
     def await_over(self) -> None:
-        """Wait until the instance has ended, for as long as that may take at most."""
+        """Wait until the instance has ended, at most for as long as that may take."""
         self._over.wait(self.config.shutdown_timeout_seconds + GRACE_SECONDS + FLUSH_SECONDS)
 
     def end(
@@ -197,10 +198,10 @@ class Runtime:
         error: bool = False,
         caused_by: UUID | None = None,
     ) -> None:
-        """Stop all threads within error.shutdown.timeout.ms and end the instance; wait for it.
+        """Stop all threads within error.shutdown.timeout.ms, end the instance, and wait for it.
 
-        The first call decides how it ended; further ones only wait. With `error` it ends in ERROR:
-        an uncaught exception shuts the whole application down.
+        The first call decides how the instance ends; later calls only wait. With `error` it ends in
+        ERROR: an uncaught exception shuts the whole application down.
         """
         with self._lock:
             first, self.ending = self.ending is None, self.ending or ending
@@ -236,7 +237,8 @@ class Runtime:
         error: bool = False,
         caused_by: UUID | None = None,
     ) -> None:
-        """Begin to end in a thread of its own: a caller may be what has to end, or interrupted."""
+        """Start to end in a separate thread: the caller may be a thread that has to end, or may
+        be interrupted."""
         threading.Thread(
             target=self.end,
             args=(ending, reason),
@@ -257,7 +259,7 @@ class Runtime:
         return self._link
 
     def _tell(self, batch_id: UUID, events: Sequence[Event]) -> None:
-        # One that was never opened has nothing to tell and nobody to tell it to.
+        # An instance that was never opened has nothing to report and no connection.
         if self._link is not None:
             self._link.spool.put(batch_id, events)
 
@@ -276,7 +278,7 @@ class Runtime:
         )
 
     def _stay_away(self, started: InstanceStarted) -> NoReturn:
-        """Say why nothing runs here, and do not run."""
+        """Report why the instance does not start, and raise."""
         reason = (
             f"{self.config.application} is LATCHED: it was shut down, by a person or by a failure; "
             "start it from the dashboard, then run again"
@@ -298,7 +300,7 @@ class Runtime:
             each.report()
 
     def _nothing_left(self) -> bool:
-        # A thread is DEAD before anybody has been asked what follows.
+        # A thread is DEAD before its handler has been called.
         at_work = [each for each in self.threads if not (each.is_answered or each.is_idle)]
         idle = not at_work and not self._uncaught.replacing
         return bool(self.threads) and idle and self.ending is None
@@ -315,7 +317,7 @@ class Runtime:
     def _say_ended(
         self, stopped: InstanceStopped, caused_by: UUID | None, *, graceful: bool
     ) -> None:
-        """Tell the end, and answer the commands that wished it."""
+        """Report the end, and answer the commands that requested it."""
         detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
         with self._lock:
             answers = [

@@ -1,4 +1,4 @@
-"""All threads of an instance are stopped at once, within one time for all of them."""
+"""Stop all threads of an instance in parallel, within one timeout."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from arrester.agents.runtime.protocols import Thread
 
 log = logging.getLogger("arrester.agent")
 
-#: What a thread's stop may take beyond its timeout, for the hard way.
+#: What cancelling the jobs of a thread may take after its timeout.
 GRACE_SECONDS = 10.0
 
 
 def stop_all(stopping: Sequence[Thread], *, timeout_seconds: float) -> bool:
-    """Stop all threads at once; return whether each ended at a micro-batch boundary."""
+    """Stop all threads in parallel; return whether each ended at a micro-batch boundary."""
     graceful: list[bool] = []
 
     def stop(thread: Thread) -> None:

@@ -10,7 +10,7 @@ from types import FrameType
 
 Handler = Callable[[int, FrameType | None], object] | int | None
 
-#: What a shell shows for a process that a signal ended.
+#: The exit status that a shell shows for a process ended by a signal is this plus its number.
 BY_SIGNAL = 128
 
 
@@ -19,8 +19,8 @@ def ending_the_block() -> Iterator[None]:
     """Turn the first SIGTERM into SystemExit(143), the first SIGINT into KeyboardInterrupt.
 
     PySpark's own SIGINT handler cancels all running jobs, which would look like a failure of the
-    pipeline. A second signal meets the handlers that were there before. Outside the main thread,
-    where no handler can be set, this does nothing.
+    pipeline. A second signal goes to the previous handlers. Outside the main thread, where no
+    handler can be set, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""What the author's own code asks of tasks, and the counts of all of them."""
+"""Commands for tasks from the author's own code, and the counts of all tasks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def wished(
     actor: str | None = None,
     reason: str | None = None,
 ) -> bool:
-    """Do it in the thread that runs the task; False where none does, or its state forbids it."""
-    # With PySpark, which importing this package alone must not need.
+    """Apply the command in the thread that runs the task; return False if no thread runs it or
+    its state forbids it."""
+    # Needs PySpark, which importing this package alone must not.
     from arrester.agents.journal.journal import Superseded
 
     id = task.id if isinstance(task, TaskState) else task
@@ -48,8 +49,9 @@ def commanded(
     actor: str | None,
     reason: str,
 ) -> bool:
-    """Set what failures of a stage are answered in each run of a pipeline; whether all took it."""
-    # With PySpark, which importing this package alone must not need.
+    """Override the policy of a stage in each run of a pipeline; return whether all runs applied
+    it."""
+    # Needs PySpark, which importing this package alone must not.
     from arrester.agents.journal.journal import Superseded
 
     said = None if answer is None else as_answer(answer)

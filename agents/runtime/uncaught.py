@@ -1,4 +1,4 @@
-"""The uncaught exception handler of an agent, and the threads that take a dead one's place."""
+"""The uncaught exception handler of an agent, and the replacement of dead threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _log = logging.getLogger("arrester.agent")
 
 T = TypeVar("T", bound=Thread)
 
-#: Asked with the exception that a thread died of.
+#: Called with the exception that ended a thread.
 Ask = Callable[[BaseException], object]
 
 _ALLOWED = (
@@ -43,30 +43,30 @@ _ALLOWED = (
     "handle(exception), or a dotted path to one of these"
 )
 
-#: What follows when nobody is asked.
+#: The answer without a handler.
 UNCAUGHT_DEFAULT = UncaughtAnswer.SHUTDOWN_CLIENT.value
 
 
 class End(Protocol):
-    """Begins to end the instance."""
+    """Start to end the instance."""
 
     def __call__(self, reason: str, *, failure: Failure | None, error: bool) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Line(Generic[T]):
-    """A pipeline at a checkpoint: how its threads are made, one after the other."""
+    """A pipeline on a checkpoint, and how its successive threads are made."""
 
     make: Callable[[Outbox, Callable[[Death], None]], T]
     launch: Callable[[T], None]
     thread: T | None = None
-    #: Somebody ended it: no thread takes a dead one's place.
+    #: Removed by its author: a dead thread is not replaced.
     removed: bool = False
     replacements: Replacements = field(default_factory=Replacements)
 
 
 class Uncaught:
-    """Asks the handler when a thread has died, and starts the one that takes its place."""
+    """Call the handler when a thread has died, and start the replacement."""
 
     def __init__(
         self,
@@ -78,11 +78,12 @@ class Uncaught:
         tell: Tell,
         end: End,
     ) -> None:
-        #: What the first thread to fail died of.
+        #: The exception of the first thread that failed.
         self.exception: BaseException | None = None
-        #: What DEFAULT was answered to, each for whoever waits for the end next.
+        #: Exceptions for which the handler answered DEFAULT, each for the next caller that waits
+        #: for the end.
         self._to_raise: deque[BaseException] = deque()
-        #: Threads that are about to take a dead one's place.
+        #: Threads that are about to replace a dead one.
         self.replacing = 0
         self._ask = ask
         self._application = application
@@ -98,7 +99,7 @@ class Uncaught:
         self._stopping.set()
 
     def raise_next(self) -> None:
-        """Raise what DEFAULT was answered to, each exception once and in the order of deaths."""
+        """Raise the exceptions for which the handler answered DEFAULT, each once, in order."""
         try:
             exception = self._to_raise.popleft()
         except IndexError:
@@ -106,7 +107,7 @@ class Uncaught:
         raise exception
 
     def died(self, line: Line[Any], death: Death) -> None:
-        """Take a thread's last word, and do what the handler answers."""
+        """Receive the death of a thread, and do what the handler answers."""
         if death.superseded or death.finished:
             _log.info("a thread of %s ended: %s", self._application, death.reason)
             return
@@ -141,7 +142,7 @@ class Uncaught:
             self._end(reason, failure=failure, error=result.instance_path == TO_ERROR)
 
     def _ask_all_to_end(self, line: Line[Any], reason: str, failure: Failure | None) -> None:
-        """Tell the server that all instances of the application shall end."""
+        """Request that the server ends all instances of the application."""
         now = datetime.now(UTC)
         data = ApplicationShutdownRequested(reason=reason, failure=failure)
         run = None if line.thread is None else _run(line.thread)
@@ -149,7 +150,7 @@ class Uncaught:
         self._tell(uuid7(now), [event])
 
     def _replace_soon(self, line: Line[Any], reason: str, *, wait_ms: int) -> None:
-        """Tell of the replacement and start it after its wait, unless the instance ends."""
+        """Report the replacement and start it after its wait, unless the instance ends."""
         dead = line.thread
         assert dead is not None
         run = _run(dead)
@@ -181,7 +182,8 @@ def _run(thread: Thread) -> Run:
 
 
 def uncaught_handler(given: object) -> Ask | None:
-    """Return how the handler is asked, None for none; raises InvalidValue for what is none."""
+    """Return how the handler is called, None without one; raises InvalidValue if it is not
+    valid."""
     if given is None:
         return None
     try:
@@ -197,7 +199,7 @@ def uncaught_handler(given: object) -> Ask | None:
 
 
 def checked_uncaught(given: object) -> tuple[Ask | None, list[InvalidValue]]:
-    """Return how the handler is asked, or what is wrong with it."""
+    """Return how the handler is called, and what is wrong with it."""
     try:
         return uncaught_handler(given), []
     except InvalidValue as fault:
@@ -205,7 +207,7 @@ def checked_uncaught(given: object) -> tuple[Ask | None, list[InvalidValue]]:
 
 
 def uncaught_shown(given: object) -> str:
-    """Return the handler's only answer, or where it is defined, as people are told."""
+    """Return the handler's constant answer, or where it is defined, for display."""
     if given is None:
         return UNCAUGHT_DEFAULT
     if isinstance(given, UncaughtAnswer):
@@ -214,7 +216,7 @@ def uncaught_shown(given: object) -> str:
 
 
 def asked(ask: Ask | None, exception: BaseException) -> object:
-    """Return the handler's answer; None without a handler, False for one that raises."""
+    """Return the handler's answer; None without a handler, False if it raises."""
     if ask is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A sink for whole micro-batches is called until it has returned, or its failure is decided."""
+"""Call a batch sink until it returns or its failure is decided."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from arrester.controlplane.domain.events import Response
 if TYPE_CHECKING:
     from arrester.agents.sink.stage import SinkStage, UndeliveredRows
 
-#: Said where the records are told of.
+#: Logged where the records are reported.
 _QUIET = (Saying.TASK_PAUSED, Saying.TASK_KILLED, Saying.OUTPUT_SKIPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Incoming:
-    """What goes to the sink: what passed and is not held."""
+    """Rows for the sink: passed and not held."""
 
     evaluated: Evaluated
-    #: None: nothing is held.
+    #: None if nothing is held.
     behind: Column | None
 
     @property
@@ -63,7 +63,7 @@ class _Incoming:
         return F.lit(False) if self.behind is None else self.behind
 
     def is_empty(self, pipeline: Pipeline) -> bool:
-        """Whether the sink would get nothing."""
+        """Whether the sink would receive nothing."""
         return self.evaluated.passed(pipeline, self.behind).isEmpty()
 
     def records(self, pipeline: Pipeline) -> int:
@@ -74,25 +74,25 @@ class _Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failed:
-    """The sink has failed for good."""
+    """The sink failed and is not tried again."""
 
     raised: BaseException
     problem: Problem
-    #: The records that it does not take; or, where none is known, what is answered to all.
+    #: The rejected records; or, if none is known, one answer for all.
     outcome: Sequence[RejectedRecord] | Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWriting:
-    """Writes one micro-batch, or one chunk of held records."""
+    """Write one micro-batch or one chunk of held records."""
 
     production: SinkStage
     sink: Sink
     #: The same for every call.
     number: int
-    #: Finds records that it does not take; None: nobody can look for them.
+    #: Find rejected records; None if the sink has no probe.
     probe: SinkProbe | None
-    #: Whether a call that raises has left nothing behind.
+    #: Whether a call that raises leaves nothing visible.
     atomic: bool
 
     @property
@@ -102,9 +102,9 @@ class BatchWriting:
     def run(
         self, evaluated: Evaluated, held: Column | None, blamed: Sequence[Coordinates]
     ) -> Iterator[UndeliveredRows]:
-        """Give the sink what passed, and once more without the records that it does not take.
+        """Give the sink the passed rows, and again without rejected records after a failure.
 
-        Yields each decision about what it has not taken.
+        Yields each decision about rows that it rejected.
         """
         coming = _Incoming(evaluated=evaluated, behind=held)
         try:
@@ -118,26 +118,27 @@ class BatchWriting:
                     evaluated=out.evaluated, behind=held_after(out.decision.pause_offsets)
                 )
                 yield out
-                # Under this number a call with nothing takes back what the failed one has left.
+                # A call without rows replaces what a failed call left under this number.
                 over = self.atomic and coming.is_empty(self._pipeline)
                 if over or isinstance(failed.outcome, Answer):
                     return
         finally:
-            # The first one is the caller's.
+            # The first one belongs to the caller.
             if coming.evaluated is not evaluated:
                 coming.evaluated.release()
 
     def _left_out(
         self, failed: _Failed, coming: _Incoming, blamed: Sequence[Coordinates]
     ) -> UndeliveredRows | None:
-        """Decide about records that the sink has not taken; None: there are none."""
+        """Decide about rejected records; None if there are none."""
         evaluated, held, outcome = coming.evaluated, coming.held, failed.outcome
         never = F.lit(False)
         if not isinstance(outcome, Answer):
             rows = failed_rows(self._pipeline.source.sparkSession, outcome, self._stage.policy)
             whole = may_split_records(self._pipeline.steps)
             left = some_failed(evaluated, held, rows, self.production.number, whole=whole)
-            # Under this number nothing is written yet: nothing has overtaken a failed record.
+            # Nothing is written under this number yet: no later record was sent before a failed
+            # one.
             tried = SinkProgress(stopped=F.lit(True), untried=never)
             spent = self.production.spent()
             return self.production.decided(left, spent, blamed, tried, raised=failed.raised)
@@ -161,7 +162,7 @@ class BatchWriting:
         return replace(self._stage, policy=policy, handler=Always(answer))
 
     def _written(self, coming: _Incoming) -> _Failed | None:
-        """Call the sink until it returns, or has failed for good; the number stays the same."""
+        """Call the sink until it returns or finally fails, always with the same number."""
         passed = coming.evaluated.passed(self._pipeline, coming.behind)
         responder = self.production.responder
         started_ms, made = responder.now_ms(), 0
@@ -173,7 +174,7 @@ class BatchWriting:
                 raised = exc
             else:
                 return None
-            # An interrupted job after a stop request is the stop, not a failure of its own.
+            # A job interrupted by a stop request is not a failure of the sink.
             self.production.check()
             now_ms = responder.now_ms()
             problem = replace(
@@ -189,9 +190,9 @@ class BatchWriting:
     def _fate(
         self, problem: Problem, attempts: Attempts, raised: BaseException, coming: _Incoming
     ) -> Sequence[RejectedRecord] | Answer | RetryAfter:
-        """Return what follows from a failed batch; raises SinkFailed where that is FAIL.
+        """Return the fate of a failed batch; raises SinkFailed if that is FAIL.
 
-        Its records are counted afterwards, each in its task: here one stands for all.
+        Its records are counted afterwards, each in its task; here one stands for all.
         """
         whole = None if self._pipeline.task is None else "*"
         failure = FailedAttempt(
@@ -200,12 +201,13 @@ class BatchWriting:
         run, policy, chance = TaskRun(), self._stage.policy, random.randrange
         fate = respond(failure, policy, run, chance=chance)
         if _is_up_to_somebody(fate):
-            # Before it is called an outage: a trial that passes without them tells bad records.
+            # Before it counts as an outage: a probe that passes without some records shows bad
+            # records.
             refused = self._refused(problem, coming)
             if refused:
                 return refused
             if self._is_outage(coming):
-                # What it comes to is decided with its records, as of all outages.
+                # The final answer is decided with its records, as for all outages.
                 return Answer.PAUSE
         if isinstance(fate, AskHandler):
             answer = self._stage.answer or self._asked(problem)
@@ -226,12 +228,12 @@ class BatchWriting:
         if self.probe is None:
             return ()
         refused = self.probe.refused(coming.evaluated, coming.held, problem)
-        # Trials that a stop has given up say nothing.
+        # Probes cancelled by a stop request have no result.
         self.production.check()
         return refused
 
     def _is_outage(self, coming: _Incoming) -> bool:
-        """Whether so many records that fail alike, with the whole batch, are an outage."""
+        """Whether this many records failing alike, together with the whole batch, are an outage."""
         outage = self.production.outage
         if outage.share is None:
             return False
@@ -268,6 +270,6 @@ class BatchWriting:
 
 
 def _is_up_to_somebody(fate: object) -> bool:
-    """Whether a handler, or what was declared, decides about a failure."""
+    """Whether a handler or a declared answer decides about a failure."""
     fatal = isinstance(fate, Decided) and fate.because is Because.FATAL
     return isinstance(fate, AskHandler | Decided) and not fatal

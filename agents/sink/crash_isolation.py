@@ -1,9 +1,9 @@
-"""`.produce` after a worker has crashed: the round is done again in parts, each a job of its own.
+"""Isolate records that crash a Python worker in `.produce`: repeat the round in parts.
 
-A failed job has no results, and whatever its other tasks have sent they send again. So a part that
-crashes leaves the others alone. The worker writes down which row is at work; that record is tried
-alone before it is blamed. Where it goes well, a thread of the client may have crashed for another
-one: the part is sent up to there once more, by a client for each row.
+Each part is a job of its own. A failed job has no results, and its other tasks send their rows
+again; with parts, a crash leaves the others alone. The worker records which row it is sending. That
+record is tried alone before it is isolated. If it passes alone, a thread of the client may have
+crashed for another record: the part is sent up to there once more, with one client per row.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from arrester.controlplane.domain.error_policy.policy import Policy
 
 _PART = f"{PREFIX}part"
 _IN_COMPANY: Final = "no single record makes it fail alone"
-#: More parts than this are not sent side by side.
+#: At most this many parts are sent in parallel.
 _PARTS = 16
 
-#: Sends rows on the executors; what it returns is in a local checkpoint.
+#: Send rows on the executors; the result is in a local checkpoint.
 Send = Callable[[DataFrame, Any], DataFrame]
 
 
 def is_crash(spark: SparkSession, exc: BaseException) -> bool:
-    """Whether a job ended because a Python worker did, without a word."""
+    """Whether a job ended because a Python worker died without an exception."""
     return problem_of_job(spark, exc).is_crash
 
 
 @dataclass(slots=True, kw_only=True)
 class CrashIsolation:
-    """Sends the rounds of one micro-batch, some of whose rows crash the worker."""
+    """Send the rounds of one micro-batch of which some rows crash the worker."""
 
     policy: Policy
-    #: What is told of a round.
+    #: The schema of a round's result.
     schema: str
-    #: Brings rows into their order, all rows of a task in one of so many partitions.
+    #: Sort the rows, with all rows of a task in one of this many partitions.
     in_order: Callable[[DataFrame, int], DataFrame]
     send: Send
-    #: Raises when the run is to end.
+    #: Raises if the run is to end.
     check: Callable[[], None]
-    #: How many jobs the search has taken, in all parts and rounds.
+    #: Jobs used by the bisection, in all parts and rounds.
     _jobs: int = 0
-    #: Whether a part has raised: what the others tell is of no use any more.
+    #: Whether a part has raised: the results of the others are discarded.
     _over: bool = False
     _counting: Lock = field(default_factory=Lock)
 
     def sent(self, rows: DataFrame, producing: Any) -> DataFrame:
-        """Send the rows; return what a round is told, in a local checkpoint.
+        """Send the rows; return the result of the round in a local checkpoint.
 
-        Of records that crash the worker alone it says so, and their tasks have stopped there.
-        Raises StepFailed where a crash is no record's doing, and what a job fails of otherwise.
+        The result includes the records that crash the worker alone; their tasks stop there. Raises
+        StepFailed if no record causes the crash, and the job's exception otherwise.
         """
         spark = rows.sparkSession
         parts = min(_PARTS, spark.sparkContext.defaultParallelism)
@@ -79,7 +79,7 @@ class CrashIsolation:
                 _Part(by=self, rows=ranked.where(F.col(_PART) == n).drop(_PART), kept=kept)
                 for n in numbers
             ]
-            # Each thread with properties of its own: what stops a run goes by them.
+            # Each thread has local properties of its own, which a stop request uses.
             runs = [inheritable_thread_target(spark)(part.run) for part in each]
             with ThreadPoolExecutor(max(1, len(runs))) as pool:
                 told = [*chain.from_iterable(pool.map(lambda run: run(producing), runs))]
@@ -87,7 +87,7 @@ class CrashIsolation:
             return checkpointed(reduce(DataFrame.union, told, none))
 
     def goes_on(self) -> bool:
-        """Whether a part looks for what has crashed it; raises when the run is to end."""
+        """Whether a part still looks for its crashing record; raises if the run is to end."""
         self.check()
         return not self._over
 
@@ -96,35 +96,35 @@ class CrashIsolation:
         self._over = True
 
     def takes_a_job(self) -> None:
-        """Count one job of the search."""
+        """Count one job of the bisection."""
         with self._counting:
             self._jobs += 1
 
     @property
     def is_spent(self) -> bool:
-        """Whether the search has taken as many jobs as it may."""
+        """Whether the bisection has used all its jobs."""
         return self._jobs >= bisection.JOBS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AtWork:
-    """The record that was at work when a worker crashed."""
+    """The record that was being sent when a worker crashed."""
 
     row: Row
-    #: Of the row that was.
+    #: Of the row that was being sent.
     rank: int
     #: Whether nothing before it needs to be sent again.
     settled: bool
 
     @property
     def is_at(self) -> Column:
-        """Return whether a row is of this record."""
+        """Return whether a row belongs to this record."""
         return is_record(self.row[TASK], self.row[ENTRY], self.row[POSITION])
 
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """The rows of one partition, in their order."""
+    """The rows of one partition, in order."""
 
     by: CrashIsolation
     rows: DataFrame
@@ -134,7 +134,7 @@ class _Part:
     stopped: set[str | None] = field(default_factory=set)
 
     def run(self, producing: Any) -> Sequence[DataFrame]:
-        """Send them; return what is told."""
+        """Send the rows; return the results."""
         try:
             self._run(producing)
         except BaseException:
@@ -164,12 +164,12 @@ class _Part:
             crash = self._searched(todo, producing)
 
     def _searched(self, rows: DataFrame, producing: Any, *, tell: bool = True) -> Exception | None:
-        """Send some of them, as a job of the search."""
+        """Send some of the rows as a job of the bisection."""
         self.by.takes_a_job()
         return self._sent(rows, producing, tell=tell)
 
     def _sent(self, rows: DataFrame, producing: Any, *, tell: bool = True) -> Exception | None:
-        """Send some of them; return what a crash came to, None where there was none."""
+        """Send some of the rows; return the result of a crash, None without one."""
         try:
             told = self.by.send(rows.coalesce(1), producing)
         except Exception as exc:
@@ -200,7 +200,7 @@ class _Part:
         return _AtWork(row=found[0], rank=rank, settled=settled) if found else None
 
     def _alone(self, todo: DataFrame, at_work: _AtWork | None, producing: Any) -> Problem | None:
-        """Return how a record crashes its worker alone, None where it does not."""
+        """Return how a record crashes its worker when sent alone; None if it does not."""
         if at_work is None:
             return None
         crash = self._searched(todo.where(at_work.is_at), producing, tell=False)
@@ -222,7 +222,7 @@ class _Part:
         return self.rows.where(before & ~at_work.is_at).isEmpty()
 
     def _counted(self, producing: Any) -> Any:
-        """Return what sends the rest, with the failures of what was sent last taken off."""
+        """Return the sender of the remaining rows, with the failures already counted."""
         failed = F.count_if(F.col(ERROR).isNotNull()).alias("failed")
         stopped = F.max(STOPPED).alias("stopped")
         left: dict[str | None, int] = dict(producing.left)
@@ -239,7 +239,8 @@ class _Part:
         return replace(producing, left=left, outage_from=outage_from)
 
     def _begun(self, producing: Any, at_work: _AtWork) -> Any:
-        """Return what sends the rest: of tasks that have begun nothing waits for a retry."""
+        """Return the sender of the remaining rows; tasks that have begun do not wait for a
+        retry."""
         if not producing.made:
             return producing
         begun = self.rows.where(F.col(RANK) <= at_work.rank).select(TASK).distinct().collect()

@@ -1,4 +1,4 @@
-"""A micro-batch after its end was tried: what failed there, and what was decided before."""
+"""A micro-batch after its sink was called: the failures there and the earlier decisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FOUND: Final = {name: f"{name}_found" for name in (TASK, ENTRY, POSITION, ERROR
 def all_failed(
     evaluated: Evaluated, held: Column, problem: Problem, pipeline: Pipeline
 ) -> Evaluated:
-    """Return the batch with all that went to the sink as failed at stage produce."""
+    """Return the batch with all rows for the sink as failed at stage produce."""
     number = produce_number(pipeline)
     passed = F.col(FATE).isNull() & ~held
     error = error_column(error_row(problem))
@@ -45,7 +45,7 @@ def all_failed(
         }
     )
     if may_split_records(pipeline.steps):
-        # The rows that went to the sink may be others than the one that stands for the record.
+        # The rows written may differ from the row that represents the record.
         frame = make_atomic(frame)
     return evaluated_again(frame, number)
 
@@ -55,8 +55,8 @@ def some_failed(
 ) -> Evaluated:
     """Return the batch with the records of `found` as failed at stage produce, its `number`.
 
-    `found` has TASK, ENTRY, POSITION, ERROR and RETRIES; without an error a record has passed.
-    `whole`: the rows that went to the sink may be others than the one that stands for the record.
+    `found` has TASK, ENTRY, POSITION, ERROR and RETRIES; a record without an error passed. `whole`:
+    the rows written may differ from the row that represents the record.
     """
     right = found.select(*[F.col(name).alias(other) for name, other in _FOUND.items()])
     same = [F.col(name).eqNullSafe(F.col(_FOUND[name])) for name in (TASK, ENTRY, POSITION)]
@@ -74,13 +74,13 @@ def some_failed(
 
 
 def obeyed(held: Column) -> Column:
-    """Return the fate of a record from here on: what was decided about it is durable already."""
+    """Return the fate of a record according to durable decisions."""
     decided = (F.col(FATE) >= SOURCE) | (F.col(FATE) == HELD) | held
     return F.when(F.coalesce(decided, F.lit(False)), F.lit(DECIDED)).otherwise(F.col(FATE))
 
 
 def evaluated_again(frame: DataFrame, number: int) -> Evaluated:
-    """Return a micro-batch after its sink, in a local checkpoint."""
+    """Return a micro-batch after its sink was called, in a local checkpoint."""
     first = F.col(ORDINAL) == 0
     with releasing() as kept:
         kept.append(checkpointed(frame))

@@ -1,8 +1,8 @@
-"""Which records a sink does not take: it is tried with some of them where nobody sees it.
+"""Sink probe: find the records that a sink rejects, by writing parts of a batch where nobody reads.
 
-Under the number of a micro-batch nothing but all that is left of it is ever written. So records
-are tried apart from it: files are written into a scratch folder, another sink's author says how.
-Who is guilty a trial tells only where it passes without any record and fails with that one alone.
+Under the number of a micro-batch only the complete remaining batch is ever written. The probe
+therefore writes elsewhere: file sinks into a scratch folder, other sinks as their author defines. A
+record is isolated only if the probe passes without any record and fails with this one alone.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _log = logging.getLogger("arrester.thread")
 
 
 class ProbeExited(ArresterError):
-    """A trial raised what is no exception, such as SystemExit; this one stands for it."""
+    """Stands for something raised by a probe that is not an Exception, such as SystemExit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRecord:
-    """A record that a sink does not take, and why."""
+    """A record that a sink rejects, and the reason."""
 
     task: str | None
     entry: int
@@ -55,31 +55,31 @@ class RejectedRecord:
     problem: Problem
 
     def is_at(self) -> Column:
-        """Return whether a row is of this record."""
+        """Return whether a row belongs to this record."""
         return is_record(self.task, self.entry, self.position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkProbes:
-    """Makes the trials of one run."""
+    """Run the probes of one run."""
 
     pipeline: Pipeline
     scratch: Scratch
-    #: Goes round what a stop may give up.
+    #: Wraps work that a stop request may cancel.
     given_up_on_stop: Callable[[], AbstractContextManager[None]]
 
     def start_probe(self, sink: Sink, policy: Policy) -> SinkProbe | None:
-        """Return the trial for one micro-batch or chunk; None: the sink has none."""
+        """Return the probe for one micro-batch or chunk; None if the sink has none."""
         tail = self.pipeline.tail
         if tail is not None and tail.stateful:
-            # What it makes of a part says nothing of the whole.
+            # The result for a part has no meaning for the whole.
             return None
         action, at_once = self._action(sink)
         return None if action is None else SinkProbe(self, action, policy, at_once=at_once)
 
     def _action(self, sink: Sink) -> tuple[Action | None, int]:
         if not isinstance(sink.function, Files):
-            # It may have one staging table: one trial at a time.
+            # The author may have one staging table: one probe at a time.
             return sink.probe, 1
         files = sink.function
 
@@ -91,9 +91,9 @@ class SinkProbes:
 
 
 class SinkProbe:
-    """Finds the records of one micro-batch, or chunk, that its sink does not take.
+    """Find the records of one micro-batch or chunk that its sink rejects.
 
-    However often the sink fails, the number of jobs for all of it is bound.
+    The number of jobs is bounded for all failures of the sink together.
     """
 
     def __init__(self, probes: SinkProbes, action: Action, policy: Policy, *, at_once: int) -> None:
@@ -104,10 +104,10 @@ class SinkProbe:
         self._search = Bisection(self._tried, at_once=at_once, trying=True)
 
     def refused(self, evaluated: Evaluated, held: Column, problem: Problem) -> list[RejectedRecord]:
-        """Return the records without which the trial passes, of those that came to the sink.
+        """Return the rejected records: without them the probe passes.
 
-        None of them: the sink has failed as a whole. `problem` is what it failed of. Raises
-        SelfHealing where the trials fail of what is not ours.
+        None if the sink fails as a whole. `problem` is the failure of the sink. Raises SelfHealing
+        if the probes fail for a reason that the platform repairs.
         """
         name = self._pipeline.name
         _log.info("%s: its sink fails; looking for records that it does not take", name)
@@ -126,7 +126,7 @@ class SinkProbe:
         return found
 
     def _say_why(self, exc: NoSingleRecord | StepFailed) -> None:
-        """Say why nobody is blamed; what may quote a record is not said."""
+        """Log why no record is isolated, without text that may quote a record."""
         name = self._pipeline.name
         if isinstance(exc, NoSingleRecord) and exc.recordless:
             said = f"{type(exc.raised).__name__}: {reason_of(exc.raised)}"
@@ -146,7 +146,7 @@ class SinkProbe:
             found.append(self._of(rows, self._search.one(rows, failed), problem))
 
     def _failed(self, rows: DataFrame) -> FailedJob | None:
-        """Return how the trial over some rows fails, None where it passes."""
+        """Return how the probe over some rows fails; None if it passes."""
         try:
             attempted(rows.sparkSession, lambda: self._tried(rows))
         except AttemptFailed as exc:
@@ -154,7 +154,7 @@ class SinkProbe:
         return None
 
     def _tried(self, rows: DataFrame) -> None:
-        """Do with some rows what the sink does, where nobody sees it."""
+        """Write some rows as the sink does, where nobody reads them."""
         try:
             self._action(self._given(rows))
         except Exception:
@@ -166,12 +166,13 @@ class SinkProbe:
         tail = self._pipeline.tail
         if tail is not None:
             return metered(transformed(rows, tail))
-        # No filter of the author's is moved below this one: it would run on rows that are left out.
+        # Keeps the author's filters above this one: below it they would run on rows that are left
+        # out.
         fenced = rows.where(F.spark_partition_id() >= 0)
         return fenced.select(*[quoted(name) for name in self._pipeline.columns])
 
     def _of(self, rows: DataFrame, guilty: FailingRecord, problem: Problem) -> RejectedRecord:
-        """Return the record that a row is of, with what the sink's attempts at it came to."""
+        """Return the record of a row, with the sink's attempts at it."""
         alone = self._vetted(rows.sparkSession, guilty.raised, problem)
         where = rows.where(F.col(ID) == guilty.id).select(TASK, ENTRY, POSITION).collect()[0]
         return RejectedRecord(
@@ -182,9 +183,9 @@ class SinkProbe:
         )
 
     def _vetted(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
-        """Return what a probe raised; raises NoSingleRecord if it is not about records."""
+        """Return the failure of a probe; raises NoSingleRecord if records did not cause it."""
         found, kind = self._heals(spark, raised)
-        # The sink's own failure was neither: a connection that is lost now is no record's doing.
+        # The sink's own failure was neither: a connection lost now is not caused by a record.
         passing = kind is Kind.RETRIABLE and kind is not self._kind(problem)
         if kind is Kind.FATAL or passing:
             raise NoSingleRecord(f"its trial fails of {found.exception_class}", raised)
@@ -203,7 +204,7 @@ class SinkProbe:
 
 
 def failed_rows(spark: SparkSession, found: Sequence[RejectedRecord], policy: Policy) -> DataFrame:
-    """Return where the records are, and what they failed of, as a frame to join with."""
+    """Return the coordinates and failures of the records as a frame to join with."""
     schema = T.StructType().add(TASK, T.StringType()).add(ENTRY, T.IntegerType())
     schema = schema.add(POSITION, T.LongType()).add(ERROR, ERROR_TYPE).add(RETRIES, T.LongType())
     rows = [

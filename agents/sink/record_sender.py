@@ -1,7 +1,8 @@
-"""`.produce` on the driver: rounds of sends, until every record is sent or decided about (KIP-210).
+"""`.produce` on the driver: rounds of sends until every record is sent or decided (KIP-210).
 
-In each round the executors send what is due, each task strictly in order, and stop a task where
-somebody has to be asked or waited for. What a round decided is durable before the next one.
+In each round the executors send the due records, each task strictly in order. A task stops at a
+record for which a handler must be called or a retry must wait. The decisions of a round are durable
+before the next one.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _MANY = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Again:
-    """A record that is to be sent again, and everything of its task behind it."""
+    """A record to be sent again, with all later records of its task."""
 
     at: Cursor
     attempts: Attempts
@@ -71,11 +72,11 @@ class _Again:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """What is still to be sent: from where, by task. None: all of it."""
+    """The places from which tasks are still to be sent; None: all records."""
 
     starts: dict[str | None, Cursor] | None = None
     again: dict[str | None, _Again] = field(default_factory=dict)
-    #: Where tasks have stopped that did not come to their end: what is behind was not sent.
+    #: The stops of tasks that were not sent completely; later records were not sent.
     stops: dict[str | None, Cursor] = field(default_factory=dict)
 
     @property
@@ -84,12 +85,12 @@ class _Plan:
         return self.starts == {} and not self.again
 
     def stopped_but(self, due: Collection[str | None]) -> dict[str | None, Cursor]:
-        """Return where tasks have stopped that do not go on in the next round."""
+        """Return the stops of tasks that do not continue in the next round."""
         going = {*(self.starts or ()), *due}
         return {task: at for task, at in self.stops.items() if task not in going}
 
     def tried(self, before: Mapping[Alike, int]) -> SinkProgress:
-        """Return how much of the micro-batch was tried by now."""
+        """Return how much of the micro-batch was tried so far."""
         return SinkProgress(
             stopped=_matches(self.stops, lambda stop: place() >= stop),
             untried=_matches(self.stops, lambda stop: place() > stop),
@@ -97,24 +98,24 @@ class _Plan:
         )
 
     def leave_out(self, tasks: Collection[str | None]) -> None:
-        """Send nothing more of tasks that have halted."""
+        """Stop sending records of stopped tasks."""
         self.starts = {task: at for task, at in (self.starts or {}).items() if task not in tasks}
         self.again = {task: each for task, each in self.again.items() if task not in tasks}
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordSending:
-    """Sends one micro-batch, or one chunk of held records."""
+    """Send one micro-batch or one chunk of held records."""
 
     production: SinkStage
     producer: Producer
-    #: Since a worker has crashed: what does its rounds in parts.
+    #: Set after a worker crashed: repeats the rounds in parts.
     _apart: CrashIsolation | None = None
 
     def run(
         self, evaluated: Evaluated, held: Column, blamed: Sequence[Coordinates]
     ) -> Iterator[UndeliveredRows]:
-        """Send what passed and is not `held`; yield what each round decided."""
+        """Send the records that passed and are not `held`; yield the decision of each round."""
         passed = evaluated.frame.where(F.col(FATE).isNull() & ~held)
         plan, began_ms = _Plan(), self.production.responder.now_ms()
         decided: Counter[Alike] = Counter()
@@ -124,7 +125,7 @@ class RecordSending:
             with releasing() as kept:
                 told = self._round(passed, plan.starts, due, outage_from)
                 kept.append(told)
-                # A task that is not due yet waits for another round.
+                # A task whose retry is not due waits for another round.
                 waiting = {task: again for task, again in plan.again.items() if task not in due}
                 stopped = told.where(F.col(STOPPED)).collect()
                 before = plan.stopped_but(due)
@@ -147,7 +148,7 @@ class RecordSending:
             self.production.check()
 
     def _due(self, plan: _Plan) -> dict[str | None, _Again]:
-        """Return what is to be sent again now; waits for the first, where nothing else is."""
+        """Return the records whose retry is due; wait for the first if nothing else is left."""
         if plan.again and plan.starts == {}:
             first = min(each.due_ms for each in plan.again.values())
             self.production.wait(max(0, first - self.production.responder.now_ms()))
@@ -161,7 +162,8 @@ class RecordSending:
         due: Mapping[str | None, _Again],
         outage_from: int | None,
     ) -> DataFrame:
-        """Send on the executors; return what failed, in a local checkpoint: it is done once."""
+        """Send on the executors; return the failures, in a local checkpoint because it runs
+        once."""
         rows = passed
         if starts is not None:
             rows = rows.where(_is_from({**starts, **{t: each.at for t, each in due.items()}}))
@@ -181,12 +183,12 @@ class RecordSending:
             self.production.check()
             raise
         except BaseException as exc:
-            # A job that a stop has interrupted is the stop, not a failure of its own.
+            # A job interrupted by a stop request is not a failure.
             self.production.check()
             raise self.production.failed(exc) from exc
 
     def _sent_at_once(self, rows: DataFrame, producing: Any) -> DataFrame | None:
-        """Send them in one job; None: a worker crashes on them."""
+        """Send in one job; None if a worker crashes."""
         try:
             return _sent(_in_order(rows), producing)
         except Exception as exc:
@@ -238,7 +240,7 @@ class RecordSending:
     def _after(
         self, stopped: Sequence[Row], due: Mapping[str | None, _Again], began_ms: int
     ) -> _Plan:
-        """Return what is to be sent after tasks have stopped: again, or behind what failed."""
+        """Return what is left to send after tasks stopped: the record again, or the later ones."""
         plan = _Plan(starts={})
         retry, now_ms = self.production.stage.policy.retry, self.production.responder.now_ms()
         for row in stopped:
@@ -260,14 +262,14 @@ class RecordSending:
         return plan
 
     def _outage_from(self, passed: DataFrame) -> int | None:
-        """Return how many failures may be an outage; None: there are none."""
+        """Return how many failures may be an outage; None if there is no limit."""
         outage = self.production.outage
         if outage.share is None:
             return None
         return outage.at_least(passed.where(F.col(ORDINAL) == 0).count())
 
     def _alike(self, found: DataFrame) -> Counter[Alike]:
-        """Count failures by what they are told apart by, where an outage is looked for."""
+        """Count failures by group, if the outage guard is on."""
         if self.production.outage.share is None:
             return Counter()
         error = F.col(ERROR)
@@ -277,7 +279,8 @@ class RecordSending:
 
 
 def _in_order(rows: DataFrame, parts: int | None = None) -> DataFrame:
-    """Return the rows sorted, all rows of a task in one of so many partitions; None: Spark's."""
+    """Return the rows sorted, all rows of a task in one of `parts` partitions; None: Spark's
+    number."""
     by = [F.col(TASK)] if parts is None else [parts, F.col(TASK)]
     return rows.repartition(*by).sortWithinPartitions(ENTRY, POSITION, TASK, ORDINAL)
 
@@ -287,17 +290,17 @@ def _sent(rows: DataFrame, producing: Any) -> DataFrame:
 
 
 def _is_from(starts: Mapping[str | None, Cursor]) -> Column:
-    """Return whether a record is at or behind the start of its task; other tasks have none."""
+    """Return whether a record is at or after the start of its task; other tasks have no start."""
     return _matches(starts, lambda start: place() >= start)
 
 
 def _is_at(places: Mapping[str | None, Cursor]) -> Column:
-    """Return whether a record is the one named of its task."""
+    """Return whether a record is the one named for its task."""
     return _matches(places, lambda where: place() == where)
 
 
 def _matches(places: Mapping[str | None, Cursor], compare: Callable[[Column], Column]) -> Column:
-    """Compare each record with the place that is named for its task; without one it is False."""
+    """Compare each record with the place named for its task; False for tasks without one."""
     named = pause_offset_of({task: at for task, at in places.items() if task is not None})
     found = F.coalesce(compare(named), F.lit(False))
     if None not in places:
@@ -310,9 +313,9 @@ def _matches(places: Mapping[str | None, Cursor], compare: Callable[[Column], Co
 
 
 def _gone_on_after(stage: StagePolicy) -> frozenset[str | None]:
-    """Return the kinds of failures that the executors know to be left out.
+    """Return the kinds of failures that executors may leave out without the driver.
 
-    What is answered to a class, the driver says: there a task stops at its failed record.
+    Where answers depend on the class, the driver decides: the task stops at its failed record.
     """
     if stage.policy.by_class:
         return frozenset()

@@ -1,6 +1,6 @@
-"""The end of a pipeline under the rules of stage produce (KIP-210): what fails there is decided.
+"""The sink stage: decide about failures of stage produce (KIP-210).
 
-A decision is made after the sink's failure, so it adds to what was decided before it.
+A decision made after the sink's failure is added to the earlier ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from arrester.controlplane.domain.events import Response
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndeliveredRows:
-    """Records that the sink did not take, each failed at stage produce, and what is decided."""
+    """Records that the sink rejected, failed at stage produce, and the decision about them."""
 
     evaluated: Evaluated
     decision: Decision
@@ -43,21 +43,21 @@ class UndeliveredRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkStage:
-    """Writes what passed the steps of one pipeline, by one run."""
+    """Write the rows that passed the steps of one pipeline in one run."""
 
     responder: Responder
     examples_limit: int
     #: errors.outage.*
     outage: OutagePolicy
-    #: Raises when the run is to end.
+    #: Raises if the run is to end.
     check: Callable[[], None]
-    #: Waits so many milliseconds; raises when the run is to end.
+    #: Wait for this many milliseconds; raises if the run is to end.
     wait: Callable[[int], None]
     probes: SinkProbes
 
     @property
     def pipeline(self) -> Pipeline:
-        """Whose end it is."""
+        """The pipeline of this sink."""
         return self.responder.pipeline
 
     @property
@@ -67,16 +67,16 @@ class SinkStage:
 
     @property
     def stage(self) -> StagePolicy:
-        """What holds for it."""
+        """The policy of this stage."""
         return self.responder.stages[self.number]
 
     def write(
         self, evaluated: Evaluated, held: Column | None, number: int, blamed: Sequence[Coordinates]
     ) -> Iterator[UndeliveredRows]:
-        """Write what passed and is not `held`; yield each decision about what was not taken.
+        """Write the rows that passed and are not `held`; yield each decision about rejected rows.
 
-        None: nothing is held. The caller makes a decision durable before it asks for more. Raises
-        SinkFailed, RecordFatal, SelfHealing, or what `check` raises.
+        None: nothing is held. The caller commits a decision before it requests the next. Raises
+        SinkFailed, RecordFatal, SelfHealing, or an exception of `check`.
         """
         sink = self.pipeline.sink
         if isinstance(sink, Producer):
@@ -122,7 +122,7 @@ class SinkStage:
         return UndeliveredRows(evaluated=left, decision=decision)
 
     def failed(self, raised: BaseException) -> SinkFailed | SelfHealing:
-        """Return what ends a run whose sends failed as a job: no record is to blame."""
+        """Return the exception that ends a run whose sends failed as a job: no record caused it."""
         problem = problem_of_job(self.pipeline.source.sparkSession, raised)
         ruling = self.stage.policy.table.classify(problem.cause)
         if ruling.kind is Kind.SELF_HEALING:
@@ -130,15 +130,16 @@ class SinkStage:
         return SinkFailed(raised)
 
     def spent(self) -> StagePolicy:
-        """Return what holds for failures whose budget of retries is spent."""
+        """Return the policy for failures whose retry budget is used."""
         policy = msgspec.structs.replace(self.stage.policy, retry=RetryPolicy())
         return replace(self.stage, policy=policy)
 
     def ending(self) -> SinkStage:
-        """Return it where an outage ends the run, whatever is set.
+        """Return the stage with outages that end the run, regardless of the settings.
 
-        It is for a sink that may have left something under the number that it failed at. What is
-        held is written under others: only a replay, under the same one, writes each record once.
+        Used for a sink that may have left something under the number at which it failed. Held
+        records are written under other numbers; only a replay, under the same one, writes each
+        record once.
         """
         outage = msgspec.structs.replace(self.outage, response=Response.FAIL)
         return replace(self, outage=outage)

@@ -1,4 +1,4 @@
-"""The thread that fetches commands, and sees when the application is latched."""
+"""The thread that fetches commands and notices that the application is latched."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("arrester.poller")
 
 BACK_OFF_SECONDS = (0.2, 10.0)
-#: A latched application's instance gets a command to stop; one that got none goes by itself.
+#: An instance of a latched application receives a command to stop; without one it stops after this
+#: time.
 LATCH_GRACE_SECONDS = 15.0
-#: The server says first that the application is latched, then who is to stop.
+#: The server publishes the latch first, then the commands to stop.
 LATCH_MOMENT_SECONDS = 1.0
 FROM_THE_BEGINNING = "0"
 
 
 class Poller:
-    """Runs as a daemon. `take` gets each command, at least once, with the server's clock beside it.
+    """Runs as a daemon thread and passes each command to `take`, at least once.
 
     The second argument of `take` is how far the server's clock is ahead of ours. `on_latched` is
-    called when the application has been latched for a while and nobody told us to stop: the
-    shutdown was meant for us too, but the server had lost sight of us. An instance that has just
-    started was not there to be told, and does not wait.
+    called if the application has been latched for a while without a command to stop: the shutdown
+    includes this instance, but the server did not know of it. An instance that has just started
+    does not wait.
     """
 
     def __init__(
@@ -57,18 +58,18 @@ class Poller:
         self._latched_since: float | None = None
         self._told_to_stop = False
         self._back_off = BACK_OFF_SECONDS[0]
-        #: Entries that are no command; each is told in the log when it is read.
+        #: Invalid entries; each is logged when it is read.
         self.malformed = 0
-        #: Rounds that failed for a reason that is not Redis.
+        #: Rounds that failed for a reason other than Redis.
         self.guest_errors = 0
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to fetch commands."""
         self._started = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """End, without waiting for a read that is under way."""
+        """End without waiting for a read in progress."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -77,7 +78,7 @@ class Poller:
                 self._round()
                 self._back_off = BACK_OFF_SECONDS[0]
             except TransportDown:
-                # Redis may come back empty, and count its entries from lower numbers.
+                # Redis may have been emptied, and number its entries from the beginning.
                 self._after = FROM_THE_BEGINNING
                 self._wait_out()
             except Exception:  # the guest must not end silently, nor break its host
@@ -127,7 +128,7 @@ class Poller:
             self._on_latched()
 
     def _leave_unless_told(self) -> None:
-        # A command has precedence: it wants its answer.
+        # A command has precedence: it needs an answer.
         self._fetch(seconds=LATCH_MOMENT_SECONDS)
         if not self._told_to_stop:
             self._on_latched()

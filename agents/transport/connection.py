@@ -1,4 +1,4 @@
-"""The instance's tie to the server: its spool always, Redis and the threads that use it if any."""
+"""The instance's connection to the server: always a spool; Redis and its threads if configured."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("arrester.agent")
 
-#: How long the end of an instance waits for its last events to be taken.
+#: The time that the end of an instance waits for its last events to be sent.
 FLUSH_SECONDS = 5.0
-#: How long a start waits to hear whether the application is latched.
+#: The time that a start waits to learn whether the application is latched.
 LATCH_SECONDS = 5.0
 
 
 class Connection:
-    """Opened with the instance and closed with it. Without REDIS_URL it only keeps events."""
+    """Opened and closed with the instance. Without REDIS_URL it only stores events."""
 
     def __init__(self, config: AgentConfig, instance: UUID) -> None:
         self._own = open_spool(
@@ -46,13 +46,14 @@ class Connection:
 
     @property
     def spool(self) -> Spool:
-        """Where all events go first."""
+        """The spool, to which all events go first."""
         return self._own.spool
 
     def is_latched(self) -> bool:
         """Return whether the application is known to be LATCHED; unknown counts as OPEN.
 
-        Asked in a thread of its own: even looking up a name may take longer than a start may wait.
+        Runs in a separate thread: resolving a host name alone may take longer than a start may
+        wait.
         """
         transport = self._transport
         if transport is None:
@@ -75,7 +76,8 @@ class Connection:
     def start_sending(
         self, *, heartbeat: Callable[[], bytes], report: Callable[[str], None] = lambda id: None
     ) -> None:
-        """Begin to send what the spool has and gets; `report` is asked for by the server."""
+        """Start to send the spool's batches; `report` is called when the server requests a
+        report."""
         if self._transport is None:
             return
         self._sender = Sender(self.spool, self._transport, heartbeat=heartbeat, report=report)
@@ -87,7 +89,7 @@ class Connection:
         take: Callable[[CommandIssued, timedelta], None],
         on_latched: Callable[[], None],
     ) -> None:
-        """Begin to fetch commands."""
+        """Start to fetch commands."""
         if self._transport is None:
             return
         self._poller = Poller(
@@ -96,10 +98,10 @@ class Connection:
         self._poller.start()
 
     def close(self) -> bool:
-        """Send what can be sent within some seconds and let go of everything.
+        """Send what can be sent within some seconds and release everything.
 
-        Return whether Redis has all of it. What stays in the spool is carried on by the
-        application's next instance on this host.
+        Return whether Redis has all of it. What is left in the spool is sent by the application's
+        next instance on this host.
         """
         sent = False
         if self._poller is not None:
@@ -112,7 +114,7 @@ class Connection:
         return sent
 
     def metrics(self) -> dict[str, int]:
-        """Return counts of what went the road and of what did not."""
+        """Return counts of sent and failed batches."""
         counts = {
             "events-spooled": self.spool.events,
             "spool-bytes": self.spool.size_bytes,
@@ -144,7 +146,7 @@ class Connection:
 
 
 def _transport(config: AgentConfig, instance: UUID) -> Transport | None:
-    """Return the way to Redis; redis is imported here, and only by an agent that is told of one."""
+    """Return the client of Redis; redis is imported only here, and only if it is configured."""
     if config.redis_url is None:
         return None
     from arrester.agents.transport.redis_client import Transport

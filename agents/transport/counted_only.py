@@ -1,4 +1,4 @@
-"""Telling the same facts in fewer bytes, for a spool that is full."""
+"""Reduce events to counts, for a spool that is full."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _Group = tuple[Run | None, str | None, str, Response, bool]
 
 
 def counted_only(events: Sequence[Event]) -> list[Event]:
-    """Return `events` without bodies, and failed records that changed no state only counted.
+    """Return `events` without bodies, with failed records that changed no state only counted.
 
-    Every state change stays, in its place. What folds to the same counts is folded: records that
-    failed once, for the first time, and were answered CONTINUE; one FailuresCounted per task,
-    cause and run stands where the first of its records stood.
+    Every state change stays, in its place. Records that failed once, for the first time, and were
+    answered CONTINUE are folded: one FailuresCounted per task, cause and run takes the place of the
+    first of its records.
     """
     brief: list[Event] = []
     places: dict[_Group, int] = {}

@@ -1,4 +1,4 @@
-"""What comes back over the road to the server, whatever the road is made of."""
+"""What the server sends to an agent, independent of the transport."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from enum import StrEnum
 
 from arrester.controlplane.domain.errors import ArresterError
 
-#: How long a blocking read of commands stays with Redis before it is asked again.
+#: The maximum time of one blocking read of commands.
 BLOCK_SECONDS = 5.0
 
 
 class TransportDown(ArresterError):
-    """Redis cannot be reached, or refuses; nothing is known to have happened, so try again."""
+    """Redis cannot be reached or refuses; the operation may be repeated."""
 
 
 class Verdict(StrEnum):
-    """What Redis made of an append."""
+    """The result of an append."""
 
     DONE = "DONE"
-    #: The stream is at its bound: only the first entries, or none, were taken.
+    #: The stream is at its limit: only the first entries, or none, were appended.
     FULL = "FULL"
-    #: Redis lost what it had taken before; nothing was appended.
+    #: Redis lost entries that it had accepted; nothing was appended.
     LOST = "LOST"
 
 
@@ -35,17 +35,17 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRequests:
-    """What the server asks of an instance, read with each heartbeat."""
+    """What the server requests of an instance; read with each heartbeat."""
 
-    #: Count failed records instead of describing them: the server is behind.
+    #: Count failed records instead of reporting them in full: the server is overloaded.
     counts_only: bool = False
-    #: The id of a report of how the instance's tasks stand.
+    #: The id of the requested report of the states of the instance's tasks.
     report: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEntry:
-    """One entry of the stream of commands, not yet understood."""
+    """One entry of the stream of commands, not yet decoded."""
 
     id: str
     body: bytes

@@ -1,7 +1,7 @@
-"""Redis, and nothing else of the agent knows it: sends batches, hears confirmations and commands.
+"""The only module of the agent that uses Redis: sends batches, reads confirmations and commands.
 
-Every call ends within seconds. Whatever goes wrong is TransportDown, for the background threads
-that call; no pipeline ever waits here.
+Every call ends within seconds. Every failure is TransportDown, for the background threads that
+call; no pipeline waits for Redis.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from arrester.controlplane.domain.state.states import ApplicationStatus
 T = TypeVar("T")
 
 CALL_SECONDS = 2.0
-#: Entries in an application's stream above which agents wait for the server.
+#: The entries of an application's stream above which agents wait for the server.
 STREAM_LIMIT = 10_000
-#: What they may take of Redis's memory.
+#: The memory of Redis that they may use.
 STREAM_BYTES = 256 << 20
-#: Of all of Redis's memory where it has a bound (`maxmemory`): what is left is for Celery's queues,
-#: without which nothing is folded and nothing becomes free, and for commands. Whoever else fills
-#: it: a stream that is empty takes one batch.
+#: The share of Redis's memory, if it is limited (`maxmemory`). The rest is for commands and for
+#: Celery's queues, without which nothing is folded and no memory becomes free. Even if others have
+#: filled it, an empty stream accepts one batch.
 MEMORY_PERCENT = 75
 CONFIRMATIONS_AT_ONCE = 1000
 COMMANDS_AT_ONCE = 100
 
-#: What a user may not ask (INFO is `@dangerous`) bounds nothing: Redis itself refuses.
+#: A limit that the Redis user may not read (INFO is `@dangerous`) is ignored: Redis itself refuses.
 #: KEYS: stream, confirmed set. ARGV: last entry, its batch, limits of entries, of bytes and of all
 #: memory, spool, then batch and events.
 _APPEND = """
@@ -80,7 +80,7 @@ return answer
 
 
 class Transport:
-    """One instance's connections. Its calls may come from several threads."""
+    """The connections of one instance, usable from several threads."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Transport:
         stream_bytes: int = STREAM_BYTES,
     ) -> None:
         self._application = application
-        # Without what may be a password: it stands in messages.
+        # Without a possible password: it is used in messages.
         self._place = url.rpartition("@")[2].partition("?")[0]
         self._heartbeat_key = redis_keys.heartbeat(application, instance)
         self._report_key = redis_keys.report(application, instance)
@@ -102,7 +102,7 @@ class Transport:
         self._append = self._client.register_script(_APPEND)
 
     def append(self, spool: UUID, batches: Sequence[Batch], *, last: Sent | None) -> Appended:
-        """Append `batches` in order, unless Redis lost `last`, which it took before.
+        """Append `batches` in order, unless Redis lost `last`, which it had accepted.
 
         Without batches this is only the check. Redis does all of it in one step.
         """
@@ -121,20 +121,20 @@ class Transport:
         return Appended(verdict=Verdict(verdict), entries=tuple(entries))
 
     def confirmations(self, spool: UUID) -> list[UUID]:
-        """Return batches of `spool` that the server has committed, some hundreds at most."""
+        """Return up to some hundred batches of `spool` that the server has committed."""
         key = redis_keys.confirmed(self._application, spool)
         members = self._ask(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE))
         ids = [_uuid(member) for member in cast("list[bytes]", members or [])]
         return [id for id in ids if id is not None]
 
     def forget_confirmations(self, spool: UUID, batches: Iterable[UUID]) -> None:
-        """Take confirmations away that are noted in the spool."""
+        """Delete confirmations that are recorded in the spool."""
         key = redis_keys.confirmed(self._application, spool)
         names = [str(batch) for batch in batches]
         self._ask(lambda: self._client.srem(key, *names))
 
     def beat(self, heartbeat: bytes) -> ServerRequests:
-        """Say that the instance lives, and hear what is asked; the word dies after 30 s."""
+        """Send the heartbeat and return the server's requests; a heartbeat expires after 30 s."""
         asked = [redis_keys.overload(self._application), self._report_key]
 
         def say_and_hear() -> list[bytes | None]:
@@ -145,27 +145,27 @@ class Transport:
 
         overload, report = self._ask(say_and_hear)
         return ServerRequests(
-            # Any level: a newer server may know one that we do not.
+            # Any level: a newer server may have levels unknown here.
             counts_only=bool(overload),
             report=None if report is None else report.decode(errors="replace"),
         )
 
     def fall_silent(self) -> None:
-        """Take the heartbeat back: the instance has said its last word."""
+        """Delete the heartbeat: the instance has ended."""
         self._ask(lambda: self._client.delete(self._heartbeat_key))
 
     def is_latched(self) -> bool:
-        """Return whether the server last said that the application is LATCHED."""
+        """Return whether the server last reported the application as LATCHED."""
         key = redis_keys.state(self._application)
         return self._ask(lambda: self._client.get(key)) == ApplicationStatus.LATCHED.encode()
 
     def server_time(self) -> datetime:
-        """Return Redis's clock, which stands for the server's."""
+        """Return Redis's clock, which represents the server's."""
         seconds, microseconds = self._ask(self._client.time)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
 
     def commands(self, *, after: str, seconds: float = BLOCK_SECONDS) -> list[CommandEntry]:
-        """Return commands behind the entry `after`, waiting for the first up to `seconds`."""
+        """Return commands after the entry `after`, waiting up to `seconds` for the first."""
         stream = redis_keys.commands(self._application)
         answer = self._ask(
             lambda: self._listener.xread(
@@ -180,14 +180,14 @@ class Transport:
         ]
 
     def close(self) -> None:
-        """Close all connections; a call that is under way in another thread fails."""
+        """Close all connections; a call in progress in another thread fails."""
         for client in (self._client, self._listener):
             client.connection_pool.disconnect()
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:
             return question()
-        # A closed or foreign server may also answer what cannot be taken apart.
+        # A closed or foreign server may also send an answer that cannot be decoded.
         except (redis.RedisError, OSError, ValueError, TypeError) as exc:
             raise TransportDown(f"Redis at {self._place}: {exc}") from exc
 
@@ -200,7 +200,7 @@ def _uuid(text: bytes) -> UUID | None:
 
 
 def _client(url: str, seconds: float) -> redis.Redis:
-    """Return a client that gives up at once: when to try again is the caller's choice."""
+    """Return a client without retries: the caller decides when to try again."""
     return redis.Redis.from_url(
         url,
         protocol=2,

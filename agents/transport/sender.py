@@ -1,4 +1,5 @@
-"""The thread that brings the spool's batches to Redis, beats the heart, and hears confirmations."""
+"""The thread that sends batches from the spool to Redis, sends heartbeats and reads
+confirmations."""
 
 from __future__ import annotations
 
@@ -21,21 +22,21 @@ log = logging.getLogger("arrester.sender")
 
 BATCHES_AT_ONCE = 64
 BYTES_AT_ONCE = 4 * 2**20
-#: Between two tries while Redis is away: doubled from the first to the last.
+#: The wait between two attempts while Redis is unreachable: doubled from the first to the last.
 BACK_OFF_SECONDS = (0.2, 10.0)
-#: Between two looks for confirmations while some are due: doubled while none come.
+#: The wait between two checks for due confirmations: doubled while none come.
 LOOK_SECONDS = (0.05, 2.0)
-#: While the stream is at its bound.
+#: The wait while the stream is at its limit.
 FULL_SECONDS = 1.0
-#: How long the end of an instance waits for confirmations of what is sent.
+#: The time that the end of an instance waits for confirmations.
 LAST_LOOK_SECONDS = 1.0
 
 
 class Sender:
-    """Runs as a daemon; nothing that happens to it is felt by a pipeline.
+    """Runs as a daemon thread; its failures never affect a pipeline.
 
-    `heartbeat` returns what the instance says of itself, packed; `report` is called with the id of
-    each report that the server asks for, and must not wait.
+    `heartbeat` returns the packed heartbeat; `report` is called with the id of each report that the
+    server requests, and must not wait.
     """
 
     def __init__(
@@ -57,24 +58,24 @@ class Sender:
         self._urgent = threading.Event()
         self._next_beat = 0.0
         self._look, self._back_off = LOOK_SECONDS[0], BACK_OFF_SECONDS[0]
-        #: Whether the last round worked; None before the first.
+        #: Whether the last round succeeded; None before the first.
         self.reachable: bool | None = None
-        #: Whether Redis had no room since all was sent.
+        #: Whether Redis was full since everything was last sent.
         self._full = False
         self.sent = 0
         self.confirmed = 0
-        #: Batches that Redis had taken and lost; they were sent again.
+        #: Batches that Redis had accepted and lost; they were sent again.
         self.lost = 0
-        #: Rounds that failed for a reason that is not Redis.
+        #: Rounds that failed for a reason other than Redis.
         self.guest_errors = 0
         self._failures = 0
 
     def start(self) -> None:
-        """Begin to send; what was left in the spool goes first."""
+        """Start to send; batches left in the spool go first."""
         self._thread.start()
 
     def stop(self, *, flush_seconds: float) -> bool:
-        """Send what is left, within `flush_seconds`, and end; return whether all was sent."""
+        """Send what is left within `flush_seconds`, and end; return whether everything was sent."""
         done = self._flush(flush_seconds)
         self._stopping.set()
         self._spool.wake.set()
@@ -111,7 +112,7 @@ class Sender:
                 self._spool.wake.wait(pause)
 
     def _round(self) -> float:
-        """Do what is due and return after how many seconds something is due again."""
+        """Do what is due; return the seconds until something is due again."""
         self._spool.write()
         beats = self._beat_when_due()
         verdict = self._send(check=beats)
@@ -129,7 +130,7 @@ class Sender:
         return due
 
     def _say_full(self) -> None:
-        """Say it once until all that waited is sent."""
+        """Log once until all waiting batches are sent."""
         if not self._full:
             log.warning("Redis has no room for events; they wait in %s", self._spool.path)
         self._full = True
@@ -143,7 +144,8 @@ class Sender:
         return True
 
     def _obey(self, asked: ServerRequests) -> None:
-        """Do what the server asks: tell less while it is behind, report when it sees otherwise."""
+        """Apply the server's requests: count failures only while it is overloaded, report on
+        demand."""
         if asked.counts_only is not self._spool.counts_only:
             self._spool.counts_only = asked.counts_only
             word = "counted instead of described" if asked.counts_only else "described again"
@@ -153,7 +155,7 @@ class Sender:
             self._report(asked.report)
 
     def _send(self, *, check: bool) -> Verdict:
-        """Hand the oldest unsent batches to Redis; with nothing to send, `check` what it has."""
+        """Send the oldest unsent batches to Redis; without any, `check` what it has."""
         batches = self._spool.unsent(most=BATCHES_AT_ONCE, most_bytes=BYTES_AT_ONCE)
         last = self._spool.last_sent()
         if not batches and (last is None or not check):
@@ -170,7 +172,7 @@ class Sender:
         return answer.verdict
 
     def _confirm(self) -> list[UUID]:
-        """Delete what the server has from the spool, and only then its word for it."""
+        """Delete confirmed batches from the spool, and only then their confirmations."""
         ids = self._transport.confirmations(self._spool.id)
         if ids:
             self._spool.confirm(ids)
@@ -187,7 +189,7 @@ class Sender:
         if self.reachable is not False and why is not None:
             log.warning("%s; the pipeline runs on, events wait in %s", why, self._spool.path)
         self.reachable = False
-        # Nobody asks for it any more.
+        # No server requests it any more.
         self._spool.counts_only = False
         self._failures += 1
         if not self._urgent.wait(self._back_off):

@@ -1,7 +1,7 @@
-"""The road's first yard: batches of events on the local disk until the server has them.
+"""The spool: batches of events on the local disk until the server has committed them.
 
-SQLite in WAL mode: a put survives `kill -9` of the process. After a power cut the newest puts may
-be missing; those of pipelines are in the journal beside the checkpoint and are put again.
+SQLite in WAL mode: a put survives `kill -9` of the process. After a power failure the newest puts
+may be missing; those of pipelines are in the journal and are put again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from arrester.controlplane.domain.wire import codec
 
 log = logging.getLogger("arrester.spool")
 
-#: How many confirmed batch ids are remembered, newest first.
+#: The number of confirmed batch ids that are remembered, newest first.
 REMEMBERED = 10_000
 #: What may wait in memory while the disk refuses to write.
 UNWRITTEN_BYTES = 64 * 2**20
-#: In place of a path, where there is no disk to write to.
+#: In place of a path, if there is no disk to write to.
 MEMORY = ":memory:"
 #: 10 MiB at a time, some milliseconds.
 VACUUM_PAGES = 2560
 
-#: The version of the file's format, as SQLite's user_version. What 0.2.0 and later wrote stays
+#: The version of the file's format, as SQLite's user_version. Files of 0.2.0 and later stay
 #: readable; an earlier file has none.
 FORMAT = 1
 
@@ -67,7 +67,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """The newest batch that was handed to Redis and is not confirmed, and its stream entry."""
+    """The newest unconfirmed batch that was sent to Redis, and its stream entry."""
 
     entry: str
     batch: UUID
@@ -84,7 +84,7 @@ class Spool:
     """One file, used by one instance; every method may be called from any thread.
 
     `put` and `is_confirmed` never raise and never wait for Redis. The other methods raise
-    sqlite3.Error when the disk fails; the sender tries again later.
+    sqlite3.Error if the disk fails; the sender tries again later.
     """
 
     def __init__(self, path: Path, *, id: UUID, limit_bytes: int) -> None:
@@ -92,13 +92,13 @@ class Spool:
         self.path = path
         #: Set by each put; the sender clears it.
         self.wake = threading.Event()
-        #: Whether failed records are counted instead of described, because the server is behind.
+        #: Whether failed records are only counted because the server is overloaded.
         self.counts_only = False
-        #: Failed records that were counted instead of described, also because the spool was full.
+        #: Failed records that were only counted, also because the spool was full.
         self.counted_only = 0
         #: Puts that the disk refused at first.
         self.write_failures = 0
-        #: Batches given up in this process: disk and memory were full. The journal has them.
+        #: Batches dropped in this process: disk and memory were full. The journal has them.
         self.dropped = 0
         self._limit_bytes = limit_bytes
         self._lock = threading.RLock()
@@ -109,7 +109,7 @@ class Spool:
     # ── for whoever has something to tell ────────────────────────────────────────────────────
 
     def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
-        """Keep `events` under `batch_id`, after all that was put before; again changes nothing."""
+        """Store `events` under `batch_id`, after all earlier ones; a repetition has no effect."""
         with self._lock:
             self._unwritten.append(self._packed(batch_id, events))
             self.write()
@@ -117,14 +117,14 @@ class Spool:
         self.wake.set()
 
     def is_confirmed(self, batch_id: UUID) -> bool:
-        """Return whether the server is known to have the batch; False means not known (yet)."""
+        """Return whether the server is known to have the batch; False means unknown."""
         try:
             return self._knows("SELECT 1 FROM confirmed WHERE id = ?", batch_id)
         except sqlite3.Error:
             return False
 
     def keeps(self, batch_id: UUID) -> bool:
-        """Return whether the batch is in the file, or was; False for a spool in memory."""
+        """Return whether the batch is or was in the file; False for a spool in memory."""
         if str(self.path) == MEMORY:
             return False
         try:
@@ -172,18 +172,18 @@ class Spool:
         return None if row is None else Sent(entry=row[0], batch=UUID(bytes=row[1]))
 
     def mark_sent(self, batches: Iterable[Batch], entries: Iterable[str]) -> None:
-        """Note the stream entries that `batches` became."""
+        """Record the stream entries of `batches`."""
         rows = [(batch.number, entry) for batch, entry in zip(batches, entries, strict=False)]
         with self._lock, self._transaction():
             self._database.executemany("INSERT INTO sent (number, entry) VALUES (?, ?)", rows)
 
     def mark_lost(self) -> int:
-        """Take back that anything was sent; return how many batches have to be sent again."""
+        """Mark all batches as unsent; return how many have to be sent again."""
         with self._lock:
             return self._database.execute("DELETE FROM sent").rowcount
 
     def confirm(self, ids: Iterable[UUID]) -> None:
-        """Forget the batches that the server has committed, and remember that it has."""
+        """Delete the batches that the server has committed, and remember their ids."""
         rows = [(id.bytes,) for id in dict.fromkeys(ids)]
         known = "SELECT length(events), count FROM batch WHERE id = ?"
         with self._lock:
@@ -200,30 +200,30 @@ class Spool:
                     "DELETE FROM confirmed WHERE number <= (SELECT max(number) FROM confirmed) - ?",
                     (REMEMBERED,),
                 )
-            # Not before they are gone for good: what fails is confirmed again.
+            # Not before they are deleted: after a failure they are confirmed again.
             self._bytes -= sum(size for size, _ in gone)
             self._events -= sum(count for _, count in gone)
 
     def shrink(self) -> None:
-        """Give a little of what is free in the file back to the disk; a put waits for it."""
+        """Return some free pages of the file to the disk; a put waits meanwhile."""
         with self._lock:
-            # As a script: `execute` would free one page and no more.
+            # As a script: `execute` would free one page only.
             self._database.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
 
     # ── for its owner ────────────────────────────────────────────────────────────────────────
 
     @property
     def events(self) -> int:
-        """How many events wait here for the server's confirmation."""
+        """The number of events that wait for confirmation."""
         return self._events + sum(each.count for each in list(self._unwritten))
 
     @property
     def size_bytes(self) -> int:
-        """The size of what waits, packed."""
+        """The packed size of what waits."""
         return self._bytes
 
     def oldest(self) -> datetime | None:
-        """When the oldest batch that waits was made, as its id says; None when nothing waits."""
+        """When the oldest waiting batch was made, according to its id; None if nothing waits."""
         try:
             with self._lock:
                 query = "SELECT id FROM batch ORDER BY number LIMIT 1"
@@ -235,7 +235,7 @@ class Spool:
         return datetime.fromtimestamp(milliseconds(UUID(bytes=row[0])) / 1000, UTC)
 
     def is_empty(self) -> bool:
-        """Whether nothing waits; False as well when the disk does not say."""
+        """Whether nothing waits; also False if the disk cannot be read."""
         with self._lock:
             try:
                 row = self._database.execute("SELECT 1 FROM batch LIMIT 1").fetchone()
@@ -244,7 +244,7 @@ class Spool:
             return row is None and not self._unwritten
 
     def adopt(self, other: Path) -> None:
-        """Take over all batches of a dead instance's file, behind our own, or none of them."""
+        """Take over all batches of a dead instance's file, after our own, or none of them."""
         with self._lock:
             self._database.execute("ATTACH ? AS other", (str(other),))
             try:
@@ -266,7 +266,7 @@ class Spool:
             self._database.close()
 
     def _packed(self, id: UUID, events: Sequence[Event]) -> _Unwritten:
-        """Return the batch in full where it fits and the server keeps up, else told briefly."""
+        """Return the batch in full if it fits and the server keeps up, else counted only."""
         try:
             packed = None if self.counts_only else codec.encode_batch(events)
             if packed is not None and self._bytes + len(packed) <= self._limit_bytes:
@@ -336,7 +336,7 @@ def _described(events: Iterable[Event]) -> int:
 
 
 class _Transaction:
-    """BEGIN … COMMIT, or ROLLBACK when the block raises."""
+    """BEGIN … COMMIT, or ROLLBACK if the block raises."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

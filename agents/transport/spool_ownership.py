@@ -1,4 +1,4 @@
-"""Whose spool file is whose: one live instance each, and the dead ones' are taken over."""
+"""Ownership of spool files: one live instance per file; files of dead instances are taken over."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPANIONS = ("", "-wal", "-shm")
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A spool file that nobody else may touch while `descriptor` is open."""
+    """A spool file that no other process may use while `descriptor` is open."""
 
     path: Path
     descriptor: int
@@ -34,14 +34,14 @@ class _Claim:
         return UUID(self.path.stem)
 
     def remove(self) -> None:
-        """Delete the file and its companions, then the lock; whoever waited finds nothing."""
+        """Delete the file and its companions, then the lock; a waiting process finds nothing."""
         for companion in COMPANIONS:
             Path(f"{self.path}{companion}").unlink(missing_ok=True)
         _lock_path(self.path).unlink(missing_ok=True)
         os.close(self.descriptor)
 
     def set_aside(self, why: Exception) -> None:
-        """Keep a file that cannot be read for a person to look at, out of everybody's way."""
+        """Move an unreadable file aside for inspection."""
         log.error("%s cannot be read (%s); it is kept as %s.broken", self.path, why, self.path)
         self.path.rename(f"{self.path}.broken")
         self.remove()
@@ -52,13 +52,13 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class OwnSpool:
-    """This instance's spool, and its right to it."""
+    """This instance's spool and its lock."""
 
     spool: Spool
     claim: _Claim
 
     def close(self) -> None:
-        """Close the file; delete it when it is empty, else leave it to the next instance."""
+        """Close the file; delete it if it is empty, else leave it to the next instance."""
         self.spool.write()
         empty = self.spool.is_empty()
         self.spool.close()
@@ -71,9 +71,9 @@ class OwnSpool:
 def open_spool(folder: Path, application: str, *, limit_bytes: int, now: datetime) -> OwnSpool:
     """Return a spool of `application` that only this instance uses.
 
-    The oldest file that a dead instance left is carried on; batches of further ones follow in it.
-    What they never got told thus goes first. Two live instances never share a file: each holds a
-    lock on its own, which the kernel takes back when the process ends, however it ends.
+    The oldest file left by a dead instance is continued; the batches of further ones are added to
+    it. Batches that were never sent thus go first. Two live instances never share a file: each
+    holds a lock on its own, which the kernel releases when the process ends in any way.
     """
     place = folder / application
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,12 +99,12 @@ def _left_behind(place: Path) -> Iterator[_Claim]:
 
 
 def _claim(path: Path) -> _Claim | None:
-    """Return the right to `path`, or None while somebody has it."""
+    """Return the claim on `path`, or None while another process has it."""
     lock = _lock_path(path)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its holder may have deleted it since: a lock on a deleted file protects nothing.
+        # Its holder may have deleted it meanwhile: a lock on a deleted file protects nothing.
         if os.stat(lock).st_ino == os.fstat(descriptor).st_ino:
             return _Claim(path, descriptor)
     except (BlockingIOError, FileNotFoundError):
@@ -125,7 +125,7 @@ def _new(place: Path, limit_bytes: int, now: datetime) -> OwnSpool:
         return OwnSpool(Spool(claim.path, id=claim.id, limit_bytes=limit_bytes), claim)
     except sqlite3.Error as exc:
         log.warning("%s cannot be made (%s); events wait in memory", claim.path, exc)
-        # The bound of the disk is none for memory.
+        # The limit for the disk is too large for memory.
         limit_bytes = min(limit_bytes, UNWRITTEN_BYTES)
         return OwnSpool(Spool(Path(MEMORY), id=claim.id, limit_bytes=limit_bytes), claim)
 
@@ -148,7 +148,7 @@ def _take_over(spool: Spool, claim: _Claim) -> None:
 
 
 def _leave(claim: _Claim, why: Exception) -> None:
-    # The disk refuses (it may not, next time), or the file itself is beyond reading.
+    # The disk refuses for now, or the file itself cannot be read.
     if isinstance(why, sqlite3.OperationalError):
         log.warning("%s is left to a later instance (%s)", claim.path, why)
         claim.release()
