@@ -1,1 +1,1 @@
-"""The shared core: what happened, what is true, what is allowed. No Django, Spark or Redis here."""
+"""The shared core: events, states and rules. It does not use Django, Spark or Redis."""

@@ -1,4 +1,4 @@
-"""The errors that we raise on purpose. Each docstring says what the caller should do."""
+"""The exceptions of Arrester. Each docstring says what the caller should do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from datetime import datetime
 
 
 class ArresterError(Exception):
-    """Base of all errors that we raise on purpose; its message is fit for a person."""
+    """Base of all exceptions of Arrester; its message is written for people."""
 
 
 class InvalidValue(ArresterError):
-    """A name, setting or argument is outside its domain; correct it and call again."""
+    """A name, setting or argument is not allowed; correct it and call again."""
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
         super().__init__(f"{name}: {value!r} is not allowed; allowed: {allowed}")
@@ -29,11 +29,11 @@ class InvalidConfiguration(InvalidValue):
 
 
 class MalformedBatch(ArresterError):
-    """The bytes are not a batch of events; keep them aside, do not read them again."""
+    """The bytes are not a batch of events; quarantine them, do not read them again."""
 
 
 class CommandRefused(ArresterError):
-    """The state forbids this command; look at the state, nothing was changed."""
+    """The state forbids this command; nothing was changed."""
 
     def __init__(self, reason: str, *, state: str, sequence: int = 0) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class CommandRefused(ArresterError):
 
 
 class GroupRefused(ArresterError):
-    """The error group's state forbids this; look at the state, nothing was changed."""
+    """The error group's state forbids this; nothing was changed."""
 
     def __init__(self, reason: str, *, state: str, sequence: int) -> None:
         super().__init__(reason)
@@ -61,7 +61,7 @@ class NotFound(ArresterError):
 
 
 class BeforeHistory(ArresterError):
-    """The log does not go back so far; ask for `moment` (a time) or `position`, or later."""
+    """The log does not reach back so far; use `moment` (a time) or `position`, or later ones."""
 
     def __init__(self, application: str, *, position: int, moment: datetime | None) -> None:
         since = "" if moment is None else f", {moment:%Y-%m-%d %H:%M:%S} UTC"
@@ -72,7 +72,7 @@ class BeforeHistory(ArresterError):
 
 
 class NotVerified(ArresterError):
-    """What the log gives is not what the views were; rebuild the application, then try again."""
+    """The log and the views differ; rebuild the application, then try again."""
 
     def __init__(self, application: str, position: int) -> None:
         super().__init__(
@@ -85,8 +85,8 @@ class NotVerified(ArresterError):
 
 
 class BrokenState(ArresterError):
-    """A row of a view is none that this version can read: nothing was changed. Try again when it
-    is repaired: by a server as new as who wrote it, else by `arrester rebuild`."""
+    """This version cannot read a row of a view; nothing was changed. Repair it with a server of
+    the version that wrote it, or with `arrester rebuild`, then try again."""
 
     def __init__(self, view: str, row: str, reason: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The rules that may refuse: from a wish and the state to the events that follow."""
+"""Decide about commands: from a request and the state to the events that follow."""
 
 from __future__ import annotations
 
@@ -41,29 +41,28 @@ TASK_COMMANDS = (
     CommandKind.PAUSE_TASK,
     CommandKind.RESTART_TASK,
 )
-#: Skipping loses a record and shutting down stops work: somebody will ask why.
+#: These commands skip a record or stop work, so they need a reason.
 NEEDS_REASON = (
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
     CommandKind.SET_POLICY,
     CommandKind.SHUT_DOWN_APPLICATION,
 )
-#: For a name and a reason: a person writes it and people read it.
+#: The limit for a name and a reason, in characters.
 TEXT_MAX = 2000
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks for; it becomes a command whether or not the state allows it."""
+    """A request for a command; it becomes a command whether or not the state allows it."""
 
     command: UUID
     kind: CommandKind
     actor: str
     reason: str | None = None
     task: TaskId | None = None
-    #: Of RESUME_AT: where the task shall go on; what it holds before that is skipped.
+    #: For RESUME_AT: the position at which the task continues; held records before it are skipped.
     target: int | None = None
-    #: Of SET_POLICY: the stage of a pipeline, and what its failures are answered; without an
-    #: answer as its author has it.
+    #: For SET_POLICY: the stage of a pipeline and its answer; None restores the author's policy.
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None
@@ -72,11 +71,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 def decide(
     wish: Wish, state: StreamState, *, now: datetime, patience: timedelta = COMMAND_EXPIRY
 ) -> list[EventData]:
-    """Return what follows from `wish`: always CommandIssued, then what the state makes of it.
+    """Return the events that follow from `wish`: CommandIssued, then the effect of the state.
 
-    A command that nobody has applied after `patience` expires.
+    A command that is not applied within `patience` expires.
 
-    Raises InvalidValue for a wish that is not one: no task, or no reason where one is required.
+    Raises InvalidValue for an invalid request: without a task, or without a required reason.
     """
     _check(wish)
     issued = _issued(wish, state, expires_at=now + patience)
@@ -129,7 +128,7 @@ def is_position(value: int | None) -> bool:
 
 
 def is_text(text: str) -> bool:
-    """Whether `text` can be written down: half of a surrogate pair, as in some JSON, cannot."""
+    """Whether `text` can be encoded: JSON may contain half of a surrogate pair, which cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -153,7 +152,7 @@ def _issued(wish: Wish, state: StreamState, *, expires_at: datetime) -> CommandI
 
 
 def _who_answers(wish: Wish, state: StreamState) -> list[UUID]:
-    """Return the instances that have to answer: those that run what the wish is about."""
+    """Return the instances that have to answer: those that run the command's subject."""
     alive = [each.id for each in state.instances.values() if is_listening(each)]
     if wish.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return alive
@@ -168,7 +167,8 @@ def _who_answers(wish: Wish, state: StreamState) -> list[UUID]:
 
 
 def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:
-    """Return the runs of a pipeline that hear commands: one at each checkpoint that it runs at."""
+    """Return the runs of a pipeline that receive commands: one on each checkpoint that it runs
+    on."""
     return [
         each
         for each in state.threads.values()
@@ -185,7 +185,8 @@ def is_listening(instance: InstanceState) -> bool:
 
 
 def refusal(wish: Wish, state: StreamState) -> str | None:
-    """Return why the state forbids the wish, or None; pages ask it before the click."""
+    """Return why the state forbids the command, or None; pages call it before they offer the
+    button."""
     application = state.application
     latched = application.status is ApplicationStatus.LATCHED
     if wish.task is not None:
@@ -221,7 +222,7 @@ def _policy_refusal(wish: Wish, state: StreamState) -> str | None:
 
 
 def why_not_cancelled(command: CommandState) -> str | None:
-    """Return why a command cannot be taken back any more, or None."""
+    """Return why a command cannot be cancelled any more, or None."""
     if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return f"{command.application} is LATCHED by it already; start the application instead"
     if command.status is not CommandStatus.ISSUED:
@@ -230,7 +231,7 @@ def why_not_cancelled(command: CommandState) -> str | None:
 
 
 def _task_refusal(wish: Wish, id: TaskId, state: StreamState) -> str | None:
-    """Return why the task's own state forbids the wish, or None."""
+    """Return why the task's own state forbids the command, or None."""
     task = state.tasks.get(id.digest) or TaskState(id=id)
     if wish.kind is CommandKind.PAUSE_TASK:
         return pause_refusal(task)
@@ -246,7 +247,7 @@ def _task_refusal(wish: Wish, id: TaskId, state: StreamState) -> str | None:
 
 
 def pause_refusal(task: TaskState) -> str | None:
-    """Return why a task may not be paused by hand, or None; agents ask it too."""
+    """Return why a task may not be paused by hand, or None; agents call it too."""
     if task.id.key is None:
         return f"{task.id.printed} cannot be paused: only a task with a key can; shut it down"
     if task.status is not TaskStatus.RUNNING:
@@ -255,7 +256,7 @@ def pause_refusal(task: TaskState) -> str | None:
 
 
 def restart_refusal(task: TaskState) -> str | None:
-    """Return why a task may not be restarted alone, or None; agents ask it too."""
+    """Return why a task may not be restarted alone, or None; agents call it too."""
     if task.status is not TaskStatus.DEAD:
         return f"only a DEAD task can be restarted; {task.id.printed} is {task.status}"
     return None
@@ -269,7 +270,7 @@ def _ended(id: TaskId, state: StreamState) -> str | None:
 
 
 def shut_down(issued: CommandIssued, state: StreamState) -> list[EventData]:
-    """Return what a shutdown does beside its command: it latches, and cancels what is open."""
+    """Return the further events of a shutdown: the latch, and the cancelled open commands."""
     latched = ApplicationLatched(reason=issued.reason or "", actor=issued.actor)
     cancelled = [
         CommandCancelled(
@@ -284,6 +285,6 @@ def shut_down(issued: CommandIssued, state: StreamState) -> list[EventData]:
 
 
 def open_commands(state: StreamState) -> list[CommandState]:
-    """Return the commands that still wait for something, oldest first."""
+    """Return the commands without a final status, oldest first."""
     waiting = [each for each in state.commands.values() if not each.status.final]
     return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))

@@ -1,4 +1,4 @@
-"""What the server does by itself about something that an agent said."""
+"""Reactions of the server to events of agents."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from arrester.controlplane.domain.state.states import ApplicationStatus, Instanc
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.domain.wire.failure_columns import Stored
 
-#: A request that took longer to come may have been overtaken by people: nothing follows from it
-#: once an instance has started since. A shutdown latches, and would shut that one out.
+#: The age up to which a request has an effect if an instance has started since. A shutdown latches,
+#: and an older request would shut that instance out.
 FRESH = timedelta(minutes=1)
 
 
 def follow(
     stored: StoredEvent, state: StreamState, *, now: datetime, patience: timedelta = COMMAND_EXPIRY
 ) -> list[Event]:
-    """Return the events that follow from one that an agent said; none from most.
+    """Return the events that follow from an event of an agent; usually none.
 
-    An instance that asks to shut the application down (KIP-671) becomes a command for all others,
-    whose id is the request's own: following it twice changes nothing. `state` is after the event.
+    A shutdown of the application requested by an instance (KIP-671) becomes a command for all
+    others, with the request's own id: a repetition changes nothing. `state` is after the event.
     """
     event = stored.event
     if not isinstance(event.data, ApplicationShutdownRequested):
@@ -39,7 +39,7 @@ def follow(
     late = stored.received_at - event.occurred_at > FRESH
     others = [each for each in state.instances.values() if _is_other(each, event)]
     if late and not all(_was_there(each, event.occurred_at) for each in others):
-        # Somebody has started the application again since: all of it goes on, and it stays open.
+        # The application was started again since, and stays open.
         return []
     issued = CommandIssued(
         command=uuid5(stored.batch, str(stored.sequence)),
@@ -69,6 +69,6 @@ def _was_there(instance: InstanceState, moment: datetime) -> bool:
 
 
 def asks(told: Iterable[Stored]) -> list[StoredEvent]:
-    """Return those events that something may follow from."""
+    """Return the events that may need a reaction."""
     events = [each for each in told if isinstance(each, StoredEvent)]
     return [each for each in events if isinstance(each.event.data, ApplicationShutdownRequested)]

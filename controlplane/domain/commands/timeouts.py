@@ -1,4 +1,4 @@
-"""What the passing of time makes true: instances lost and found, commands that expired."""
+"""Timeouts: instances lost and found, commands expired."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from arrester.controlplane.domain.state.stream_state import StreamState
 def watch(
     state: StreamState, *, heard: Set[UUID], may_declare_lost: bool, now: datetime
 ) -> list[Event]:
-    """Return what the passing of time makes true: instances lost or found, commands expired.
+    """Return the events that follow from the time: instances lost or found, commands expired.
 
-    `heard` are the instances whose heartbeat lives. Nobody is declared lost unless
-    `may_declare_lost`: while Redis is or just was away, silence proves nothing.
+    `heard` are the instances with a live heartbeat. No instance is declared lost unless
+    `may_declare_lost`: while Redis is or just was unreachable, a missing heartbeat proves nothing.
     """
     bound = now - timedelta(seconds=redis_keys.LOST_AFTER_SECONDS)
     found = [

@@ -1,1 +1,1 @@
-"""What happens to a failed record: classification, retry, tolerance, settings."""
+"""The error policy: classification, retry, tolerance, settings."""

@@ -1,4 +1,4 @@
-"""What kind of failure an exception is: self-healing, fatal, retriable, or one record's own."""
+"""Classify an exception: self-healing, fatal, retriable, or other."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from arrester.controlplane.domain.error_policy.exception_identity import Cause, 
 
 
 class Kind(StrEnum):
-    """What a class of exceptions means for what happens next."""
+    """The kinds of exceptions."""
 
-    #: The platform repairs it by itself; not our business, no handler.
+    #: The platform repairs it by itself; no handler is called.
     SELF_HEALING = "SELF_HEALING"
-    #: It will hit every record; FAIL at once, no handler.
+    #: It affects every record; FAIL at once, no handler is called.
     FATAL = "FATAL"
-    #: Trying again may help.
+    #: A further attempt may succeed.
     RETRIABLE = "RETRIABLE"
-    #: Anything else: this record's failure.
+    #: Any other exception: the failure of one record.
     OTHER = "OTHER"
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """The kind of a class of exceptions, and why it is of this kind."""
+    """The kind of a class of exceptions, and the reason."""
 
     kind: Kind
     reason: str
-    #: The kind where `send` itself raised it, instead of a future or callback telling of it.
+    #: The kind if `send` itself raised it, not a future or callback.
     immediate: Kind | None = None
 
 
@@ -42,7 +42,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rulings: Mapping[str, Ruling]
 
     def classify(self, cause: Cause, *, immediate: bool = False) -> Ruling:
-        """Return the ruling for the most specific thing known: condition, class, nearest base."""
+        """Return the ruling of the most specific known name: condition, class, nearest base."""
         name = known_as(cause, self.rulings)
         if name is None:
             return OTHER
@@ -52,7 +52,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return ruling
 
     def extended(self, kind: Kind, names: tuple[str, ...]) -> Table:
-        """Return the table with `names` ruled to be of `kind`, whatever it said of them before."""
+        """Return the table with `names` classified as `kind`, replacing earlier rulings."""
         ruling = Ruling(kind=kind, reason="configured")
         return Table(rulings={**self.rulings, **dict.fromkeys(names, ruling)})
 
@@ -74,10 +74,10 @@ DEFAULT_TABLE = _default_table()
 
 
 def describe(exception: BaseException) -> Cause:
-    """Return what is known of an exception, wrappers looked through."""
+    """Return the identity of an exception, inside its wrappers."""
     return exception_identity.describe(exception, failure_classes.WRAPPERS)
 
 
 def unwrapped(chain: Sequence[Cause]) -> Cause:
-    """Return what a chain of causes is, the outermost first, wrappers looked through."""
+    """Return the identity of a chain of causes, the outermost first, inside its wrappers."""
     return exception_identity.unwrapped(chain, failure_classes.WRAPPERS)

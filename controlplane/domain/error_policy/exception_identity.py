@@ -1,6 +1,6 @@
-"""What an exception is known by: names of classes, a condition, an error code. No imports.
+"""The identity of an exception: names of classes, a condition, an error code. No imports.
 
-The executors run this very file, so it needs the standard library and nothing else of ours.
+The executors run this file too, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-#: A chain of causes longer than this is a loop.
+#: A longer chain of causes is a loop.
 CHAIN_LIMIT = 20
 CONFLUENT = "confluent_kafka.KafkaError."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What is known of an exception: full names, of its class first and then of the bases."""
+    """The identity of an exception: the full name of its class, then of its bases."""
 
     names: tuple[str, ...]
-    #: Spark's error condition, where there is one.
+    #: Spark's error condition, if there is one.
     condition: str | None = None
 
 
@@ -29,17 +29,17 @@ def known_as(cause: Cause, known: Container[str]) -> str | None:
 
 
 def _conditions(condition: str | None) -> Iterator[str]:
-    """Yield the condition, then what it is a sub-condition of: A.B is an A."""
+    """Yield the condition, then its parents: A.B is an A."""
     while condition:
         yield condition
         condition = condition.rpartition(".")[0]
 
 
 def describe(exception: BaseException, wrappers: Container[str] = ()) -> Cause:
-    """Return what can be known of an exception without importing where it comes from.
+    """Return the identity of an exception without importing its package.
 
-    A Kafka client's exception is named by its error code first: it says more than the class. An
-    exception of the JVM is known by its chain of causes, which needs the JVM: see `unwrapped`.
+    The error code of a Kafka client's exception comes first: it is more specific than the class.
+    The chain of causes of a JVM exception needs the JVM: see `unwrapped`.
     """
     chain: list[Cause] = []
     link: BaseException | None = exception
@@ -50,9 +50,9 @@ def describe(exception: BaseException, wrappers: Container[str] = ()) -> Cause:
 
 
 def unwrapped(chain: Sequence[Cause], wrappers: Container[str]) -> Cause:
-    """Return what a chain of causes, the outermost first, is: wrappers are looked through.
+    """Return the identity of a chain of causes, the outermost first, inside its wrappers.
 
-    What is wrapped decides; a wrapper's own condition and class are asked when that is unknown.
+    The wrapped exception decides; the wrapper's own condition and class are used if it is unknown.
     """
     opened = 1
     while opened < len(chain) and chain[opened - 1].names[0] in wrappers:
@@ -84,12 +84,12 @@ def _kafka_codes(exception: BaseException) -> Iterator[str]:
 
 
 def _condition(exception: BaseException) -> str | None:
-    """Return the error condition of a PySpark exception, whose newest versions call it so."""
+    """Return the error condition of a PySpark exception; 3.5 calls it error class."""
     return _asked(exception, "getCondition") or _asked(exception, "getErrorClass")
 
 
 def _asked(thing: object, method: str) -> str | None:
-    """Return the text that a method answers; it is somebody else's and may raise."""
+    """Return the result of a method as text; a foreign method may raise."""
     try:
         ask = getattr(thing, method, None)
         found = ask() if callable(ask) else None

@@ -1,6 +1,6 @@
-"""The classes behind `classify`: plain names, so that nothing of theirs has to be installed.
+"""The table behind `classify`: plain names, so that no other package has to be installed.
 
-Names are full dotted names of Python and Java classes, Spark error conditions (a name covers its
+Names are full dotted names of Python and Java classes, Spark error conditions (including their
 sub-conditions), and the error codes of confluent_kafka. A subclass is found by its nearest base.
 """
 
@@ -11,7 +11,7 @@ from arrester.controlplane.domain.error_policy.exception_identity import CONFLUE
 KAFKA = "org.apache.kafka.common.errors."
 FULL_BUFFER = "immediate time-out on a full buffer"
 
-#: Not our business: the platform repairs it by itself.
+#: The platform repairs these by itself.
 SELF_HEALING: dict[str, tuple[str, ...]] = {
     "superseded by a newer run": (
         KAFKA + "ProducerFencedException",
@@ -39,8 +39,8 @@ SELF_HEALING: dict[str, tuple[str, ...]] = {
         "OPERATION_CANCELED",
         "SPARK_JOB_CANCELLED",
     ),
-    # Made again from the source by a replay. That an executor was lost while it ran a task is not
-    # here: Spark tells of it when it has lost four so, and then a record may be what kills them.
+    # Recomputed from the source by a replay. An executor lost while it ran a task is not listed:
+    # Spark raises that after losing four, and then a record may be the cause.
     "lost with an executor": (
         "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND",
         "org.apache.spark.shuffle.FetchFailedException",
@@ -49,7 +49,7 @@ SELF_HEALING: dict[str, tuple[str, ...]] = {
     ),
 }
 
-#: The nine of KIP-210: they will hit every record.
+#: The nine fatal classes of KIP-210: they affect every record.
 FATAL: dict[str, tuple[str, ...]] = {
     "authentication": (
         KAFKA + "AuthenticationException",
@@ -107,7 +107,8 @@ FATAL: dict[str, tuple[str, ...]] = {
     ),
     "illegal state": (
         "java.lang.IllegalStateException",
-        # A schema that does not fit, or an upgrade that changed an answer: not one record's fault.
+        # A schema that does not fit, or an upgrade that changed an answer: not the fault of one
+        # record.
         "java.lang.ClassCastException",
         "java.lang.Error",
         "org.apache.spark.SparkUpgradeException",
@@ -122,11 +123,11 @@ FATAL: dict[str, tuple[str, ...]] = {
         CONFLUENT + "OFFSET_METADATA_TOO_LARGE",
         "kafka.errors.OffsetMetadataTooLargeError",
     ),
-    # Said by the broker or the producer; a serializer of the user's own that raises is a failure
-    # of that record.
+    # Raised by the broker or the producer; a user's own serializer that raises is a failure of that
+    # record.
     "serialization of our own output": (KAFKA + "SerializationException",),
     FULL_BUFFER: (
-        # Said of a time-out by `send` itself, whatever class it has.
+        # A time-out of `send` itself, in any class.
         "arrester.FullBuffer",
         "builtins.BufferError",
         CONFLUENT + "_QUEUE_FULL",
@@ -134,13 +135,13 @@ FATAL: dict[str, tuple[str, ...]] = {
     ),
 }
 
-#: Retriable when a callback or future tells of it; a full buffer when `send` itself raises it.
+#: Retriable from a callback or future; a full buffer if `send` itself raises it.
 TIMEOUTS_OF_SEND = (
     KAFKA + "TimeoutException",
     "kafka.errors.KafkaTimeoutError",
 )
 
-#: Trying again may help.
+#: A further attempt may succeed.
 RETRIABLE: dict[str, tuple[str, ...]] = {
     "time-out": (
         "builtins.TimeoutError",
@@ -193,7 +194,7 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
     ),
 }
 
-#: They only carry another exception, which decides.
+#: They carry another exception, which decides.
 WRAPPERS = frozenset(
     {
         "py4j.protocol.Py4JJavaError",

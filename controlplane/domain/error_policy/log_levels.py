@@ -1,4 +1,4 @@
-"""What is said in the log about failures, and how loudly. The sentences are the agent's."""
+"""What is logged about failures, and the level. The agent has the sentences."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ class Level(IntEnum):
 
 
 class Saying(StrEnum):
-    """Something worth a line in the log."""
+    """The subjects of log lines."""
 
     #: A failed record, its stage and its exception (errors.log.enable).
     FAILURE_REPORTED = "FAILURE_REPORTED"
     RETRYING = "RETRYING"
     WAITING = "WAITING"
-    #: An attempt of a whole-batch sink, or of the source, that will be repeated.
+    #: An attempt of a batch sink, or of the source, that will be repeated.
     SINK_RETRYING = "SINK_RETRYING"
     SOURCE_RETRYING = "SOURCE_RETRYING"
-    #: A class that will hit every record: no handler is asked.
+    #: A class that affects every record: no handler is called.
     FATAL_NOT_ASKED = "FATAL_NOT_ASKED"
-    #: RETRY was answered where it is not valid any more, or never was.
+    #: RETRY was answered although it is not valid, or no longer.
     RETRY_REFUSED = "RETRY_REFUSED"
-    #: The handler raised, or answered what is no answer.
+    #: The handler raised, or gave an invalid answer.
     HANDLER_BROKEN = "HANDLER_BROKEN"
     #: Too many records failed alike to be bad records.
     OUTAGE = "OUTAGE"
     RECORD_SKIPPED = "RECORD_SKIPPED"
     OUTPUT_SKIPPED = "OUTPUT_SKIPPED"
     TASK_PAUSED = "TASK_PAUSED"
-    #: PAUSE was answered where nothing can be held.
+    #: PAUSE was answered although nothing can be held.
     PAUSE_REFUSED = "PAUSE_REFUSED"
     TASK_KILLED = "TASK_KILLED"
     KILLED_WHILE_STOPPING = "KILLED_WHILE_STOPPING"
@@ -58,7 +58,8 @@ LEVELS: dict[Saying, Level] = {
     Saying.HANDLER_BROKEN: Level.ERROR,
     Saying.OUTAGE: Level.ERROR,
     Saying.RECORD_SKIPPED: Level.WARN,
-    # The seed of KIP-210 says so of its handler's CONTINUE; the ERROR line is errors.log.enable's.
+    # As in KIP-210 for CONTINUE of the production handler; the ERROR line belongs to
+    # errors.log.enable.
     Saying.OUTPUT_SKIPPED: Level.DEBUG,
     Saying.TASK_PAUSED: Level.WARN,
     Saying.PAUSE_REFUSED: Level.WARN,

@@ -1,4 +1,4 @@
-"""When so many records fail alike that something else is broken than the records."""
+"""The outage rule: so many records fail alike that the records are not the cause."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from arrester.controlplane.domain.events import Response
 
 
 class OutagePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """errors.outage.*: from where on failures with one cause are an outage, and what it is met by.
+    """errors.outage.*: when failures with one cause are an outage, and the response.
 
-    Without a share there are no outages: each record is judged by itself.
+    Without a share there are no outages: each record is decided individually.
     """
 
-    #: Of the records of a micro-batch; more than this is an outage.
+    #: An outage is more than this share of a micro-batch.
     share: float | None = None
-    #: Fewer failed records than this are none.
+    #: Fewer failed records are never an outage.
     minimum: int = 100
-    #: PAUSE holds each task at its first such record, FAIL ends the thread.
+    #: PAUSE stops each task at its first such record, FAIL ends the thread.
     response: Response = Response.PAUSE
 
     def is_outage(self, failed: int, records: int) -> bool:
-        """Whether `failed` records with one cause, of so many in all, are an outage."""
+        """Whether `failed` of `records` with one cause are an outage."""
         return self.share is not None and failed >= self.at_least(records)
 
     def at_least(self, records: int) -> int:
-        """Return from how many on, of so many in all, records that failed alike are an outage."""
+        """Return the number of failed records from which they are an outage."""
         return max(1, self.minimum, math.floor((self.share or 0) * records) + 1)

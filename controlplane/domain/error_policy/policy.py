@@ -1,4 +1,4 @@
-"""What was said about failures of a stage, and the words for it."""
+"""The error policy of a stage, and its terms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StageKind(StrEnum):
 
 
 class Answer(StrEnum):
-    """What a handler may answer."""
+    """The valid answers of a handler."""
 
     CONTINUE = "CONTINUE"
     RESUME = "CONTINUE"  # its name in today's Kafka Streams; one response
@@ -38,24 +38,24 @@ class Answer(StrEnum):
 
 
 class Scope(StrEnum):
-    """errors.failure.scope: what FAIL takes down."""
+    """errors.failure.scope: what FAIL ends."""
 
     THREAD = "thread"
     TASK = "task"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said about failures of one stage."""
+    """The error policy of one stage."""
 
-    #: Whether there is a handler to ask.
+    #: Whether there is a handler.
     handled: bool = False
     retry: RetryPolicy = RetryPolicy()
     tolerance: Tolerance = Tolerance()
     table: Table = DEFAULT_TABLE
-    #: Answers by the name of a class or condition, before any handler is asked.
+    #: Answers by the name of a class or condition, before any handler is called.
     by_class: Mapping[str, Answer] = {}
 
     def answer_for(self, cause: Cause) -> Answer | None:
-        """Return what was said beforehand of such a failure; the most specific name wins."""
+        """Return the declared answer to such a failure; the most specific name wins."""
         name = known_as(cause, self.by_class)
         return None if name is None else self.by_class[name]

@@ -1,4 +1,4 @@
-"""Names and JSON paths of fields, as settings give them; what would match nothing is refused."""
+"""Names and JSON paths of fields in settings; those that can match nothing are refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _STEP = re.compile(r"\.?(?P<plain>[^.\[\]*?]+)|\[(?P<item>\*|\d+)\]|\[(['\"])(?P
 def fields(*, items: bool = True) -> Callable[[object], tuple[str, ...]]:
     """Return a reader of names and paths; a path becomes `$.a.b`, through lists as through fields.
 
-    What goes by one item of a list goes by all of them: where `items` is false it is refused, for
-    a rule that lets fields pass. So is what is not followed: `..`, filters, any name but in lists.
+    A rule for one item of a list applies to all items. With `items` false, item numbers are
+    refused, as for rules that show fields. `..`, filters, and names other than in lists are refused
+    too.
     """
 
     def parse(value: object) -> tuple[str, ...]:

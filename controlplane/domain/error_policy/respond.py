@@ -1,7 +1,7 @@
-"""What becomes of a failed record: steps 1 to 4 of the order, as one function without effects.
+"""Decide about a failed record, steps 1 to 4 of the order, as one function without effects.
 
-Classify, retry, ask the stage's handler, check the tolerance. Whoever calls it does what the
-outcome says, asks the handler when told to, and calls again with the answer.
+Classify, retry, call the stage's handler, check the tolerance. The caller does what the outcome
+requires, calls the handler if requested, and calls again with its answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from arrester.controlplane.domain.error_policy.retry import (
 from arrester.controlplane.domain.error_policy.tolerance import Tally
 from arrester.controlplane.domain.events import Response
 
-#: Where an operation is repeated without asking anybody; a native expression never changes.
+#: Stages whose operations are retried without a handler; a native expression always has the same
+#: result.
 RETRIED_STAGES = (StageKind.SOURCE, StageKind.PROCESS, StageKind.PRODUCE)
 
 
@@ -39,7 +40,7 @@ class HandlerRaised(msgspec.Struct, frozen=True):
     error: str
 
 
-#: Stands for the answer of a handler that nobody has asked yet.
+#: Stands for the answer of a handler that has not been called.
 UNASKED: Final = object()
 
 
@@ -52,14 +53,14 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     #: The task's key; None is the global task.
     task: str | None = None
     position: int | None = None
-    #: `send` itself raised, instead of the future or callback that it returned.
+    #: `send` itself raised, not the future or callback that it returned.
     immediate: bool = False
-    #: So many records of the task failed alike in one micro-batch, at its one decision time.
+    #: The number of records of the task that failed alike in one micro-batch.
     records: int = 1
 
 
 class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a thread run has to remember of a task; the next run starts with an empty one."""
+    """The state of a task in a thread run; the next run starts with an empty one."""
 
     tally: Tally = Tally()
     #: FAIL was decided; only the first such failure counts.
@@ -67,14 +68,14 @@ class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Because(StrEnum):
-    """Why a record's fate is what it is."""
+    """The reason for a record's fate."""
 
     HANDLER = "HANDLER"
-    #: No handler; a limit alone lets records go until it is exceeded.
+    #: No handler; a limit alone tolerates records until it is exceeded.
     LIMIT_ALONE = "LIMIT_ALONE"
     NO_POLICY = "NO_POLICY"
     FATAL = "FATAL"
-    #: No handler, and output is only given up for failures that a retry might have cured.
+    #: No handler, and output is only skipped for failures that a retry might have cured.
     NOT_TOLERABLE = "NOT_TOLERABLE"
     TOLERANCE_EXCEEDED = "TOLERANCE_EXCEEDED"
     RATE_EXCEEDED = "RATE_EXCEEDED"
@@ -88,13 +89,13 @@ class Because(StrEnum):
 
 
 class NotOurs(msgspec.Struct, frozen=True, tag=True):
-    """Self-healing: let the platform repair it; nobody is asked, nothing is counted."""
+    """Self-healing: the platform repairs it; no handler is called, nothing is counted."""
 
     reason: str
 
 
 class AskHandler(msgspec.Struct, frozen=True, tag=True):
-    """Ask the stage's handler, once, and call `respond` again with its answer."""
+    """Call the stage's handler, once, and call `respond` again with its answer."""
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -102,16 +103,16 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     response: Response
     because: Because
-    #: The task's memory from now on.
+    #: The new state of the task.
     run: TaskRun
-    #: Records left out, which are what becomes a dead letter. When `response` is CONTINUE, all of
-    #: them; else the next one gets it.
+    #: The number of records left out, which become dead letters. If `response` is CONTINUE, all of
+    #: them; else the next record gets the response.
     continued: int = 0
     said: tuple[Saying, ...] = ()
 
     @property
     def decided(self) -> int:
-        """How many failed records got their fate: those to count, to log and to tell of."""
+        """The number of decided records: those to count, log and report."""
         if self.because is Because.ALREADY_FAILED:
             return 0
         return self.continued + (self.response is not Response.CONTINUE)
@@ -131,8 +132,8 @@ def respond(
 ) -> Outcome:
     """Return what follows from a failed attempt.
 
-    `answer` is the handler's, or UNASKED, which a constant answer saves; `stopping` says that a
-    stop was requested, so that nobody waits.
+    `answer` is the handler's, or UNASKED; a constant answer saves the second call. `stopping` means
+    that a stop was requested, so nothing waits.
     """
     ruling = policy.table.classify(failure.cause, immediate=failure.immediate)
     case = _Case(failure, policy, run, ruling, chance, stopping)
@@ -150,13 +151,13 @@ def respond(
 
 
 def as_answer(answer: object) -> Answer | None:
-    """Return what a handler answered, or None for what is no answer."""
+    """Return a handler's answer; None if it is not valid."""
     return Answer(answer.value) if isinstance(answer, Answer | Response) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A failed attempt with all that its fate depends on."""
+    """A failed attempt with everything that its fate depends on."""
 
     failure: FailedAttempt
     policy: Policy
@@ -166,7 +167,7 @@ class _Case:
     stopping: bool
 
     def unasked(self) -> Outcome | None:
-        """Return what follows without asking anybody, or None: it is time to ask."""
+        """Return the outcome that needs no handler; None if the handler must be called."""
         if self.run.failed:
             return self.failed(Because.ALREADY_FAILED)
         if self.ruling.kind is Kind.SELF_HEALING:
@@ -180,17 +181,17 @@ class _Case:
         return self.failed(Because.SOURCE) if self.failure.stage is StageKind.SOURCE else None
 
     def try_again(self) -> RetryAfter | Undecided | None:
-        """Return the next attempt while there is budget for one."""
+        """Return the next attempt if there is budget for one."""
         decision = next_attempt(
             self.policy.retry, self.failure.attempts, chance=self.chance, stopping=self.stopping
         )
         return None if isinstance(decision, Spent) else decision
 
     def unhandled(self) -> Decided:
-        """Return what a limit alone says; without one, nothing is tolerated.
+        """Return the decision of a limit alone; without one, nothing is tolerated.
 
-        Connect's rule (accepted KIP-298): a record that cannot be read or processed may be left
-        out, whatever it raises; output only when it failed retriably.
+        Connect's rule (accepted KIP-298): a record that cannot be read or processed may be left out
+        for any exception; output only after a retriable failure.
         """
         if not self.policy.tolerance.configured:
             return self.failed(Because.NO_POLICY)
@@ -199,7 +200,7 @@ class _Case:
         return self.tolerated(Because.LIMIT_ALONE)
 
     def answered(self, answer: Answer | None) -> Outcome:
-        """Return what the answer comes to here."""
+        """Return the outcome of the answer."""
         match answer:
             case Answer.CONTINUE:
                 return self.tolerated(Because.HANDLER)
@@ -213,14 +214,14 @@ class _Case:
                 return self.failed(Because.HANDLER_BROKEN, Saying.HANDLER_BROKEN)
 
     def retried(self) -> Outcome:
-        """Return the next attempt when RETRY is valid: a retriable failure, and budget left."""
+        """Return the next attempt if RETRY is valid: a retriable failure, and budget left."""
         if self.ruling.kind is not Kind.RETRIABLE:
             return self.failed(Because.NOT_RETRIABLE, Saying.RETRY_REFUSED)
         again = self.try_again()
         return again or self.failed(Because.RETRIES_SPENT, Saying.RETRY_REFUSED)
 
     def paused(self) -> Decided:
-        """Hold the task at the record; FAIL where there is nothing to hold, or no place to."""
+        """Stop the task at the record; FAIL if nothing can be held, or there is no position."""
         if self.failure.task is None:
             return self.failed(Because.GLOBAL_TASK, Saying.PAUSE_REFUSED)
         if self.failure.position is None:
@@ -233,7 +234,7 @@ class _Case:
         )
 
     def tolerated(self, because: Because) -> Decided:
-        """Leave records out, until one of them is one too many."""
+        """Leave records out until one exceeds the tolerance."""
         counted = tolerances.count(
             self.policy.tolerance,
             self.run.tally,

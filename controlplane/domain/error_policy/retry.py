@@ -1,6 +1,7 @@
-"""Whether a failed operation is tried again, and after what wait (KIP-298). No clock, no chance.
+"""Whether a failed operation is retried, and after which wait (KIP-298). No clock, no random
+source.
 
-The executors run this very file, so it needs the standard library and nothing else of ours.
+The executors run this file too, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import StrEnum
 
 UNLIMITED = -1
 FIRST_WAIT_MS = 300
-#: Where a doubling wait stops growing: the largest number of milliseconds a long can hold.
+#: The limit of a doubling wait: the largest number of milliseconds that a long holds.
 SATURATED_MS = 2**63 - 1
 
 #: Returns a uniform random integer in [0, n); `random.randrange` is one.
@@ -20,9 +21,9 @@ Chance = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """The two retry budgets, of which the first one spent ends it, and the longest wait.
+    """The two retry budgets, of which the first used one ends the retries, and the longest wait.
 
-    A negative number means unlimited. Without a word, nothing is retried.
+    A negative number means unlimited. By default nothing is retried.
     """
 
     #: errors.retries.limit: retries, not attempts.
@@ -33,7 +34,7 @@ class RetryPolicy:
     delay_max_ms: int = 60_000
 
     def wait_after(self, made: int, *, started_ms: int, now_ms: int, chance: Chance) -> int | None:
-        """Return the wait after `made` failed attempts, None when no further one is allowed."""
+        """Return the wait after `made` failed attempts; None if no further one is allowed."""
         attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
         decision = next_attempt(self, attempts, chance=chance)
         return decision.wait_ms if isinstance(decision, RetryAfter) else None
@@ -41,17 +42,17 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """The attempts at one operation so far, all failed."""
+    """The failed attempts at one operation so far."""
 
-    #: How many, the first one included.
+    #: How many, including the first.
     made: int = 1
-    #: When the first one began, and when the last one failed; milliseconds since the epoch.
+    #: When the first one began and the last one failed, in milliseconds since the epoch.
     started_ms: int = 0
     now_ms: int = 0
 
 
 class Budget(StrEnum):
-    """Which retry budget is spent."""
+    """The retry budget that is used."""
 
     RETRIES = "RETRIES"
     TIME = "TIME"
@@ -92,7 +93,7 @@ def next_attempt(
 
 
 def spent_budget(policy: RetryPolicy, attempts: Attempts) -> Budget | None:
-    """Return the budget that allows no further attempt, or None while there is one left."""
+    """Return the budget that allows no further attempt; None while there is one left."""
     if 0 <= policy.limit < attempts.made:
         return Budget.RETRIES
     deadline = deadline_ms(policy, attempts)
@@ -102,22 +103,22 @@ def spent_budget(policy: RetryPolicy, attempts: Attempts) -> Budget | None:
 
 
 def deadline_ms(policy: RetryPolicy, attempts: Attempts) -> int | None:
-    """Return when the time budget ends, or None when it never does."""
+    """Return when the time budget ends; None if it never does."""
     return None if policy.timeout_ms < 0 else attempts.started_ms + policy.timeout_ms
 
 
 def wait_ms(policy: RetryPolicy, attempts: Attempts, *, chance: Chance) -> int:
-    """Return the wait before the next attempt: never past the deadline, never negative."""
+    """Return the wait before the next attempt: never after the deadline, never negative."""
     wait = raw_wait_ms(attempts.made)
     if wait > policy.delay_max_ms:
-        # A draw below the maximum, not the maximum with jitter: as Connect has it.
+        # A random wait below the maximum, not the maximum with jitter, as in Connect.
         wait = chance(policy.delay_max_ms)
     deadline = deadline_ms(policy, attempts)
     return wait if deadline is None else max(0, min(wait, deadline - attempts.now_ms))
 
 
 def raw_wait_ms(attempt: int) -> int:
-    """Return 300 ms, doubled with each attempt after the first; it saturates, and never wraps."""
+    """Return 300 ms, doubled with each attempt after the first, saturating."""
     if attempt > SATURATED_MS.bit_length():
         return SATURATED_MS
     return min(FIRST_WAIT_MS << max(0, attempt - 1), SATURATED_MS)

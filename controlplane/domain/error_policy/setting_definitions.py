@@ -1,4 +1,4 @@
-"""Every setting of the error handling: name, default, domain, and its other spellings."""
+"""The settings of the error handling: name, default, allowed values, and alternative names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from arrester.controlplane.domain.error_policy.setting_types import (
 from arrester.controlplane.domain.error_policy.tolerance import Window
 
 REDACTED_NAMES = ("password", "secret", "token", "key")
-#: Whatever follows these is handed on unread: to Spark's writer, to the Kafka producer.
+#: Keys with these prefixes are passed on unchecked: to Spark's writer, to the Kafka producer.
 DLQ_OPTIONS, DLQ_PRODUCER = "errors.dlq.options.", "errors.dlq.producer."
 _LIMIT_RULE = "a whole number; -1 is infinite"
 _CLASS_RULE = "dotted names of exception classes, or Spark error conditions, as a list or by commas"
@@ -321,7 +321,7 @@ _ALL = (
     *(DESERIALIZATION_HANDLER, PROCESSING_HANDLER, PRODUCTION_HANDLER),
 )
 KEYS = {key.name: cast("Key[object]", key) for key in _ALL}
-#: Every other name under which a key is known, and that key.
+#: The key for each alternative name.
 SPELLINGS = {
     other: key for key in KEYS.values() for other in (key.shipped, key.old) if other is not None
 }

@@ -1,4 +1,4 @@
-"""How one setting is described and read; which settings there are, `error_keys` says."""
+"""The definition and the parsers of one setting; see `setting_definitions` for the settings."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Key(Generic[T]):
     parse: Callable[[object], T]
     #: One or two sentences for the reference page.
     meaning: str
-    #: Kafka Connect's name for the same thing; both given with different meanings is a fault.
+    #: Kafka Connect's name of the setting; different values under both names are a fault.
     shipped: str | None = None
-    #: What it was called before; where both are given, today's name wins.
+    #: A former name; if both are given, the current name wins.
     old: str | None = None
 
 
@@ -43,10 +43,10 @@ def flag(value: object) -> bool:
 
 
 def whole(least: int, most: int = 2**62) -> Callable[[object], int]:
-    """Return a reader of whole numbers within bounds, also as text."""
+    """Return a parser of whole numbers within bounds, also as text."""
 
     def parse(value: object) -> int:
-        # bool is an int in Python, and never a count.
+        # bool is an int in Python, but never a count.
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(value)
         number = int(value)
@@ -58,7 +58,7 @@ def whole(least: int, most: int = 2**62) -> Callable[[object], int]:
 
 
 def share(value: object) -> float:
-    """Read a part of one: above 0, at most 1; also as text."""
+    """Read a share above 0 and at most 1, also as text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(value)
     number = float(value)
@@ -73,14 +73,15 @@ def any_whole(value: object) -> int:
 
 
 def text(value: object) -> str:
-    """Read a text that is not empty; a path is one."""
+    """Read a text that is not empty, such as a path."""
     if not isinstance(value, str | os.PathLike) or not str(value).strip():
         raise ValueError(value)
     return str(value).strip()
 
 
 def sink_format(value: object) -> str:
-    """Read the name of a Spark sink; `text` takes one column, and a dead letter has more."""
+    """Read the name of a Spark sink; `text` is refused: it takes one column, a dead letter has
+    more."""
     name = text(value)
     if name.lower() == "text":
         raise ValueError(value)
@@ -88,12 +89,12 @@ def sink_format(value: object) -> str:
 
 
 def text_or_nothing(value: object) -> str | None:
-    """Read a text; the empty one stands for none."""
+    """Read a text; the empty one means None."""
     return None if value == "" else text(value)
 
 
 def choice(*names: str) -> Callable[[object], str]:
-    """Return a reader of one of some words."""
+    """Return a parser of one of some words."""
 
     def parse(value: object) -> str:
         word = text(value).lower()
@@ -121,7 +122,7 @@ def class_names(value: object) -> tuple[str, ...]:
 
 
 def handler(value: object) -> object:
-    """Read what stands for a handler: a dotted path, a class, an object; nobody imports it here."""
+    """Read a handler: a dotted path, a class or an object; it is not imported here."""
     if isinstance(value, str):
         if _DOTTED.fullmatch(value.strip()) is None:
             raise ValueError(value)

@@ -1,6 +1,6 @@
-"""The whole configuration of error handling, read and checked at once, all faults in one message.
+"""The configuration of error handling, read and checked as a whole, with all faults in one message.
 
-Handlers stay what they were given as: whoever runs them imports them.
+Handlers stay as given: the agent imports them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """errors.dlq.*, and Connect's errors.deadletterqueue.*"""
 
     enable: bool
-    #: Where to: a Kafka topic, or else a Spark sink of this format.
+    #: The destination: a Kafka topic, or else a Spark sink of this format.
     topic: str | None
     format: str
     path: str | None
@@ -49,12 +49,12 @@ class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True):
     context_headers: bool
     include_configs: bool
     include_messages: bool
-    #: Whether what errors.redact.* keeps from leaving the driver is not in letters either.
+    #: Whether errors.redact.* applies to dead letters too.
     redact: bool
 
 
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was configured about errors; each field names its keys."""
+    """The error settings; each field names its keys."""
 
     retry: RetryPolicy
     tolerance: Tolerance
@@ -63,18 +63,18 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     #: errors.outage.*
     outage: OutagePolicy
-    #: errors.decisions=always: also a micro-batch without failures leaves its decisions.
+    #: errors.decisions=always: a micro-batch without failures has an entry too.
     always_decisions: bool
     log: LogSettings
     dead_letters: DeadLetterSettings
     #: errors.redact, errors.examples.limit
     redact: tuple[str, ...]
-    #: Whether errors.redact was given: what nobody gave lets the column pass that `key=` names.
+    #: Whether errors.redact was given: without it the column of `key=` is shown.
     redact_given: bool
-    #: errors.redact.default=deny: only what errors.redact.show names; None: everything else too.
+    #: errors.redact.default=deny: only the fields of errors.redact.show; None: all fields.
     show: tuple[str, ...] | None
     examples_limit: int
-    #: held.records.limit, held.bytes.limit: None or negative is no bound.
+    #: held.records.limit, held.bytes.limit: None or negative means unlimited.
     held_records_limit: int | None
     held_bytes_limit: int | None
     #: held.limit.response=stop: the run ends as if it had been stopped; else it fails.
@@ -116,7 +116,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
         return settings
 
     def policy(self, stage: StageKind) -> Policy:
-        """Return what the configuration alone says of a stage's failures."""
+        """Return the configured policy of a stage."""
         return Policy(
             handled=stage in self.handlers,
             retry=self.retry,
@@ -127,7 +127,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one setting after the other and keeps what is wrong with them."""
+    """Read one setting after the other and collect the faults."""
 
     given: Mapping[str, object]
     faults: list[InvalidValue] = field(default_factory=list)
@@ -144,7 +144,7 @@ class _Reader:
             self.faults.append(InvalidValue("errors", name, f"{hint}{allowed}"))
 
     def key(self, key: Key[T]) -> T:
-        """Return the key's value under today's name, Connect's, or its old one."""
+        """Return the key's value under its current name, Connect's, or a former one."""
         values = {
             name: self._parse(key, name)
             for name in (key.name, key.shipped, key.old)
@@ -165,7 +165,7 @@ class _Reader:
             return key.default
 
     def rest(self, prefix: str) -> dict[str, object]:
-        """Return what was given under a prefix, without the prefix."""
+        """Return the settings under a prefix, without the prefix."""
         return {
             name.removeprefix(prefix): value
             for name, value in self.given.items()
@@ -173,7 +173,7 @@ class _Reader:
         }
 
     def meant(self, key: Key[T]) -> list[str]:
-        """Return the name that a key was given under; its value is neither empty nor wrong."""
+        """Return the name under which a key was given with a valid, non-empty value."""
         wrong = {fault.name for fault in self.faults}
         names = (key.name, key.shipped)
         return [name for name in names if name and self.given.get(name) and name not in wrong][:1]
@@ -183,7 +183,7 @@ class _Reader:
         return [f"{prefix}{name}" for name in self.rest(prefix)][:1]
 
     def agree(self, name: str, other: str, *, same: bool) -> None:
-        """Keep the fault of two keys that were both given and mean different things."""
+        """Record a fault if two keys were both given with different values."""
         both_read = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
         if both_read and not same:
             allowed = f"the meaning of {other}={self.given[other]!r}, or only one of the two keys"
@@ -193,7 +193,7 @@ class _Reader:
 def _retry(reader: _Reader) -> RetryPolicy:
     limit, timeout_ms = reader.key(keys.RETRIES_LIMIT), reader.key(keys.RETRY_TIMEOUT)
     if limit is None:
-        # A time budget alone bounds the retries; without either there are none.
+        # A time budget alone limits the retries; without either there are none.
         limit = 0 if timeout_ms is None else UNLIMITED
     return RetryPolicy(
         limit=limit,
@@ -253,7 +253,7 @@ def _log(reader: _Reader) -> LogSettings:
 def _dead_letters(reader: _Reader) -> DeadLetterSettings:
     enable, topic = reader.key(keys.DLQ_ENABLE), reader.key(keys.DLQ_TOPIC)
     shipped = keys.DLQ_TOPIC.shipped or ""
-    # Connect has no switch: naming a topic is the switch.
+    # Connect has no switch: a topic name enables dead letters.
     named = topic is not None and bool(reader.given.get(shipped))
     reader.agree(keys.DLQ_ENABLE.name, shipped, same=enable == named)
     path, options = reader.key(keys.DLQ_PATH), reader.rest(keys.DLQ_OPTIONS)
@@ -285,7 +285,7 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
 
 
 def _one_place(reader: _Reader, *, enable: bool, format: str) -> None:
-    """Keep the faults of what would be ignored: people would count on dead letters they lack."""
+    """Record settings that would be ignored: users would rely on missing dead letters."""
     topic = reader.meant(keys.DLQ_TOPIC)
     spark = [*reader.meant(keys.DLQ_PATH), *reader.under(keys.DLQ_OPTIONS)]
     kafka = [*topic, *reader.under(keys.DLQ_PRODUCER)]

@@ -1,4 +1,4 @@
-"""How many failed records a task may leave out in one run: in total, and per window (KIP-298)."""
+"""Tolerance: how many failed records a task may leave out in one run, and per window (KIP-298)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Window(StrEnum):
 
     @property
     def milliseconds(self) -> int:
-        """How long the window is."""
+        """The length of the window."""
         return {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}[self.value]
 
     def start_ms(self, now_ms: int) -> int:
-        """Return when the window that holds `now_ms` began."""
+        """Return the start of the window that contains `now_ms`."""
         return now_ms - now_ms % self.milliseconds
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
-    """The two limits; None where nobody set one, negative where somebody set it to infinite."""
+    """The two limits; None if not set, negative if unlimited."""
 
     #: errors.tolerance.limit: failed records of a task in one run.
     limit: int | None = None
@@ -35,19 +35,19 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def configured(self) -> bool:
-        """Whether a limit alone says what becomes of a failed record."""
+        """Whether a limit alone decides about a failed record."""
         return self.limit is not None or self.rate_limit is not None
 
 
 class Exceeded(StrEnum):
-    """Which limit a failed record was one too many for."""
+    """The limit that a failed record exceeds."""
 
     TOTAL = "TOTAL"
     RATE = "RATE"
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """The failed records of a task that its run has counted; each run starts with an empty one."""
+    """The counted failed records of a task in its run; each run starts with an empty one."""
 
     total: int = 0
     window_start_ms: int = 0
@@ -55,7 +55,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """What counting came to: so many records are tolerated; the one after them exceeds a limit."""
+    """The result of counting: this many records are tolerated; the next one exceeds a limit."""
 
     tally: Tally
     tolerated: int
@@ -65,8 +65,8 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 def count(tolerance: Tolerance, tally: Tally, *, now_ms: int, records: int = 1) -> Counted:
     """Count `records` failed records at once and find the exact one that exceeds a limit.
 
-    With limit n the n+1st exceeds. Records after the one that exceeds are not reached and not
-    counted. Of two limits that the same record exceeds, the total is named.
+    With limit n the n+1st exceeds. Later records are not reached and not counted. If the same
+    record exceeds both limits, the total is named.
     """
     start = tolerance.window.start_ms(now_ms)
     in_window = tally.in_window if start == tally.window_start_ms else 0
@@ -88,5 +88,5 @@ def count(tolerance: Tolerance, tally: Tally, *, now_ms: int, records: int = 1) 
 
 
 def _left(limit: int | None, counted: int) -> int | None:
-    """Return how many more records the limit allows; None for any number."""
+    """Return how many more records the limit allows; None if unlimited."""
     return None if limit is None or limit < 0 else max(0, limit - counted)

@@ -1,8 +1,7 @@
-"""Everything that can have happened, one frozen class each, and the envelope they travel in.
+"""All events, one frozen class each, and their envelope.
 
-What is released stays readable: a class is never renamed, a field never removed, a new field
-has a default, and another meaning is another event.
-`docs/reference/events.md` has a heading for each.
+Released events stay readable: a class is never renamed, a field never removed, a new field has a
+default, and another meaning is another event. `docs/reference/events.md` has a heading for each.
 """
 
 from __future__ import annotations
@@ -177,11 +176,11 @@ EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args
 
 
 class Event(Data, frozen=True, kw_only=True):
-    """A fact in its envelope, as an agent or the server says it.
+    """A fact in its envelope, emitted by an agent or the server.
 
-    The application is not in it: the stream that carries the event names it. `instance` is who
-    says it, or whom it is about when the server says it; `run` is set on events of a thread and
-    of its tasks; `caused_by` is the command that led to it.
+    The application is not included: the stream of the event names it. `instance` is the sender, or
+    the subject of a server's event; `run` is set on events of a thread and of its tasks;
+    `caused_by` is the command that led to it.
     """
 
     occurred_at: Moment
@@ -194,12 +193,12 @@ class Event(Data, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        """The name in the catalogue."""
+        """The name of the event type."""
         return type(self.data).__name__
 
 
 class StoredEvent(Data, frozen=True, kw_only=True):
-    """An event with what the store adds: its place in the log, and when it came."""
+    """An event with its position in the log and the time of its receipt."""
 
     application: str
     sequence: int

@@ -1,4 +1,4 @@
-"""What happens to applications."""
+"""Events of applications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from arrester.controlplane.domain.events.base import Data, Failure
 
 
 class ApplicationLatched(Data, frozen=True, kw_only=True, tag=True):
-    """The application was shut down and stays so until somebody starts it again."""
+    """The application was shut down and stays so until it is started again."""
 
     reason: str
     actor: str | None = None
@@ -20,7 +20,8 @@ class ApplicationOpened(Data, frozen=True, kw_only=True, tag=True):
 
 
 class ApplicationShutdownRequested(Data, frozen=True, kw_only=True, tag=True):
-    """A failure of an instance was answered by SHUTDOWN_APPLICATION (KIP-671): all shall end."""
+    """A failure of an instance was answered by SHUTDOWN_APPLICATION (KIP-671): all instances
+    end."""
 
     reason: str
     failure: Failure | None = None

@@ -1,4 +1,4 @@
-"""What all events are made of: who says it, why an operation failed, the bulky part."""
+"""The common parts of events: run, failure, body."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 #: Fits PostgreSQL's bigint and Spark's long.
 Position = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-#: Always aware; we write UTC.
+#: Always with a time zone; written in UTC.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Response(StrEnum):
-    """What was decided about a failed record (KIP-210, KIP-990)."""
+    """The response to a failed record (KIP-210, KIP-990)."""
 
     CONTINUE = "CONTINUE"
     PAUSE = "PAUSE"
@@ -29,14 +29,16 @@ class Data(
     kw_only=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
-    # Nothing that travels holds itself: the collector would look at each of thousands in vain.
+    # Event objects never contain themselves: the garbage collector need not visit thousands of
+    # them.
     gc=False,
 ):
-    """Base of what travels. A field we do not know is an error: better kept aside than lost."""
+    """Base of transmitted objects. An unknown field is an error: the event is quarantined
+    rather than lost."""
 
 
 class Run(Data, frozen=True, kw_only=True):
-    """One run of a pipeline: who says it, for the rule that an older run changes no state."""
+    """One run of a pipeline; an older run changes no state."""
 
     pipeline: str
     checkpoint: str
@@ -44,13 +46,13 @@ class Run(Data, frozen=True, kw_only=True):
 
 
 class Failure(Data, frozen=True, kw_only=True):
-    """Why an operation failed: what people read first, and what groups are made of."""
+    """Why an operation failed: the text for people, and the key of error groups."""
 
-    #: `deserialize`, `process:<name>`, `produce` or `source`, with the step's name; `unknown` where
-    #: executors ended, one after the other, and nobody can say in which.
+    #: `deserialize`, `process:<name>`, `produce` or `source`, with the step's name; `unknown` if
+    #: executors were lost repeatedly and the stage cannot be determined.
     stage: str
     exception_class: str
-    #: Spark's error condition, where there is one.
+    #: Spark's error condition, if there is one.
     condition: str | None = None
     message: str
     fingerprint: str
@@ -60,15 +62,15 @@ class Failure(Data, frozen=True, kw_only=True):
 
 
 class Body(Data, frozen=True, kw_only=True):
-    """The bulky part of an event: kept apart, erasable, never read by the fold."""
+    """The large part of an event: stored separately, erasable, not used by the fold."""
 
-    #: The source row, JSON-able, without the redacted fields.
+    #: The source row as JSON, without the redacted fields.
     record: dict[str, Any] | None = None
-    #: Names and paths that were dropped on the agent.
+    #: Names and paths of the fields that the agent redacted.
     redacted: tuple[str, ...] = ()
-    #: Size in bytes of the record before it was cut; None when it is whole.
+    #: Size of the record in bytes before it was cut; None if it is whole.
     cut_from: int | None = None
     #: The Python (and JVM) trace as text.
     stack: str | None = None
-    #: What stood here was erased (BodyErased); nothing else is set then.
+    #: The body was erased (BodyErased); nothing else is set.
     erased: bool = False

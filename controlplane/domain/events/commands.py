@@ -1,4 +1,4 @@
-"""The life of a wish."""
+"""Events of commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arrester.controlplane.domain.events.threads import StageAnswer
 
 
 class CommandKind(StrEnum):
-    """What an operator may wish for."""
+    """The kinds of commands."""
 
     RESUME_TASK = "RESUME_TASK"
     SKIP_RECORD = "SKIP_RECORD"
@@ -23,26 +23,27 @@ class CommandKind(StrEnum):
 
 
 class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
-    """A person, or the API in their name, wishes something."""
+    """A command was requested by a person, or in their name over the API."""
 
     command: UUID
     kind: CommandKind
     actor: str
     reason: str | None = None
-    #: Of a task command, and of SET_POLICY: there at every checkpoint that it runs at.
+    #: For a task command, and for SET_POLICY, which applies on every checkpoint of the pipeline.
     pipeline: str | None = None
     checkpoint: str | None = None
     task: str | None = None
-    #: Where a task was held when the command was made: resume means this record, no later one.
+    #: The position at which the task was stopped when the command was made: it applies to this
+    #: record only.
     position: Position | None = None
-    #: Of RESUME_AT: where the task shall go on.
+    #: For RESUME_AT: the position at which the task continues.
     target: Position | None = None
-    #: Of SET_POLICY: what failures of the stage are answered; None: as its author has it.
+    #: For SET_POLICY: the answer to failures of the stage; None: the author's.
     stage: str | None = None
     answer: StageAnswer | None = None
-    #: Of a shutdown: a failure asked for it, and every instance ends in ERROR.
+    #: For a shutdown: requested by a failure, and every instance ends in ERROR.
     error: bool = False
-    #: Who has to answer; empty for a task command whose instance is not known.
+    #: The instances that have to answer; empty for a task command whose instance is not known.
     instances: tuple[UUID, ...] = ()
     expires_at: Moment
 
@@ -54,21 +55,21 @@ class CommandDelivered(Data, frozen=True, kw_only=True, tag=True):
 
 
 class CommandApplied(Data, frozen=True, kw_only=True, tag=True):
-    """An instance, or the server where there is none, has done what was wished."""
+    """An instance, or the server if there is none, has applied the command."""
 
     command: UUID
     detail: str | None = None
 
 
 class CommandRefused(Data, frozen=True, kw_only=True, tag=True):
-    """What was wished is forbidden by the state; nothing was changed."""
+    """The state forbids the command; nothing was changed."""
 
     command: UUID
     reason: str
 
 
 class CommandExpired(Data, frozen=True, kw_only=True, tag=True):
-    """Nobody applied the command in time, or who should have is gone."""
+    """The command was not applied in time, or the instance is gone."""
 
     command: UUID
     reason: str
@@ -77,7 +78,7 @@ class CommandExpired(Data, frozen=True, kw_only=True, tag=True):
 
 
 class CommandCancelled(Data, frozen=True, kw_only=True, tag=True):
-    """Somebody, or a stronger command, took the wish back before it was applied."""
+    """A person, or a stronger command, cancelled the command before it was applied."""
 
     command: UUID
     reason: str

@@ -1,4 +1,4 @@
-"""What people do with error groups, and the notes that they leave."""
+"""Events of error groups, and notes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arrester.controlplane.domain.events.base import Count, Data, Moment
 
 
 class ErrorGroupResolved(Data, frozen=True, kw_only=True, tag=True):
-    """Somebody says that the cause is gone; a failure that follows reopens the group."""
+    """A person resolved the group; a later failure reopens it."""
 
     fingerprint: str
     actor: str
@@ -16,7 +16,7 @@ class ErrorGroupResolved(Data, frozen=True, kw_only=True, tag=True):
 
 
 class ErrorGroupReopened(Data, frozen=True, kw_only=True, tag=True):
-    """Somebody takes back that the cause is gone."""
+    """A person reopened the group."""
 
     fingerprint: str
     actor: str
@@ -24,20 +24,20 @@ class ErrorGroupReopened(Data, frozen=True, kw_only=True, tag=True):
 
 
 class ErrorGroupMuted(Data, frozen=True, kw_only=True, tag=True):
-    """Somebody wants to hear no more of the group until a time, or until it fails more."""
+    """A person muted the group until a time, or until it fails more often."""
 
     fingerprint: str
     actor: str
     reason: str | None = None
     #: In the server's time.
     until: Moment | None = None
-    #: So many failed records within one period end it; periods are aligned to the epoch.
+    #: This many failed records within one period end the mute; periods are aligned to the epoch.
     failures: Count | None = None
     period_seconds: Count | None = None
 
 
 class ErrorGroupUnmuted(Data, frozen=True, kw_only=True, tag=True):
-    """The group is heard of again: somebody wants it, or (without an actor) its time is over."""
+    """The mute ended: by a person, or (without an actor) because it expired."""
 
     fingerprint: str
     actor: str | None = None
@@ -45,12 +45,12 @@ class ErrorGroupUnmuted(Data, frozen=True, kw_only=True, tag=True):
 
 
 class NoteAdded(Data, frozen=True, kw_only=True, tag=True):
-    """Somebody wrote something down, about an error group, a task, or a command."""
+    """A person added a note to an error group, a task or a command."""
 
     actor: str
     text: str
     fingerprint: str | None = None
-    #: Of a task.
+    #: For a task.
     pipeline: str | None = None
     checkpoint: str | None = None
     task: str | None = None

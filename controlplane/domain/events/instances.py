@@ -1,4 +1,4 @@
-"""What happens to driver processes."""
+"""Events of instances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arrester.controlplane.domain.events.base import Data, Failure, Moment
 
 
 class InstanceStarted(Data, frozen=True, kw_only=True, tag=True):
-    """A driver process has made an agent."""
+    """A driver process has created an agent."""
 
     host: str
     pid: int
@@ -32,16 +32,16 @@ class InstanceStopped(Data, frozen=True, kw_only=True, tag=True):
 
 
 class InstanceLost(Data, frozen=True, kw_only=True, tag=True):
-    """The server has not heard the instance for the agreed time; its last state is kept.
+    """The server has received no heartbeat for the agreed time; the last state is kept.
 
-    `last_heard` is a bound: it has not been heard since then at least.
+    `last_heard` is a lower bound of that time.
     """
 
     last_heard: Moment
 
 
 class InstanceFound(Data, frozen=True, kw_only=True, tag=True):
-    """A lost instance is heard again."""
+    """A lost instance sends heartbeats again."""
 
 
 InstanceEvent = InstanceStarted | InstanceStopping | InstanceStopped | InstanceLost | InstanceFound

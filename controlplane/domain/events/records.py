@@ -1,4 +1,4 @@
-"""What happens to records that failed."""
+"""Events of failed records."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from arrester.controlplane.domain.events.base import Count, Data, Failure, Posit
 
 
 class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
-    """A record's fate was decided by a failure; told in full, with a body."""
+    """The fate of a failed record was decided; reported in full, with a body."""
 
     task: str | None
     position: Position | None
     failure: Failure
     response: Response
-    #: The record's key, where the pipeline names one.
+    #: The record's key, if the pipeline names one.
     key: str | None = None
     #: The same record failed again after a resume or restart: an attempt, not another record.
     recurrence: bool = False
-    #: Whether it stands in the agent's log (errors.log.enable).
+    #: Whether the agent has logged it (errors.log.enable).
     logged: bool = False
 
     @property
     def count(self) -> int:
-        """How many failed records this event adds."""
+        """The number of failed records that this event adds."""
         return 0 if self.recurrence else 1
 
 
 class FailuresCounted(Data, frozen=True, kw_only=True, tag=True):
-    """More records of a task failed the same way; counted, not described."""
+    """More records of a task failed the same way; counted only."""
 
     task: str | None
     failure: Failure
@@ -36,12 +36,12 @@ class FailuresCounted(Data, frozen=True, kw_only=True, tag=True):
     last_position: Position | None
     #: The split among the groups of one task and stage is an estimate; its sum is exact.
     estimated: bool = False
-    #: Whether the agent's log has a line about them (errors.log.enable).
+    #: Whether the agent has logged a line about them (errors.log.enable).
     logged: bool = False
 
 
 class RetriesCounted(Data, frozen=True, kw_only=True, tag=True):
-    """Attempts at records of a task failed and were repeated, and it helped: no record failed."""
+    """Attempts at records of a task failed and a repetition succeeded: no record failed."""
 
     task: str | None
     #: Failed attempts, each followed by another one.
@@ -49,7 +49,7 @@ class RetriesCounted(Data, frozen=True, kw_only=True, tag=True):
 
 
 class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
-    """Skipped records of a task were kept with their errors, at a place."""
+    """Skipped records of a task were written as dead letters to a destination."""
 
     task: str | None
     count: Count
@@ -57,20 +57,20 @@ class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
     format: str
     first_position: Position | None
     last_position: Position | None
-    #: Of the person who skipped the record; None when a handler did.
+    #: The person who skipped the record; None if a handler did.
     actor: str | None = None
     reason: str | None = None
-    #: What the first of them are known by at the place, in the order of their positions.
+    #: The ids of the first of them at the destination, ordered by position.
     ids: tuple[str, ...] = ()
 
 
 class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):
-    """Attempts to write dead letters of a task to their place failed; none of them is lost."""
+    """Attempts to write dead letters of a task failed; none of them is lost."""
 
     task: str | None
-    #: Failed attempts, of each dead letter.
+    #: Failed attempts, summed over the dead letters.
     failures: Count
-    #: How many still wait beside the checkpoint, to be written later; 0: a further attempt helped.
+    #: Dead letters that wait in the checkpoint to be written later; 0: a further attempt succeeded.
     waiting: int
     place: str
     format: str
@@ -80,5 +80,5 @@ class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):
 RecordEvent = (
     RecordFailed | FailuresCounted | RetriesCounted | RecordsDeadLettered | DeadLettersFailed
 )
-#: What counts failed records.
+#: The events that count failed records.
 FAILED = (RecordFailed, FailuresCounted)

@@ -1,4 +1,4 @@
-"""What happens to tasks."""
+"""Events of tasks."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from arrester.controlplane.domain.events.base import Count, Data, Failure, Posit
 
 
 class ResumeHow(StrEnum):
-    """From where a task goes on."""
+    """Where a task continues."""
 
     #: The failed record is tried again.
     RETRY = "RETRY"
-    #: The failed record becomes a dead letter; the one after it is next.
+    #: The failed record becomes a dead letter; the task continues after it.
     SKIP = "SKIP"
-    #: A new instance starts paused tasks again at the failed record (KIP-990).
+    #: A new instance restarts paused tasks at the failed record (KIP-990).
     RESTART = "RESTART"
-    #: The task goes on at a position; the held records before it become dead letters.
+    #: The task continues at a position; the held records before it become dead letters.
     AT = "AT"
 
 
 class TaskPaused(Data, frozen=True, kw_only=True, tag=True):
-    """The task holds at a record; everything before it is processed and written (KIP-990)."""
+    """The task stopped at a record; everything before it is processed and written (KIP-990)."""
 
     task: str | None
     position: Position | None
     failure: Failure | None = None
-    #: Of the person who paused it by hand.
+    #: The person who paused it by hand.
     actor: str | None = None
     reason: str | None = None
 
 
 class RecordsHeld(Data, frozen=True, kw_only=True, tag=True):
-    """How many rows the task holds now, after a micro-batch or after a chunk of them has run."""
+    """The number of rows that the task holds, after a micro-batch or after a chunk of them has
+    run."""
 
     task: str | None
     held: Count
@@ -41,14 +42,14 @@ class RecordsHeld(Data, frozen=True, kw_only=True, tag=True):
 
 
 class TaskResumed(Data, frozen=True, kw_only=True, tag=True):
-    """The task runs again; what it held goes first, in order."""
+    """The task runs again; held records go first, in order."""
 
     task: str | None
     how: ResumeHow
     position: Position | None = None
     actor: str | None = None
     reason: str | None = None
-    #: With AT: how many held records were left out. SKIP leaves out one.
+    #: With AT: the number of held records left out. SKIP leaves out one.
     skipped: Count = 0
 
 
@@ -58,22 +59,22 @@ class TaskDied(Data, frozen=True, kw_only=True, tag=True):
     task: str | None
     position: Position | None
     failure: Failure
-    #: Its thread goes on, and its records are held (errors.failure.scope=task).
+    #: Its thread continues, and its records are held (errors.failure.scope=task).
     alone: bool = False
 
 
 class TaskRestarted(Data, frozen=True, kw_only=True, tag=True):
-    """A dead task runs again: a new run took it up, or an operator wished so."""
+    """A dead task runs again: in a new run, or restarted by an operator."""
 
     task: str | None
-    #: Of a task that had died alone: where its held records begin.
+    #: For a task that died alone: where its held records begin.
     position: Position | None = None
     actor: str | None = None
     reason: str | None = None
 
 
 class TaskReported(Data, frozen=True, kw_only=True):
-    """How a task stands that does not run, or has rows to run first."""
+    """The state of a task that is not RUNNING, or has held rows."""
 
     task: str | None
     status: Literal["RUNNING", "PAUSED", "DEAD"]
@@ -83,10 +84,10 @@ class TaskReported(Data, frozen=True, kw_only=True):
 
 
 class StateReported(Data, frozen=True, kw_only=True, tag=True):
-    """How all tasks of a run stand, told because the server saw them otherwise.
+    """The state of all tasks of a run, reported because the server's view differed.
 
-    It speaks of the tasks whose digest is greater than `above` and not greater than `through`
-    (None: no bound): those that are not in `tasks` run, and hold nothing.
+    It covers the tasks whose digest is greater than `above` and not greater than `through` (None:
+    no bound): those not in `tasks` are RUNNING and hold nothing.
     """
 
     tasks: tuple[TaskReported, ...] = ()

@@ -1,4 +1,4 @@
-"""What happens to runs of pipelines."""
+"""Events of threads, the runs of pipelines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arrester.controlplane.domain.events.base import (
     Response,
 )
 
-#: What a person may set as the answer to all failures of a stage.
+#: The answers that a person may set for all failures of a stage.
 StageAnswer = Literal["CONTINUE", "RETRY", "PAUSE", "FAIL"]
 
 
@@ -24,7 +24,7 @@ class ThreadStarted(Data, frozen=True, kw_only=True, tag=True):
 
 
 class ThreadDied(Data, frozen=True, kw_only=True, tag=True):
-    """A run of a pipeline has ended, for whatever reason."""
+    """A run of a pipeline has ended, for any reason."""
 
     reason: str
     failure: Failure | None = None
@@ -33,10 +33,10 @@ class ThreadDied(Data, frozen=True, kw_only=True, tag=True):
 
 
 class ThreadReplaced(Data, frozen=True, kw_only=True, tag=True):
-    """A run has died of an exception, and a new one will take its place (KIP-671)."""
+    """A run died of an exception and will be replaced (KIP-671)."""
 
     reason: str
-    #: How long the new one waits, and which replacement of the current window it is.
+    #: The wait before the replacement, and its number in the current window.
     wait_ms: Count
     replacement: Count
 
@@ -47,36 +47,37 @@ class OutageFound(Data, frozen=True, kw_only=True, tag=True):
     #: The first of them.
     failure: Failure
     failed: Count
-    #: In the micro-batch, failed or not.
+    #: All records of the micro-batch.
     records: Count
-    #: PAUSE: each task is held at its first such record. FAIL: the run ends.
+    #: PAUSE: each task stops at its first such record. FAIL: the run ends.
     response: Response
     #: `failed` is an estimate from a sample.
     estimated: bool = False
 
 
 class StageDescribed(Data, frozen=True, kw_only=True):
-    """What holds for failures of one stage of a pipeline."""
+    """The error policy of one stage of a pipeline."""
 
     #: `source`, `deserialize`, `process:<name>` or `produce`; `step` is the author's name of it.
     name: str
     step: str | None = None
-    #: The class of the step, or of what the pipeline ends in.
+    #: The class of the step, or of the sink.
     kind: str
-    #: CONTINUE, PAUSE or FAIL where it is the same for every failure; None: `handler` is asked.
+    #: CONTINUE, PAUSE or FAIL if it is the same for every failure; None: `handler` is called.
     answer: str | None = None
     #: Where the class of the handler is defined; None: there is none.
     handler: str | None = None
-    #: Who said so. `limit`: nobody, but a limit of tolerance is set, so failures are left out.
+    #: The origin of the policy. `limit`: none, but a tolerance limit is set, so failures are left
+    #: out.
     origin: Literal["on_error", "configuration", "limit", "default"]
-    #: Answers by the name of a class or condition, which go before the handler's.
+    #: Answers by the name of a class or condition, which precede the handler's.
     on: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class StageCommanded(Data, frozen=True, kw_only=True):
-    """A stage whose failures are answered as a person has commanded, whatever the author says."""
+    """A stage whose policy a person has overridden."""
 
-    #: As `StageDescribed.name`; of several steps with that name, all of them.
+    #: As `StageDescribed.name`; all steps of that name.
     name: str
     answer: StageAnswer
     actor: str | None = None
@@ -85,16 +86,16 @@ class StageCommanded(Data, frozen=True, kw_only=True):
 
 
 class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
-    """What a run does about failures, as its author and its configuration have it."""
+    """The error policy of a run, from its author and its configuration."""
 
     stages: tuple[StageDescribed, ...]
-    #: What people have set before, and goes before all of that.
+    #: Overrides set by people, which precede it.
     commanded: tuple[StageCommanded, ...] = ()
-    #: What the pipeline ends in: `Files`, or where the author's function is defined.
+    #: The sink: `Files`, or where the author's function is defined.
     sink: str
     atomic: bool = False
-    #: errors.tolerance.limit and errors.tolerance.rate.*, for each task: None where nobody set
-    #: one, negative for an infinite one.
+    #: errors.tolerance.limit and errors.tolerance.rate.*, for each task: None if not set, negative
+    #: if unlimited.
     tolerance_limit: Position | None = None
     rate_limit: Position | None = None
     rate_duration: Literal["minute", "hour", "day"] = "minute"
@@ -104,22 +105,22 @@ class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
     retry_delay_max_ms: Position = 60_000
     #: errors.failure.scope
     scope: Literal["thread", "task"] = "thread"
-    #: errors.outage.*; None: each record is judged by itself.
+    #: errors.outage.*; None: each record is decided individually.
     outage_share: float | None = None
     outage_minimum: Count = 0
     outage_response: Response | None = None
-    #: errors.dlq.*; None where skipped records are not kept.
+    #: errors.dlq.*; None if skipped records are not kept.
     dead_letter_format: str | None = None
     dead_letter_place: str | None = None
-    #: What follows when the run dies: an answer, or where the handler that is asked is defined.
+    #: What follows when the run dies: an answer, or where the handler is defined.
     uncaught: str
 
 
 class PolicyChanged(Data, frozen=True, kw_only=True, tag=True):
-    """From now on failures of a stage are answered as a person has commanded, or as before."""
+    """A person set or removed an override of a stage's policy."""
 
     stage: str
-    #: None: as its author and its configuration have it.
+    #: None: the policy of the author and the configuration.
     answer: StageAnswer | None = None
     actor: str | None = None
     reason: str | None = None

@@ -1,4 +1,4 @@
-"""Which failed records have the same cause: the fingerprint of an error group."""
+"""The fingerprint of an error group: which failed records have the same cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NORMALISATIONS = [
 
 
 def normalised(message: str) -> str:
-    """Return `message` without what differs from record to record: numbers, quoted texts, ids."""
+    """Return `message` without the parts that differ by record: numbers, quoted texts, ids."""
     for pattern, word in _NORMALISATIONS:
         message = pattern.sub(word, message)
     return message.strip()[:500]
@@ -28,8 +28,8 @@ def fingerprint(
 ) -> str:
     """Return the identity of a cause, `1-` (the algorithm's version) and 16 hexadecimal digits.
 
-    The cause is the stage, Spark's error condition or else the exception's class, and the top
-    frame in the user's code; without a frame and a condition, the normalised message decides.
+    The cause is the stage, Spark's error condition or else the exception's class, and the top frame
+    in the user's code. Without a frame and a condition, the normalised message is included.
     """
     where = frame or ("" if condition else normalised(message))
     text = "\0".join([stage, condition or exception_class, where])

@@ -16,7 +16,8 @@ KEY_MAX_BYTES = 512
 
 
 def check_name(kind: str, value: object) -> str:
-    """Return `value` when it may name an application or a pipeline, else raise InvalidValue."""
+    """Return `value` if it is a valid name of an application or a pipeline, else raise
+    InvalidValue."""
     if not isinstance(value, str) or NAME.fullmatch(value) is None:
         raise InvalidValue(kind, value, NAME_RULE)
     return value
@@ -33,12 +34,12 @@ def bounded_key(key: str) -> str:
 
 
 def is_long(key: str) -> bool:
-    """Return whether no agent of ours says `key`: `bounded_key` would not leave it as it is."""
+    """Return whether `key` cannot come from an agent: `bounded_key` would change it."""
     return len(key.encode()) > KEY_MAX_BYTES
 
 
 class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """The identity of a task: one partition, or one key, of a pipeline at one checkpoint.
+    """The identity of a task: one partition, or one key, of a pipeline on one checkpoint.
 
     `key` is None for the task without a key: the global task of a pipeline that has no task column,
     and that of the records whose task column is NULL.
@@ -51,18 +52,18 @@ class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
     @property
     def printed(self) -> str:
-        """The name for people, `delays_JFK`; not unique, never parsed."""
+        """The display name, `delays_JFK`; not unique, never parsed."""
         return f"{self.pipeline} (no key)" if self.key is None else f"{self.pipeline}_{self.key}"
 
     @property
     def digest(self) -> str:
-        """The opaque name for URLs and tables: 32 hexadecimal digits, the same for ever."""
+        """The opaque name for URLs and tables: 32 hexadecimal digits that never change."""
         return task_digest(self.application, self.pipeline, self.checkpoint, self.key)
 
 
 def task_digest(application: str, pipeline: str, checkpoint: str, key: str | None) -> str:
     """Return the digest of the task with this identity."""
-    # What is remembered is bounded in number, so it has to be in size.
+    # The cache is limited in number, so its entries must be limited in size.
     if key is not None and is_long(key):
         return _digest.__wrapped__(application, pipeline, checkpoint, key)
     return _digest(application, pipeline, checkpoint, key)

@@ -6,28 +6,28 @@ from enum import StrEnum
 from uuid import UUID
 
 HEARTBEAT_SECONDS = 5
-#: How long a heartbeat lives in Redis: who has none was not heard for so long at least.
+#: The lifetime of a heartbeat in Redis: an instance without one was silent for at least this long.
 LOST_AFTER_SECONDS = 30
-#: How long agents hold back after the server has said so once.
+#: How long agents reduce their reports after one request of the server.
 OVERLOAD_SECONDS = 30
 #: How long an instance may take to answer a request for a report.
 REPORT_SECONDS = 60
-#: How long the mark of a fold lives that nobody renews. With two looks of `wake`'s, which last a
-#: second at most, a fold that died is asked for again after 5 s.
+#: The lifetime of the pending-drain key without a renewal. With two checks of `wake`, of at most a
+#: second each, a dead fold is requested again after 5 s.
 WOKEN_SECONDS = 3
-#: How long it is remembered that a fold was cut off.
+#: How long the end of a stuck fold is remembered.
 CUT_OFF_SECONDS = 3600
 EVENT_STREAMS = "arrester:*:events"
-#: Since when the server has watched this Redis without a gap, and when it last looked.
+#: Since when the server has watched this Redis without a gap, and when it last checked.
 WATCH = "arrester:watch"
-#: When PostgreSQL was last seen, for whoever asks while it is away.
+#: When PostgreSQL was last reachable, for use while it is not.
 POSTGRES_SEEN = "arrester:postgres"
 
 
 class OverloadLevel(StrEnum):
-    """What agents are asked to leave out while the server is behind; state changes always go."""
+    """What agents omit while the server is overloaded; state changes are always sent."""
 
-    #: Failed records are counted instead of described, and bodies stay out.
+    #: Failed records are only counted, without bodies.
     COUNTS = "COUNTS"
 
 
@@ -52,45 +52,46 @@ def commands(application: str) -> str:
 
 
 def heartbeat(application: str, instance: UUID) -> str:
-    """A key that lives while its instance is heard."""
+    """A key that exists while its instance sends heartbeats."""
     return f"arrester:{application}:instance:{instance}"
 
 
 def state(application: str) -> str:
-    """OPEN or LATCHED, as the server last said; absent means OPEN."""
+    """OPEN or LATCHED, as last published by the server; absent means OPEN."""
     return f"arrester:{application}:state"
 
 
 def woken(application: str) -> str:
-    """A short-lived mark that a fold of the stream is on its way or at work: nobody has to ask.
+    """The pending-drain key: a fold of the stream is requested or running.
 
-    It holds the id of the one message that counts, until a fold at work writes over it.
+    It holds the id of the valid message until a running fold overwrites it.
     """
     return f"arrester:{application}:fold"
 
 
 def cut_off(application: str) -> str:
-    """How often a fold of the stream was cut off, the last time within CUT_OFF_SECONDS."""
+    """How often a stuck fold of the stream was ended, within CUT_OFF_SECONDS of each other."""
     return f"arrester:{application}:cut-off"
 
 
 def overload(application: str) -> str:
-    """How much the agents may tell, as the server last said: absent means everything.
+    """How much the agents may report, as last published by the server; absent means everything.
 
-    The value is an `OverloadLevel`; it is set with OVERLOAD_SECONDS to live, so that a server that
-    is gone silences nobody.
+    The value is an `OverloadLevel`. It expires after OVERLOAD_SECONDS, so that a dead server
+    restricts no agent.
     """
     return f"arrester:{application}:overload"
 
 
 def report(application: str, instance: UUID) -> str:
-    """The id of a report that the server asks of an instance: how its tasks stand (StateReported).
+    """The id of the report that the server requests of an instance: its tasks' states
+    (StateReported).
 
-    It lives for REPORT_SECONDS; an instance answers an id once.
+    It expires after REPORT_SECONDS; an instance answers an id once.
     """
     return f"arrester:{application}:report:{instance}"
 
 
 def drift(application: str, instance: UUID) -> str:
-    """What the server remembers of an instance whose tasks it sees otherwise."""
+    """The server's record of an instance whose task states differ from its own view."""
     return f"arrester:{application}:drift:{instance}"

@@ -1,4 +1,4 @@
-"""Identifiers that sort by time: UUIDv7 for the new, UUIDv8 for what must be said again alike."""
+"""Identifiers that sort by time: random UUIDv7, and derived UUIDv8 that can be repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VERSION_SHIFT, _VARIANT = 76, 0b10 << 62
 
 
 def uuid7(now: datetime) -> UUID:
-    """Return a new UUIDv7 (RFC 9562): 48 bits of milliseconds, then chance."""
+    """Return a new UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits."""
     chance = int.from_bytes(os.urandom(10))
     return _compose(now, version=7, rest=chance)
 
@@ -22,8 +22,8 @@ def commit_id(
 ) -> UUID:
     """Return the batch id of a journal entry's events: UUIDv8 of its time and its identity.
 
-    Whoever sends the entry again, from whatever host, derives the same id; two different
-    entries never share one, since the time is stored in the entry and the rest names it.
+    Every host derives the same id when it sends the entry again. Two different entries never share
+    one, since the time is stored in the entry and the other values name it.
     """
     name = "\0".join([application, pipeline, checkpoint, str(entry), str(part)])
     rest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:10])
@@ -31,19 +31,19 @@ def commit_id(
 
 
 def part_of(act: UUID, name: str) -> UUID:
-    """Return the id that one act on many things has for the one of that name."""
+    """Return the id of one part of an act on many things."""
     return uuid5(act, name)
 
 
 def milliseconds(value: UUID) -> int:
-    """Return the Unix milliseconds that a UUIDv7 or our UUIDv8 begins with."""
+    """Return the Unix milliseconds at the start of a UUIDv7 or our UUIDv8."""
     return value.int >> 80
 
 
 def moment(value: UUID) -> datetime:
-    """Return the time that a UUIDv7 or our UUIDv8 begins with.
+    """Return the time at the start of a UUIDv7 or our UUIDv8.
 
-    Raises OverflowError after the year 9999, which 48 bits of milliseconds can say.
+    Raises OverflowError after the year 9999, which fits 48 bits of milliseconds.
     """
     return _EPOCH + timedelta(milliseconds=milliseconds(value))
 

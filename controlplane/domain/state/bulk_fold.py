@@ -1,4 +1,4 @@
-"""Events that are added up before they become states: most of most logs."""
+"""Bulk fold: add events up before they become states, as most events of most logs allow."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _TASK = get_args(TaskEvent)
 
 
 class Sums:
-    """What events add to the states of a stream.
+    """The sums that events add to the states of a stream.
 
-    Whatever else an event may look at is settled before it is folded.
+    Before an event that depends on other states is folded, these are settled.
     """
 
     def __init__(self, stream: StreamState) -> None:
@@ -49,7 +49,7 @@ class Sums:
         self._alike: list[StoredFailures] = []
 
     def add(self, data: RecordFailed | FailuresCounted, run: Run, stored: StoredEvent) -> bool:
-        """Add an event; False: more follows from it than a sum."""
+        """Add an event; return False if it has effects other than a sum."""
         self._add_alike()
         if not self._is_sum(run) or (group := self._group(data.failure)) is None:
             return False
@@ -62,7 +62,7 @@ class Sums:
         return True
 
     def count(self, data: CountedEvent, run: Run, stored: StoredEvent) -> None:
-        """Add an event of a task that is no failure."""
+        """Add an event of a task that is not a failure."""
         self._of(run)
         self._task(run, data.task).count(
             data,
@@ -73,7 +73,7 @@ class Sums:
         )
 
     def add_columns(self, stored: StoredFailures) -> bool:
-        """Add failed records; False: more follows from one of them than a sum."""
+        """Add failed records; return False if one of them has effects other than a sum."""
         failed = stored.failed
         if self._alike and _added(failed) != _added(self._alike[0].failed):
             self._add_alike()
@@ -87,7 +87,8 @@ class Sums:
         return True
 
     def settle_for(self, event: Event) -> None:
-        """Settle what an event may look at: of an event of a task, the task and its group."""
+        """Settle the states that an event may depend on: of a task's event, the task and its
+        group."""
         data, run = event.data, event.run
         if not isinstance(data, _TASK) or run is None:
             self.settle()
@@ -116,7 +117,7 @@ class Sums:
         return self._thread is None or not is_bounded(self._thread.policy)
 
     def _of(self, run: Run) -> None:
-        """Note whose events come; what waits is of the run before."""
+        """Set the run of the next events; sums of the previous run are settled."""
         if run != self._run:
             self._add_alike()
             threads = self._stream.threads
@@ -126,7 +127,7 @@ class Sums:
         return self._thread is not None and run.epoch < self._thread.epoch
 
     def _group(self, failure: Failure) -> OfGroup | None:
-        """Return the sums of a group; None: a failure does more with it."""
+        """Return the sums of a group; None if a failure has other effects on it."""
         found = self._groups.get(failure.fingerprint)
         return found or self._begin(self._stream.group(failure))
 
@@ -135,7 +136,7 @@ class Sums:
         mark = failed.fingerprints[cause]
         if mark in self._groups:
             return True
-        # What was said of its first failure is unpacked for a new group alone.
+        # Only a new group needs the unpacked values of its first failure.
         known = self._stream.groups.get(mark)
         return self._begin(known or self._stream.group(failed.first(cause).failure)) is not None
 
@@ -156,7 +157,7 @@ class Sums:
         return found
 
     def _add_alike(self) -> None:
-        """Add the columns that wait: as many as there are of each task, and of each group."""
+        """Add the collected columns: the counts of each task and of each group."""
         if not self._alike:
             return
         some = Alike(self._alike)
@@ -201,7 +202,8 @@ class Sums:
 
 
 class Alike(Joined):
-    """Columns of one kind behind each other: what is where, and what is last of a task or group."""
+    """Joined columns of one kind: the places of their values, and the last event of each task
+    or group."""
 
     def __init__(self, some: Sequence[StoredFailures]) -> None:
         super().__init__(some)
@@ -225,7 +227,8 @@ class Alike(Joined):
         self.earliest_of_mark = {mark: ordered[~at] for mark, at in firsts.items()}
 
     def classes_of_conditions(self) -> set[tuple[str, str]]:
-        """Return fingerprints and classes of what has a condition, which may come in several."""
+        """Return fingerprints and classes of failures with a condition, which may have several
+        classes."""
         found: set[tuple[str, str]] = set()
         for failed in (each.failed for each in self._some):
             classes = {
@@ -248,5 +251,5 @@ class Alike(Joined):
 
 
 def _added(failed: FailedRecords) -> tuple[object, ...]:
-    """Return what columns share that is added."""
+    """Return the values that are added and that the columns share."""
     return (failed.response, failed.attempts, failed.recurrence, failed.logged)

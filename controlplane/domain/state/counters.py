@@ -1,7 +1,7 @@
-"""What events add to a task, and failed records to their error group: sums, to which one event adds
-as many do. So there is one way to count, and a fold of thousands of events makes few states.
+"""The sums of a task, and of an error group. One addition counts many events, so a fold of
+thousands of events makes few states.
 
-In which order events are added does not matter, but for failures, of which the last is shown.
+The order of the events matters only for failures, of which the last is shown.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state.states import GroupState, TaskState
 
-#: Events of a task that add to its counters, and do nothing else with it.
+#: Events of a task that only add to its counters.
 CountedEvent = RetriesCounted | RecordsDeadLettered | DeadLettersFailed
 COUNTED = (RetriesCounted, RecordsDeadLettered, DeadLettersFailed)
-#: So many classes are kept that one condition came in besides the first.
+#: The number of further classes that are kept per condition.
 MOST_CLASSES = 20
 
 
 class OfTask(msgspec.Struct, kw_only=True, gc=False):
-    """What events of one task add up to, and what the last failure says; begins at a state."""
+    """The sums of one task's events, and its last failure; starts from a state."""
 
     state: TaskState
     sequence: int
@@ -68,13 +68,13 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
         late: bool,
         times: int = 1,
     ) -> None:
-        """Add one event; `late` says that an older run speaks, which changes no status.
+        """Add one event; with `late` it belongs to an older run, which changes no status.
 
-        Or as many as `times` says that differ in nothing that is added: then the last of them,
-        and when the latest occurred.
+        `times`: add as many events that differ in nothing that is added; the arguments are those of
+        the last one, with the latest time.
         """
         failure, attempts, records = event.failure, event.failure.attempts, event.count * times
-        # A record that failed again is no other record, but one more attempt.
+        # A record that failed again is not another record, but one more attempt.
         attempted = times if event.__class__ is RecordFailed else records
         self._move(sequence, epoch=epoch, late=late)
         self.failed += records
@@ -99,7 +99,7 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
         epoch: int,
         late: bool,
     ) -> None:
-        """Add an event that is no failure; `late` as above."""
+        """Add an event that is not a failure; `late` as above."""
         self._move(sequence, epoch=epoch, late=late)
         match event:
             case RetriesCounted():
@@ -119,7 +119,7 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
             self.epoch = epoch
 
     def state_after(self) -> TaskState:
-        """Return the state that it began at, with all that was added."""
+        """Return the starting state with the sums."""
         before = self.state.counters
         counters = replace(
             before,
@@ -143,7 +143,7 @@ class OfTask(msgspec.Struct, kw_only=True, gc=False):
 
 
 class OfGroup(msgspec.Struct, kw_only=True, gc=False):
-    """What failures of one cause add up to, and what the last of them says; begins at a state."""
+    """The sums of failures of one cause, and the last of them; starts from a state."""
 
     state: GroupState
     sequence: int
@@ -180,8 +180,8 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
         earliest: datetime | None = None,
         times: int = 1,
     ) -> None:
-        """Add one event, or as many as `times` says: the last of them, and when the latest and
-        the `earliest` occurred. What classes the others came in is told by `came_in`."""
+        """Add one event, or `times` events: the arguments are those of the last one, with the
+        latest and the `earliest` time. `came_in` adds the classes of the others."""
         count = event.count * times
         first = earliest or occurred_at
         self.sequence, self.pipeline = sequence, pipeline
@@ -198,7 +198,7 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
             self.came_in(event.failure.exception_class)
 
     def came_in(self, exception_class: str) -> None:
-        """Note the class of a failure that has a condition."""
+        """Add the class of a failure that has a condition."""
         state, known = self.state, self.other_classes
         if (
             state.condition is None
@@ -211,7 +211,7 @@ class OfGroup(msgspec.Struct, kw_only=True, gc=False):
         self.other_classes = None if full else tuple(sorted((*known, exception_class)))
 
     def state_after(self) -> GroupState:
-        """Return the state that it began at, with all that was added."""
+        """Return the starting state with the sums."""
         return replace(
             self.state,
             sequence=self.sequence,

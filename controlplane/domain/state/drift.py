@@ -1,4 +1,5 @@
-"""Whether the agent and the server see the tasks of an instance alike: by a hash, free of order."""
+"""Detect differences between the agent's and the server's task states, by an order-independent
+hash."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from arrester.controlplane.domain.events import StateReported, TaskReported
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 
-#: Equal pairs of different hashes, one for each heartbeat, before a report is asked for.
+#: Heartbeats with an equal pair of different hashes before a report is requested.
 LASTING_BEATS = 3
 #: Tasks in one event of a report.
 PART = 200
@@ -22,12 +23,13 @@ _WHOLE: int = 2 ** (8 * _BYTES)
 
 
 def weight(tasks: Iterable[TaskState]) -> int:
-    """Return what the tasks that do not run add to the hash; the parts of an instance add up."""
+    """Return what the tasks that are not RUNNING add to the hash; the runs of an instance add
+    up."""
     return sum(map(_weight, tasks)) % _WHOLE
 
 
 def standing(weights: Iterable[int]) -> str:
-    """Return how the tasks of all of an instance's runs stand, as its heartbeat says it."""
+    """Return the hash over all runs of an instance, as in its heartbeat."""
     return f"{sum(weights) % _WHOLE:016x}"
 
 
@@ -46,21 +48,21 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     #: The last heartbeat that counted.
     beat: datetime
     beats: int = 1
-    #: The report that was asked for, so that it is asked for once.
+    #: The requested report, so that it is requested once.
     asked: UUID | None = None
 
     @property
     def lasts(self) -> bool:
-        """Whether what is on its way would have arrived: it is time to ask."""
+        """Whether events in transit would have arrived: a report is due."""
         return self.beats >= LASTING_BEATS and self.asked is None
 
 
 def differing(
     before: Difference | None, *, theirs: str | None, ours: str, beat: datetime
 ) -> Difference | None:
-    """Return the difference after a heartbeat, None where there is none.
+    """Return the difference after a heartbeat; None if there is none.
 
-    A hash that moves on either side is work in flight: the count begins again.
+    A hash that changes on either side is work in progress: the count starts again.
     """
     if theirs is None or theirs == ours:
         return None
@@ -72,7 +74,7 @@ def differing(
 
 
 def report(tasks: Iterable[TaskState]) -> list[StateReported]:
-    """Return how the tasks of one run stand, in parts that speak of all its tasks together."""
+    """Return the state of the tasks of one run, in parts that together cover all of them."""
     told = sorted(
         (task for task in tasks if task.status is not TaskStatus.RUNNING or task.held),
         key=lambda task: task.id.digest,

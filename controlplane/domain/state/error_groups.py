@@ -1,4 +1,4 @@
-"""Error groups: what failures and people make of them, and which wishes their state forbids."""
+"""Error groups: the effect of failures and of people's acts, and which acts the state forbids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from arrester.controlplane.domain.state.evolve import At
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute
 
 RECURRED = "failed again after it was resolved"
-#: What "≥ N per period" may say, in seconds, and what people call it.
+#: The periods of "≥ N per period", in seconds, and their names.
 PERIODS = {60: "minute", 3600: "hour", 86_400: "day"}
 LONGEST_MUTE = timedelta(days=365)
 MOST_FAILURES = 10**9
@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class GroupAct(StrEnum):
-    """What somebody may do with an error group."""
+    """The acts on an error group."""
 
     RESOLVE = "RESOLVE"
     REOPEN = "REOPEN"
@@ -43,14 +43,14 @@ class GroupAct(StrEnum):
 
 
 class GroupWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asks for; the id makes asking twice the same as asking once."""
+    """A requested act; the id makes a repetition harmless."""
 
     id: UUID
     act: GroupAct
     fingerprint: str
     actor: str
     reason: str | None = None
-    #: Of MUTE: until then, or for so long, or until so many records fail within one period.
+    #: For MUTE: until a time, for a duration, or until this many records fail within one period.
     until: datetime | None = None
     length: timedelta | None = None
     failures: int | None = None
@@ -62,8 +62,8 @@ def failed(
 ) -> GroupState:
     """Return the error group after one or more of its records failed.
 
-    What the log has after a resolution reopens the group, also when it happened before: a late
-    failure costs a look, an early silence would hide one that nobody has looked at.
+    A failure that arrives after a resolution reopens the group, even if it happened earlier: a late
+    failure costs a look, a hidden one might be missed.
     """
     sums = OfGroup.of(state)
     sums.add(event, sequence=at.sequence, occurred_at=at.occurred_at, pipeline=pipeline)
@@ -76,14 +76,14 @@ def failed(
 
 
 def is_plain(state: GroupState) -> bool:
-    """Return whether a failure adds to the group and does nothing else with it."""
+    """Return whether a failure only adds to the group."""
     return state.status is GroupStatus.UNRESOLVED and state.mute is None
 
 
 def _heard_through(state: GroupState, mute: Mute, count: int, at: At) -> GroupState:
-    """Count towards the end of the silence; records of a period that is over count for nothing.
+    """Count failures towards the end of the mute; those of an earlier period do not count.
 
-    Periods are of the server's clock: an agent's may be years ahead, and would end them all.
+    Periods follow the server's clock: an agent's may be years ahead, and would end all mutes.
     """
     most, seconds = mute.failures, mute.period_seconds
     if most is None or seconds is None:
@@ -104,7 +104,7 @@ def _period(seconds: int) -> str:
 
 
 def acted(state: GroupState, event: GroupEvent, at: At) -> GroupState:
-    """Return the error group after somebody did something with it."""
+    """Return the error group after an act."""
     match event:
         case ErrorGroupResolved():
             status, mute = GroupStatus.RESOLVED, None
@@ -120,7 +120,7 @@ def acted(state: GroupState, event: GroupEvent, at: At) -> GroupState:
 
 
 def noted(state: GroupState, event: NoteAdded, at: At) -> GroupState:
-    """Return the error group after somebody wrote something down about it."""
+    """Return the error group after a note was added."""
     return replace(state, sequence=at.sequence, notes=state.notes + 1)
 
 
@@ -140,7 +140,7 @@ def _moved(
 
 
 def decide(wish: GroupWish, *, now: datetime) -> GroupEvent:
-    """Return what follows from a wish that the state allows; raise InvalidValue for no wish."""
+    """Return the event of a requested act; raises InvalidValue for an invalid request."""
     match wish.act:
         case GroupAct.RESOLVE:
             return ErrorGroupResolved(
@@ -187,7 +187,7 @@ def _check_mute(wish: GroupWish, *, now: datetime) -> None:
 
 
 def refusal(act: GroupAct, status: GroupStatus) -> str | None:
-    """Return why the state forbids the act, or None; pages ask it before the click."""
+    """Return why the state forbids the act, or None; pages call it before they offer the button."""
     match act, status:
         case GroupAct.RESOLVE, GroupStatus.RESOLVED:
             return "this group is RESOLVED already"
@@ -201,7 +201,7 @@ def refusal(act: GroupAct, status: GroupStatus) -> str | None:
 
 
 def over(groups: Iterable[GroupState], *, now: datetime) -> list[ErrorGroupUnmuted]:
-    """Return the ends of the silences whose time is over."""
+    """Return the ends of the expired mutes."""
     return [
         ErrorGroupUnmuted(fingerprint=each.fingerprint, reason="its time is over")
         for each in groups

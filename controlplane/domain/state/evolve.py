@@ -1,4 +1,4 @@
-"""`evolve`: the state after an event. It takes every fact, refuses none, and never reads a body."""
+"""`evolve`: the state after an event. It accepts every event and never reads a body."""
 
 from __future__ import annotations
 
@@ -63,20 +63,21 @@ from arrester.controlplane.domain.state.states import (
 
 
 class At(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when an event stands: what `evolve` needs of its envelope."""
+    """The place and time of an event: what `evolve` needs of its envelope."""
 
     sequence: int
     occurred_at: datetime
     instance: UUID | None = None
     epoch: int = 0
-    #: When the server received it, by its own clock; None beside a checkpoint.
+    #: When the server received it, by its own clock; None in an agent.
     received_at: datetime | None = None
 
 
 def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = False) -> TaskState:
     """Return the task after `event`.
 
-    `late` says that an older run speaks: it is counted and kept in history, and changes no status.
+    `late`: the event belongs to an older run; it is counted and kept in the history, but changes no
+    status.
     """
     if isinstance(event, FAILED):
         sums = OfTask.of(state)
@@ -115,9 +116,10 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
 
 
 def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> TaskState:
-    """Return the task as its run says it stands; what is not in a report runs and holds nothing.
+    """Return the task as its run reported it; a task that is not in a report is RUNNING and holds
+    nothing.
 
-    It corrects a state and counts nothing; what is so already keeps its history.
+    It corrects a state and counts nothing; an unchanged state keeps its history.
     """
     found = reported or TaskReported(task=state.id.key, status="RUNNING")
     status = TaskStatus(found.status)
@@ -134,7 +136,7 @@ def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> 
     )
     if status is TaskStatus.RUNNING or found.failure == state.failure:
         return corrected
-    # Which event described this failure is not known.
+    # The event that reported this failure is not known.
     return replace(corrected, failure=found.failure, failure_sequence=0)
 
 
@@ -150,10 +152,10 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
     if at.epoch < state.epoch:
         return state
     if isinstance(event, OutageFound):
-        # What follows from it is told by itself, of tasks or of the run.
+        # Its effects are events of their own, of tasks or of the run.
         return replace(state, sequence=at.sequence)
     if at.epoch > state.epoch:
-        # Each run has a policy of its own, and its tolerance is counted anew.
+        # Each run has its own policy, and its tolerance starts at 0.
         state = replace(state, policy=None, described_at=None, spent=MostSpent())
     state = replace(state, sequence=at.sequence, epoch=at.epoch, instance=at.instance)
     if isinstance(event, PipelineDescribed):
@@ -216,7 +218,7 @@ def evolve_instance(
 def evolve_application(
     state: ApplicationState, event: ApplicationEvent, at: At
 ) -> ApplicationState:
-    """Return the application after it was latched, opened, or asked to shut down."""
+    """Return the application after it was latched, opened, or requested to shut down."""
     status = (
         ApplicationStatus.LATCHED
         if isinstance(event, ApplicationLatched)
@@ -224,7 +226,7 @@ def evolve_application(
     )
     match event:
         case ApplicationShutdownRequested():
-            # A wish: what the server makes of it is in the log behind it.
+            # A request: the server's reaction follows it in the log.
             return state
         case ApplicationLatched() | ApplicationOpened():
             return replace(
@@ -268,10 +270,10 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
 
 
 def evolve_command(state: CommandState, event: CommandEvent, at: At) -> CommandState:
-    """Return the command after `event`, said by an instance or (without one) by the server.
+    """Return the command after `event`, of an instance or (without one) of the server.
 
-    What an instance says it did or refused is final, also after the server gave up waiting: the
-    server's view may be late, the agent's cannot.
+    An instance's answer is final, even after the server declared the command expired: the server's
+    view may be late, the agent's cannot.
     """
     state = replace(state, sequence=at.sequence)
     match event:
@@ -292,7 +294,7 @@ def evolve_command(state: CommandState, event: CommandEvent, at: At) -> CommandS
 def _at_instance(
     state: CommandState, status: CommandStatus, instance: UUID | None, why: str | None, at: At
 ) -> CommandState:
-    """Move the command on at one instance, or as a whole, and derive its status from its parts."""
+    """Update the command at one instance, or as a whole, and derive its status from its parts."""
     if instance is None:
         if state.status.final:
             return state
@@ -318,14 +320,14 @@ def _is_applied(part: Delivery) -> bool:
 
 
 def _applied_to_its_task(state: CommandState, at: At) -> CommandState:
-    """Return APPLIED: a task is in one place, so whoever applied its command speaks for all."""
+    """Return APPLIED: a task is in one place, so one answer decides for all."""
     if state.status is CommandStatus.APPLIED:
         return state
     applied = next(filter(_is_applied, state.deliveries))
     return _settled(state, CommandStatus.APPLIED, applied.reason, at)
 
 
-#: Any other command is as good as its worst part.
+#: Any other command has the status of its worst part.
 _WORST = [
     CommandStatus.APPLIED,
     CommandStatus.CANCELLED,

@@ -1,4 +1,4 @@
-"""Failed records counted by the minute that they failed in."""
+"""Count failed records by the minute of their failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arrester.controlplane.domain.wire.joined_columns import Joined, joined, las
 
 #: Pipeline, stage and fingerprint.
 Cause = tuple[str, str, str]
-#: How many failed of each cause, and the last position that says so.
+#: The number of failures of each cause, and the last position that adds to it.
 Counts = Mapping[Cause, Sequence[int]]
 #: Before all events.
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -21,7 +21,7 @@ _MICROSECONDS = 60_000_000
 
 
 def failures(told: Iterable[Stored]) -> Iterator[tuple[datetime, Counts]]:
-    """Yield the minutes in which records failed, with how many; a minute may come again."""
+    """Yield minutes with the number of failed records; a minute may occur again."""
     alike: dict[tuple[int, str, str], list[StoredFailures]] = defaultdict(list)
     rest: list[StoredEvent] = []
     for each in told:
@@ -48,10 +48,10 @@ def failures(told: Iterable[Stored]) -> Iterator[tuple[datetime, Counts]]:
 
 
 def _place(stored: StoredFailures) -> tuple[int, str, str] | None:
-    """Return the minute, counted from 1970, the pipeline and the stage that all of these failed in;
-    None: there is more than one."""
+    """Return the minute, counted from 1970, the pipeline and the stage shared by all of these
+    failures; None if there are several."""
     failed = stored.failed
-    # Mostly they are in order already, which is seen sooner than the least and the greatest.
+    # Usually sorted already, which is checked faster than minimum and maximum.
     ordered = sorted(failed.moments)
     minute, stage = ordered[0] // _MICROSECONDS, failed.kinds[0].stage
     if ordered[-1] // _MICROSECONDS != minute:
@@ -85,7 +85,7 @@ def _each(events: Iterable[StoredEvent]) -> Iterator[tuple[datetime, Counts]]:
         data, run = event.data, event.run
         if not isinstance(data, FAILED) or run is None or not (count := data.count):
             continue
-        # Most events are of the minute of the one before.
+        # Most events are of the same minute as the previous one.
         if not _NOTHING <= event.occurred_at - minute < _MINUTE:
             yield minute, counts
             counts = {}

@@ -1,4 +1,4 @@
-"""Answers to failures of a stage that people have set by command: who may, and what then holds."""
+"""Operator overrides of a stage's error policy: which are allowed, and the resulting policy."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def _is_commanded(thread: ThreadState, stage: str) -> bool:
 
 
 def stage_refusal(pipeline: str, names: Sequence[str], stage: str) -> str | None:
-    """Return why there is no such stage, or None; agents ask it too."""
+    """Return why there is no such stage, or None; agents call it too."""
     if stage in names:
         return None
     return f"{pipeline} has no stage {stage}; it has {', '.join(dict.fromkeys(names))}"
 
 
 def retry_refusal(stage: str, answer: StageAnswer | None, *, retries: int) -> str | None:
-    """Return why RETRY may not be set, or None; agents ask it too.
+    """Return why RETRY may not be set, or None; agents call it too.
 
-    Elsewhere retriable failures have spent the budget before anybody is asked (KIP-1065).
+    At the other stages retriable failures use the budget before any handler is called (KIP-1065).
     """
     if answer != "RETRY":
         return None

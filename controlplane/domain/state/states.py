@@ -1,4 +1,4 @@
-"""What is true of each thing after its events. Only `evolve` makes these."""
+"""The states of all things. Only `evolve` makes them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ApplicationStatus(StrEnum):
 
 
 class CommandStatus(StrEnum):
-    """The life of a command; the last four are final."""
+    """The states of a command; the last four are final."""
 
     ISSUED = "ISSUED"
     DELIVERED = "DELIVERED"
@@ -64,12 +64,12 @@ class CommandStatus(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether no further state can follow."""
         return self not in (CommandStatus.ISSUED, CommandStatus.DELIVERED)
 
 
 class GroupStatus(StrEnum):
-    """What people have made of an error group."""
+    """The states of an error group."""
 
     UNRESOLVED = "UNRESOLVED"
     RESOLVED = "RESOLVED"
@@ -80,18 +80,18 @@ ENDED = (InstanceStatus.NOT_RUNNING, InstanceStatus.ERROR)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all states: `sequence` is the position in the stream that it is true for.
+    """Base of all states: `sequence` is the position in the stream that it reflects.
 
-    A field of a state that a server does not know is passed over. One of what it holds of events
-    (`Failure`, `Run`) is not: that row is a BrokenState to servers of before, whose folds of the
-    application wait for one that knows it.
+    An unknown field of a state is ignored. An unknown field of a contained event part (`Failure`,
+    `Run`) is not: older servers raise BrokenState for that row, and their folds of the application
+    wait for a newer server.
     """
 
     sequence: int = 0
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """The counters of KIP-298, per task and for ever."""
+    """The counters of KIP-298, per task, since creation."""
 
     record_failures: int = 0
     records_skipped: int = 0
@@ -103,50 +103,50 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task has spent of its tolerance in a run: the server's view of the agent's tally."""
+    """The tolerance that a task has used in a run: the server's view of the agent's count."""
 
     epoch: int
     tally: Tally
 
 
 class MostSpent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tasks of a run that have left out most records have spent of their tolerance."""
+    """The tolerance used by the tasks of a run that have left out most records."""
 
     #: In the whole run, and by which task.
     total: int = 0
     task: str | None = None
-    #: In the newest window that any was left out in, and by which task.
+    #: In the newest window with skipped records, and by which task.
     window_start_ms: int = 0
     in_window: int = 0
     window_task: str | None = None
 
 
 class TaskState(State, frozen=True, kw_only=True):
-    """One partition, or one key, of a pipeline: what is held back, where and why."""
+    """One partition, or one key, of a pipeline: its status, its held records and the failure."""
 
     id: TaskId
     status: TaskStatus = TaskStatus.RUNNING
     since: datetime | None = None
-    #: The run that spoke last.
+    #: The run of the last event.
     epoch: int = 0
-    #: Where a task that does not run stands: the record that failed.
+    #: The position of the record at which the task stopped.
     position: int | None = None
     failure: Failure | None = None
-    #: The sequence of the event that made this status, and of the RecordFailed behind it.
+    #: The sequence of the event that set this status, and of its RecordFailed.
     status_sequence: int = 0
     failure_sequence: int = 0
     held: int = 0
     #: The position of the first of them.
     held_from: int | None = None
-    #: Failed records, recurrences not counted.
+    #: Failed records, without recurrences.
     failed: int = 0
     counters: Counters = Counters()
-    #: None where its run has told of no limit, or nothing was left out yet.
+    #: None if its run has reported no limit, or nothing was left out yet.
     spent: Spent | None = None
 
 
 class ThreadState(State, frozen=True, kw_only=True):
-    """A pipeline at a checkpoint: its current run."""
+    """A pipeline on a checkpoint: its current run."""
 
     application: str
     pipeline: str
@@ -157,19 +157,19 @@ class ThreadState(State, frozen=True, kw_only=True):
     since: datetime | None = None
     reason: str | None = None
     failure: Failure | None = None
-    #: What the run does about failures, and when it said so; None: its agent is older than that.
+    #: The error policy of the run, and when it was reported; None if it was not.
     policy: PipelineDescribed | None = None
     described_at: datetime | None = None
     spent: MostSpent = MostSpent()
 
     @property
     def stopped(self) -> bool:
-        """Whether it has ended and nothing failed: stopped, shut down, or come to its end."""
+        """Whether it ended without a failure: stopped, shut down, or finished."""
         return self.status is ThreadStatus.DEAD and self.failure is None
 
 
 class InstanceState(State, frozen=True, kw_only=True):
-    """A driver process. `lost` overlays the status: not heard, and so not known."""
+    """A driver process. `lost` overlays the status: no heartbeat, so the status is unknown."""
 
     application: str
     id: UUID
@@ -185,7 +185,7 @@ class InstanceState(State, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether the process has said its last word."""
+        """Whether the process has reported its end."""
         return self.status in ENDED
 
 
@@ -202,7 +202,7 @@ class ApplicationState(State, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A command's life at one instance."""
+    """The state of a command at one instance."""
 
     instance: UUID
     status: CommandStatus = CommandStatus.ISSUED
@@ -212,41 +212,41 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandState(State, frozen=True, kw_only=True):
-    """A wish and what became of it, in all and at each instance that has to answer."""
+    """A command and its result, in total and at each instance that has to answer."""
 
     id: UUID
     application: str
     kind: CommandKind
     actor: str
     reason: str | None = None
-    #: The task that it is about; None for an application.
+    #: The task; None for an application.
     task: TaskId | None = None
     position: int | None = None
-    #: Of RESUME_AT: where the task shall go on.
+    #: For RESUME_AT: the position at which the task continues.
     target: int | None = None
-    #: Of SET_POLICY: which stage of which pipeline, and what its failures are to be answered.
+    #: For SET_POLICY: the stage of a pipeline, and the answer to its failures.
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None
-    #: Of a shutdown that a failure asked for.
+    #: For a shutdown requested by a failure.
     error: bool = False
     status: CommandStatus = CommandStatus.ISSUED
     issued_at: datetime
     delivered_at: datetime | None = None
     finished_at: datetime | None = None
     expires_at: datetime
-    #: Why it was refused, has expired or was cancelled; what an applied one did.
+    #: Why it was refused, expired or cancelled; for an applied one, what was done.
     outcome: str | None = None
     deliveries: tuple[Delivery, ...] = ()
 
 
 class Mute(msgspec.Struct, frozen=True, kw_only=True):
-    """What ends the silence about a group: a time, or so many failed records in one period."""
+    """What ends the mute of a group: a time, or a number of failed records in one period."""
 
     until: datetime | None = None
     failures: int | None = None
     period_seconds: int | None = None
-    #: The period that failed records are counted in now, and how many there are.
+    #: The current period of the count, and the count.
     window_start: datetime | None = None
     window_count: int = 0
 
@@ -260,8 +260,8 @@ class GroupState(State, frozen=True, kw_only=True):
     #: Of the first failure.
     exception_class: str
     condition: str | None = None
-    #: The classes beside it that failures with this condition came in, by name; none where there is
-    #: no condition. None: they are more than are kept, or it failed before they were.
+    #: Further classes of failures with this condition, by name; empty if there is no condition.
+    #: None: more than are kept, or not recorded.
     other_classes: tuple[str, ...] | None = None
     #: Of the newest example.
     message: str
@@ -272,16 +272,16 @@ class GroupState(State, frozen=True, kw_only=True):
     estimated: int = 0
     first_seen: datetime | None = None
     last_seen: datetime | None = None
-    #: The newest RecordFailed, with a body to look at.
+    #: The newest RecordFailed with a body.
     example_sequence: int = 0
     status: GroupStatus = GroupStatus.UNRESOLVED
-    #: When, by which event, by whom (None: by itself) and why it came to this status.
+    #: When, by which event, by whom (None: automatically) and why the status changed.
     since: datetime | None = None
     status_sequence: int = 0
     actor: str | None = None
     reason: str | None = None
     mute: Mute | None = None
-    #: It failed again after it was resolved, and nobody has said anything about that since.
+    #: It failed again after it was resolved, and no act has followed.
     recurred: bool = False
     notes: int = 0
 
@@ -290,7 +290,7 @@ AnyState = TaskState | ThreadState | InstanceState | ApplicationState | CommandS
 
 
 def task_id(application: str, run: Run, key: str | None) -> TaskId:
-    """Return the identity of a task that a run speaks of."""
+    """Return the identity of a task of a run."""
     return TaskId(
         application=application, pipeline=run.pipeline, checkpoint=run.checkpoint, key=key
     )

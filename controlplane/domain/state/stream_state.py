@@ -67,11 +67,11 @@ _APPLICATION = get_args(ApplicationEvent)
 _COMMAND = get_args(CommandEvent)
 _GROUP = get_args(GroupEvent | NoteAdded)
 
-#: A pipeline at a checkpoint.
+#: A pipeline on a checkpoint.
 Line = tuple[str, str]
-#: An hour, and a pipeline at a checkpoint.
+#: An hour, and a pipeline on a checkpoint.
 HeldKey = tuple[datetime, str, str]
-#: What one task is taken to hold at most, so that sums stay within any column.
+#: The limit of one task's held records, so that sums fit any column.
 HELD_MOST = 2**40
 
 
@@ -84,12 +84,12 @@ class Subjects:
     instances: set[UUID] = field(default_factory=set)
     commands: set[UUID] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
-    #: Of these pipelines all tasks that do not run, or hold rows: a report speaks of them.
+    #: For these pipelines all tasks that are not RUNNING, or hold rows: a report covers them.
     reported: set[Line] = field(default_factory=set)
 
 
 def subjects(application: str, told: Iterable[Told]) -> Subjects:
-    """Return which states `fold` will look at, so that they can be read in one go."""
+    """Return which states `fold` will use, so that they can be read in one statement."""
     found = Subjects()
     #: Tasks of failed records, by their run.
     failed: dict[Line, set[str | None]] = {}
@@ -133,7 +133,7 @@ def subjects(application: str, told: Iterable[Told]) -> Subjects:
 
 @dataclass(slots=True)
 class StreamState:
-    """All states of one application, by key; `fold` moves it on and notes what it touched."""
+    """All states of one application, by key; `fold` advances it and records what it changed."""
 
     application: ApplicationState
     tasks: dict[str, TaskState] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class StreamState:
     commands: dict[UUID, CommandState] = field(default_factory=dict)
     groups: dict[str, GroupState] = field(default_factory=dict)
     touched: Subjects = field(default_factory=Subjects)
-    #: By how much what tasks hold has changed, by the hour, and by which sequence.
+    #: The changes of held records, by hour, and the sequence of the last one.
     held_changes: dict[HeldKey, tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def put(self, state: AnyState) -> None:
@@ -169,7 +169,7 @@ class StreamState:
             yield from states.values()
 
     def fold(self, events: Iterable[Stored]) -> StreamState:
-        """Apply `events` in order; what an event does not concern stays untouched."""
+        """Apply `events` in order; states that an event does not concern are unchanged."""
         stored = None
         sums = Sums(self)
         for stored in events:
@@ -250,7 +250,7 @@ class StreamState:
             self.application = replace(self.application, failed=failed)
 
     def _fold_report(self, data: StateReported, run: Run, at: At) -> None:
-        """Let the run's tasks stand as it says; an older run's report is history, and no more."""
+        """Set the run's tasks as reported; an older run's report is only history."""
         name, line = self.application.name, (run.pipeline, run.checkpoint)
         thread = self.threads.get(line)
         if thread is not None and at.epoch < thread.epoch:
@@ -266,7 +266,7 @@ class StreamState:
                 self._put(digest, state, evolve_reported(state, None, at), at)
 
     def _put(self, digest: str, before: TaskState, task: TaskState, at: At) -> None:
-        """Let a task stand as it does after an event, and note what it holds more or less."""
+        """Set a task's state after an event, and record the change of its held records."""
         self.tasks[digest] = task
         self.touched.tasks[digest] = task.id
         if task.held != before.held:
@@ -328,5 +328,5 @@ def _in_part(data: StateReported, digest: str) -> bool:
 
 
 def empty(application: str) -> StreamState:
-    """Return the state of an application of which nothing is known."""
+    """Return the state of an unknown application."""
     return StreamState(application=ApplicationState(name=application))

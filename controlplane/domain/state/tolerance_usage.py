@@ -1,7 +1,7 @@
-"""What tasks have spent of their tolerance in the run of today, as the log has it.
+"""The tolerance that tasks have used in the current run, according to the log.
 
-The agent's own tally decides; this one is what people are shown. It is made of the same records:
-those that were left out (CONTINUE), of each task, since its run began, or in one window.
+The agent's own count decides; this one is for display. It counts the same records: those left out
+(CONTINUE), per task, since the run began, or in one window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def tolerance_of(policy: PipelineDescribed) -> Tolerance:
-    """Return the limits that a run has told."""
+    """Return the limits that a run has reported."""
     return Tolerance(
         limit=policy.tolerance_limit,
         rate_limit=policy.rate_limit,
@@ -45,7 +45,7 @@ def is_bounded(policy: PipelineDescribed | None) -> bool:
 def spend(
     task: TaskState, thread: ThreadState, data: RecordFailed | FailuresCounted, at: At
 ) -> tuple[TaskState, ThreadState]:
-    """Return task and thread after records were left out; unchanged where no limit counts them."""
+    """Return task and thread after records were left out; unchanged if no limit counts them."""
     policy = thread.policy
     left_out = data.response is Response.CONTINUE and at.epoch == thread.epoch
     if policy is None or not left_out or not is_bounded(policy):
@@ -53,7 +53,7 @@ def spend(
     before = task.spent
     tally = before.tally if before is not None and before.epoch == at.epoch else Tally()
     now_ms = _ms(at.occurred_at)
-    # A record that failed again is one more for the agent, too.
+    # A record that failed again counts for the agent, too.
     records = data.count if isinstance(data, FailuresCounted) else 1
     # Without its limits: what the agent has left out is a fact.
     window = Tolerance(window=tolerance_of(policy).window)
@@ -66,14 +66,14 @@ def spend(
 
 
 class Used(NamedTuple):
-    """How many records a task has left out: in its run, and in the window of now."""
+    """The records that a task has left out: in its run, and in the current window."""
 
     total: int = 0
     in_window: int = 0
 
 
 def of_task(task: TaskState, thread: ThreadState, *, now: datetime) -> Used:
-    """Return what a task has left out in the run of its thread; what earlier runs did is over."""
+    """Return the records that a task has left out in the current run of its thread."""
     spent, policy = task.spent, thread.policy
     if spent is None or policy is None or spent.epoch != thread.epoch:
         return Used()
@@ -83,7 +83,7 @@ def of_task(task: TaskState, thread: ThreadState, *, now: datetime) -> Used:
 
 
 def in_window(thread: ThreadState, *, now: datetime) -> int:
-    """Return how many records the task that left out most has left out in the window of now."""
+    """Return the largest number of records that one task has left out in the current window."""
     if thread.policy is None:
         return 0
     start = tolerance_of(thread.policy).window.start_ms(_ms(now))
@@ -91,7 +91,7 @@ def in_window(thread: ThreadState, *, now: datetime) -> int:
 
 
 def window_end(policy: PipelineDescribed, *, now: datetime) -> datetime:
-    """Return when the window of now is over."""
+    """Return the end of the current window."""
     window = tolerance_of(policy).window
     return moment(window.start_ms(_ms(now)) + window.milliseconds)
 

@@ -1,4 +1,4 @@
-"""Which moves between states an agent may make: done, refused (nothing happens), or a mistake."""
+"""The allowed state transitions of an agent: done, refused (nothing happens), or illegal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from arrester.controlplane.domain.state.states import InstanceStatus, ThreadStat
 
 
 class Move(StrEnum):
-    """What comes of asking for a state."""
+    """The result of a requested transition."""
 
     DONE = "DONE"
-    #: Somebody was first; nothing changes, and nothing is wrong.
+    #: Another transition was first; nothing changes, and nothing is wrong.
     REFUSED = "REFUSED"
-    #: Nobody may ask for this; the caller is mistaken.
+    #: Never allowed: a bug of the caller.
     ILLEGAL = "ILLEGAL"
 
 
@@ -31,7 +31,7 @@ _INSTANCE: Mapping[InstanceStatus, tuple[InstanceStatus, ...]] = {
     InstanceStatus.ERROR: (),
 }
 
-#: What comes too late rather than wrong. An instance that is ending goes where it is going.
+#: Transitions that come too late rather than illegally. An ending instance keeps ending.
 _LATE: Mapping[InstanceStatus, tuple[InstanceStatus, ...]] = {
     InstanceStatus.PENDING_SHUTDOWN: tuple(InstanceStatus),
     InstanceStatus.NOT_RUNNING: (InstanceStatus.PENDING_SHUTDOWN, InstanceStatus.NOT_RUNNING),
@@ -45,17 +45,18 @@ _LATE: Mapping[InstanceStatus, tuple[InstanceStatus, ...]] = {
 
 
 def move_instance(state: InstanceStatus, to: InstanceStatus) -> Move:
-    """Return what comes of asking an instance to be `to` (KIP-671's states)."""
+    """Return the result of a transition of an instance to `to` (KIP-671's states)."""
     if to in _INSTANCE[state]:
         return Move.DONE
     return Move.REFUSED if to in _LATE.get(state, ()) else Move.ILLEGAL
 
 
 def move_thread(state: ThreadStatus, to: ThreadStatus) -> Move:
-    """Return what comes of asking a run to be `to`: DEAD is for ever, a new run has a new epoch."""
+    """Return the result of a transition of a run to `to`: DEAD is final, a new run has a new
+    epoch."""
     return Move.REFUSED if state is ThreadStatus.DEAD else Move.DONE
 
 
 def may_start_thread(state: InstanceStatus) -> bool:
-    """Whether an instance takes a new thread: only while it is RUNNING."""
+    """Whether an instance accepts a new thread: only while it is RUNNING."""
     return state is InstanceStatus.RUNNING

@@ -1,4 +1,5 @@
-"""What the uncaught exception handler's answer does to thread, instance, application (KIP-671)."""
+"""The effect of the uncaught exception handler's answer on thread, instance, application
+(KIP-671)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from arrester.controlplane.domain.state.transitions import may_start_thread
 
 
 class UncaughtAnswer(StrEnum):
-    """What the handler of a thread's uncaught exceptions may answer, also as its draft spelled."""
+    """The valid answers of the uncaught exception handler, including the spellings of its draft."""
 
     REPLACE_THREAD = "REPLACE_THREAD"
     SHUTDOWN_THREAD = "SHUTDOWN_THREAD"
@@ -37,13 +38,13 @@ class ReplacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replacements(msgspec.Struct, frozen=True):
-    """When the pipeline's thread was replaced, as far as the window looks back."""
+    """The times of the pipeline's replacements within the window."""
 
     at_ms: tuple[int, ...] = ()
 
 
 class Because(StrEnum):
-    """Why something else is done than was answered."""
+    """Why the effect differs from the answer."""
 
     NO_ANSWER = "NO_ANSWER"
     GLOBAL_TASK = "GLOBAL_TASK"
@@ -56,22 +57,22 @@ class Consequence(msgspec.Struct, frozen=True, kw_only=True):
 
     answer: UncaughtAnswer
     replacements: Replacements
-    #: Why it is not what the handler answered.
+    #: Why it differs from the handler's answer.
     because: Because | None = None
     #: Start a new thread from the checkpoint after this wait.
     replace_after_ms: int | None = None
     #: The states that the instance, with all its threads, goes through.
     instance_path: tuple[InstanceStatus, ...] = ()
-    #: Tell every instance of the application, and latch it.
+    #: Shut down every instance of the application, and latch it.
     shuts_application: bool = False
     #: Raise the exception from `await_termination`.
     raises: bool = False
     said: tuple[Saying, ...] = ()
 
 
-#: Of SHUTDOWN_CLIENT: it ends without error, and keeps the exception as its reason.
+#: For SHUTDOWN_CLIENT: it ends without error, and keeps the exception as its reason.
 TO_NOT_RUNNING = (InstanceStatus.PENDING_SHUTDOWN, InstanceStatus.NOT_RUNNING)
-#: Of SHUTDOWN_APPLICATION, in the instance that decided it and in each one that hears of it.
+#: For SHUTDOWN_APPLICATION, in the deciding instance and in each one that receives the command.
 TO_ERROR = (InstanceStatus.PENDING_ERROR, InstanceStatus.ERROR)
 
 
@@ -84,9 +85,9 @@ def uncaught(
     now_ms: int,
     policy: ReplacementPolicy = ReplacementPolicy(),  # noqa: B008 (frozen)
 ) -> Consequence:
-    """Return what follows from the handler's answer; None (no handler) means SHUTDOWN_CLIENT.
+    """Return the effect of the handler's answer; None (no handler) means SHUTDOWN_CLIENT.
 
-    Anything that is no answer, as from a handler that raised, means SHUTDOWN_CLIENT too.
+    An invalid answer, as from a handler that raised, means SHUTDOWN_CLIENT too.
     """
     if answer is None:
         return _shut(UncaughtAnswer.SHUTDOWN_CLIENT, replacements)
@@ -114,7 +115,7 @@ def _instead(
     *,
     global_task: bool,
 ) -> tuple[UncaughtAnswer, Replacements, Because] | None:
-    """Return what is done instead of a replacement, and why; None where it is allowed."""
+    """Return what is done instead of a replacement, and why; None if it is allowed."""
     if global_task:
         return UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.GLOBAL_TASK
     if not may_start_thread(instance):

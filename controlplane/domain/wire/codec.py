@@ -1,4 +1,4 @@
-"""How events travel: batches as packed bytes to the server, JSON beside the checkpoint."""
+"""Encode and decode events: packed batches for the server, JSON for the journal."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from arrester.controlplane.domain.wire.failure_columns import (
 )
 from arrester.controlplane.domain.wire.log_batch import in_part
 
-#: How many events an agent packs into one batch at most.
+#: The most events that an agent packs into one batch.
 BATCH_MAX_EVENTS = 500
 
 _pack = msgspec.msgpack.Encoder()
-#: How "no body" is packed.
+#: The packed form of "no body".
 _NONE = msgspec.Raw(_pack.encode(None))
-#: What stands in the place of a body that was erased.
+#: In place of an erased body.
 _ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_told = msgspec.msgpack.Decoder(list[Event | FailedRecords])
-#: What fails to decode, or to be what it says.
+#: Raised for invalid bytes or values.
 _STRANGE = (msgspec.DecodeError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 _unpack_body = msgspec.msgpack.Decoder(Body | None)
 _unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
@@ -56,31 +56,31 @@ _command = msgspec.json.Decoder(CommandIssued)
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that is not understood: to be kept aside with the reason, never dropped."""
+    """An event that cannot be decoded: to be quarantined with the reason, never dropped."""
 
     raw: bytes
     reason: str
 
 
 class Heartbeat(Data, frozen=True, kw_only=True):
-    """What an instance says of itself every 5 s, in a key that dies with it; not an event."""
+    """The report of an instance every 5 s, in a key that expires; not an event."""
 
     at: Moment
     status: str
     runs: tuple[Run, ...] = ()
     #: Events that the server has not confirmed yet.
     spooled: Count = 0
-    #: Failed records that it has counted instead of described so far.
+    #: Failed records that were only counted so far.
     counted_only: Count = 0
-    #: How large those events are, packed, and when the oldest of them was made.
+    #: The packed size of those events, and when the oldest of them was made.
     spool_bytes: Count = 0
     spool_since: Moment | None = None
-    #: How its tasks that do not run stand, as `drift.standing` has it; None: it does not say.
+    #: The hash of its tasks that are not RUNNING, see `drift.standing`; None: not included.
     standing: str | None = None
 
 
 class Packed(NamedTuple):
-    """A batch as it travels and as it is kept: its events without their bodies, and the bodies."""
+    """A batch as sent and stored: its events without their bodies, and the bodies."""
 
     heads: bytes
     #: None: no event has one.
@@ -88,7 +88,8 @@ class Packed(NamedTuple):
 
 
 def pack(events: Sequence[Event]) -> Packed:
-    """Return `events` packed, as two compressed lists: who reads the first need not unpack both."""
+    """Return `events` packed as two compressed lists, so that readers of the heads skip the
+    bodies."""
     heads, bodies = _lists(events)
     return Packed(
         heads=FORMAT + compressed(heads),
@@ -97,9 +98,9 @@ def pack(events: Sequence[Event]) -> Packed:
 
 
 def encode_batch(events: Sequence[Event]) -> bytes:
-    """Return `events` packed: the bytes are what is sent, spooled and sent again, unchanged.
+    """Return `events` packed: the bytes are sent, spooled and sent again unchanged.
 
-    The bodies follow the heads. Raises MalformedBatch for what nobody would unpack.
+    The bodies follow the heads. Raises MalformedBatch for a batch that readers would refuse.
     """
     heads, bodies = _lists(events)
     lists = [heads] if bodies is None else [heads, bodies]
@@ -117,10 +118,10 @@ def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
 
 
 def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
-    """Return the events of a batch without their bodies, and its parts as they came.
+    """Return the events of a batch without their bodies, and its unchanged parts.
 
-    None where not all is understood, or where a body is not in its place. Raises MalformedBatch
-    when the bytes are no batch at all, or of more than BATCH_MOST_EVENTS.
+    None if not all events can be decoded, or a body is not in its place. Raises MalformedBatch if
+    the bytes are not a batch, or of more than BATCH_MOST_EVENTS.
     """
     unpacked, bodies = inflated(without_format(batch))
     try:
@@ -145,9 +146,9 @@ def _is_understood(told: Told) -> bool:
 
 
 def decode_told(heads: bytes) -> list[Told]:
-    """Return the events of a batch that was understood when it came, without their bodies.
+    """Return the events of a stored batch without their bodies.
 
-    Raises MalformedBatch when they cannot be read.
+    Raises MalformedBatch if they cannot be read.
     """
     try:
         return _each_in_utc(in_part(inflated(without_format(heads))[0]))
@@ -169,9 +170,9 @@ def decode_some(heads: bytes, places: Iterable[int]) -> dict[int, Event]:
 
 
 def decode_batch(packed: bytes) -> list[Event | Unreadable]:
-    """Return the events of a batch, each on its own: one that is not understood spoils no other.
+    """Return the events of a batch one by one: an invalid event does not affect the others.
 
-    Raises MalformedBatch when the bytes are no batch at all, or of more than BATCH_MOST_EVENTS.
+    Raises MalformedBatch if the bytes are not a batch, or of more than BATCH_MOST_EVENTS.
     """
     heads, rest = inflated(without_format(packed))
     try:
@@ -183,10 +184,10 @@ def decode_batch(packed: bytes) -> list[Event | Unreadable]:
 
 
 def _spread(raw: msgspec.Raw) -> list[msgspec.Raw]:
-    """Return events that came as columns each for itself; what are no columns stays as it is.
+    """Return the events of columns one by one; anything else is returned unchanged.
 
-    No value is looked at: whoever reads the events says which of them is strange. Raises
-    MalformedBatch for columns of which nobody knows how many events, and bodies, they are.
+    Values are not checked: the reader of an event reports an invalid one. Raises MalformedBatch for
+    columns with an unknown number of events.
     """
     if not is_columns(raw):
         return [raw]
@@ -200,10 +201,10 @@ def _spread(raw: msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def decode_body(bodies: bytes, index: int) -> Body | None:
-    """Return one body of a batch; None where its event has none.
+    """Return one body of a batch; None if its event has none.
 
-    A foreign sender's list may be short: the rest have none. Raises MalformedBatch when it cannot
-    be read.
+    A foreign sender's list may be short: the other events have none. Raises MalformedBatch if it
+    cannot be read.
     """
     raws = _bodies(bodies)
     try:
@@ -213,9 +214,10 @@ def decode_body(bodies: bytes, index: int) -> Body | None:
 
 
 def without_body(bodies: bytes, index: int) -> bytes:
-    """Return the bodies of a batch with a tombstone in the place of one; the others' bytes stay.
+    """Return the bodies of a batch with a tombstone in place of one; the bytes of the others are
+    unchanged.
 
-    Raises MalformedBatch when they cannot be read, or when there is no such body.
+    Raises MalformedBatch if they cannot be read, or if there is no such body.
     """
     raws = _bodies(bodies)
     if index >= len(raws) or raws[index] in (_NONE, _ERASED):
@@ -232,23 +234,23 @@ def _bodies(bodies: bytes) -> list[msgspec.Raw]:
 
 
 def _joined(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
-    """Return an event as one, whose body has travelled apart."""
+    """Return an event joined with its body."""
     if body == _NONE:
         return bytes(head)
     try:
         return _pack.encode(_unpack_map.decode(head) | {"body": body})
     except msgspec.DecodeError:
-        # No map, so no event: whoever reads it says why.
+        # Not a map, so not an event: its reader reports why.
         return bytes(head)
 
 
 def decode_event(packed: bytes) -> Event | Unreadable:
-    """Return one event of a batch; the way back for what was kept aside."""
+    """Return one event of a batch; used to requeue quarantined events."""
     return _read(packed)
 
 
 def encode_event(event: Event) -> bytes:
-    """Return one event packed, as it stands in a batch."""
+    """Return one event packed, as in a batch."""
     return _pack.encode(event)
 
 
@@ -262,8 +264,8 @@ def _read(raw: bytes) -> Event | Unreadable:
 
 
 def _in_utc(event: Event) -> Event:
-    """Return the event with one spelling of its moment: states must come out alike from the wire
-    and from the store."""
+    """Return the event with its time in UTC: states must be equal from the wire and from the
+    store."""
     if event.occurred_at.tzinfo is UTC:
         return event
     return replace(event, occurred_at=event.occurred_at.astimezone(UTC))
@@ -275,17 +277,17 @@ def to_json(event: Event) -> bytes:
 
 
 def from_json(text: bytes | str) -> Event:
-    """Return the event in `text`; raises msgspec.DecodeError where it is not one."""
+    """Return the event in `text`; raises msgspec.DecodeError if it is invalid."""
     return _from_json.decode(text)
 
 
 def encode_command(command: CommandIssued) -> bytes:
-    """Return a command as the relay hands it to agents."""
+    """Return a command as agents receive it."""
     return _json.encode(command)
 
 
 def decode_command(text: bytes) -> CommandIssued:
-    """Return the command in `text`; raises msgspec.DecodeError where it is not one."""
+    """Return the command in `text`; raises msgspec.DecodeError if it is invalid."""
     return _command.decode(text)
 
 

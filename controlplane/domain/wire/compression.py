@@ -1,4 +1,4 @@
-"""The lists that a batch consists of, compressed behind each other: heads first, then bodies."""
+"""The two lists of a batch, each compressed: heads, then bodies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from arrester.controlplane.domain.errors import MalformedBatch
 
 #: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
 BATCH_MAX_BYTES = 64 * 2**20
-#: A batch of more events is foreign, too. Some bytes can say millions, each of which the fold
-#: would lay out; those that agents send have 500 at most.
+#: A batch of more events is foreign, too. A few bytes can encode millions, each of which the fold
+#: would expand; agents send at most 500.
 BATCH_MOST_EVENTS = 10_000
 #: The first byte of a batch: the version of this format.
 FORMAT = b"\x01"
 #: In columns, an event takes a byte in each of six.
 _LEAST_BYTES = 6
-#: What begins an array of 16 values and more: columns, among events that are maps.
+#: The first byte of an array of 16 or more values: columns, whereas single events are maps.
 _MANY = (0xDC, 0xDD)
 
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -28,7 +28,7 @@ _unpack_bounded: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.De
 
 
 def compressed(unpacked: bytes) -> bytes:
-    """Return a list as it travels."""
+    """Return a compressed list."""
     return zlib.compress(unpacked, level=1)
 
 
@@ -42,9 +42,9 @@ def without_format(batch: bytes) -> bytes:
 
 
 def inflated(packed: bytes) -> tuple[bytes, bytes]:
-    """Return the list that was compressed first, and the bytes behind it.
+    """Return the first list, and the bytes after it.
 
-    Raises MalformedBatch where there is none, or where it is too large.
+    Raises MalformedBatch if there is none, or if it is too large.
     """
     inflate = zlib.decompressobj()
     try:
@@ -59,15 +59,15 @@ def inflated(packed: bytes) -> tuple[bytes, bytes]:
 
 
 def may_be_too_many(heads: bytes) -> bool:
-    """Return whether heads that are understood can be more than BATCH_MOST_EVENTS."""
+    """Return whether heads may contain more than BATCH_MOST_EVENTS."""
     return len(heads) > _LEAST_BYTES * BATCH_MOST_EVENTS
 
 
 def each_head(heads: bytes) -> list[msgspec.Raw]:
-    """Return the heads of a batch, each as packed, of BATCH_MOST_EVENTS events at most.
+    """Return the packed heads of a batch, at most BATCH_MOST_EVENTS events.
 
-    They are counted before one of them is made. Raises MalformedBatch for more, and
-    msgspec.DecodeError for what is no list.
+    They are counted before any of them is made. Raises MalformedBatch for more, and
+    msgspec.DecodeError if it is not a list.
     """
     raws = _bounded(heads)
     if sum(_longest(raw) if is_columns(raw) else 1 for raw in raws) > BATCH_MOST_EVENTS:
@@ -81,7 +81,7 @@ def each_body(bodies: bytes) -> list[msgspec.Raw]:
 
 
 def is_columns(raw: msgspec.Raw) -> bool:
-    """Return whether a head is columns, and no event for itself."""
+    """Return whether a head is columns rather than a single event."""
     return memoryview(raw)[0] in _MANY
 
 
@@ -99,7 +99,7 @@ def _longest(columns: msgspec.Raw) -> int:
 
 
 def _length(packed: bytes) -> int:
-    """Return how many values an array says that it has; 0 where it is none."""
+    """Return the declared length of an array; 0 if it is not an array."""
     kind = packed[0]
     if kind in _MANY:
         return int.from_bytes(packed[1 : 3 if kind == _MANY[0] else 5])

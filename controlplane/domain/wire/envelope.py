@@ -1,4 +1,4 @@
-"""What an event needs around it: without that it is kept aside, whatever it says."""
+"""Check the envelope of an event: an incomplete one is quarantined."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from arrester.controlplane.domain.wire.failure_columns import FailedRecords
 
 #: The newest version of the events that this code understands.
 SCHEMA_VERSION = 1
-#: Checkpoint ids and fingerprints are keys: anything that could be cut or altered is no key.
+#: Checkpoint ids and fingerprints are keys: a text that could be cut or altered is not a key.
 TOKEN = re.compile(r"[!-~]{1,200}")
-#: What is longer is no token, and not remembered whole.
+#: A longer text is not a token, and not kept whole.
 _CUT = 300
 _NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported))
 _NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
 
 
 def incomplete(event: Event) -> str | None:
-    """Return what the envelope lacks for its event, if anything."""
+    """Return what the envelope lacks for its event, or None."""
     data, run = event.data, event.run
     if event.schema_version != SCHEMA_VERSION:
         return f"schema version {event.schema_version}; this server knows {SCHEMA_VERSION}"
@@ -64,7 +64,7 @@ def _wrong_run(pipeline: str, checkpoint: str) -> str | None:
 
 
 def is_complete(failed: FailedRecords) -> bool:
-    """Return whether columns are events that lack nothing."""
+    """Return whether all events of the columns are complete."""
     run = failed.run
     return (
         failed.is_whole()

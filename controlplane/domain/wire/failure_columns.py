@@ -1,7 +1,7 @@
-"""Failed records as columns: RecordFailed events that follow each other and differ in little.
+"""Failed records as columns: consecutive RecordFailed events that differ in little.
 
-Most events of most logs are these. As columns they pack smaller, and are read, laid out and added
-up without an object for each. What they say is what the events say that they were made of.
+Most events of most logs are these. As columns they pack smaller, and are read, stored and added up
+without an object for each. They are equivalent to the events that they were made of.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.events.base import Count, Data, Position
 from arrester.controlplane.domain.wire.lazy_column import Later
 
-#: Fewer are not worth their columns.
+#: Fewer events are not worth columns.
 LEAST = 4
-#: Columns, whatever the values of single events are; numbers are what says which is whose.
+#: Columns regardless of the values of single events; a column of numbers assigns them.
 _unpack = msgspec.msgpack.Decoder(
     tuple[
         Any, Any, Any, Any, Any, Any,
@@ -42,7 +42,7 @@ _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 class Kind(NamedTuple):
-    """What most failures of a step have in common."""
+    """The values that most failures of a step share."""
 
     stage: str
     exception_class: str
@@ -50,7 +50,8 @@ class Kind(NamedTuple):
 
 
 class FailedRecords(NamedTuple):
-    """RecordFailed events without bodies: what they share, and a column for each other field."""
+    """RecordFailed events without bodies: their shared values, and a column for each other
+    field."""
 
     run: Run
     instance: UUID | None
@@ -58,16 +59,16 @@ class FailedRecords(NamedTuple):
     attempts: Count
     recurrence: bool
     logged: bool
-    #: In the order in which `kind` has them first.
+    #: In the order of their first use in `kind`.
     kinds: list[Kind]
-    #: A cause is one kind, one fingerprint and one frame; in the order in which `cause` has them.
+    #: A cause is one kind, one fingerprint and one frame; ordered as first used in `cause`.
     kind: list[int]
     fingerprints: list[str]
-    #: `Later` in what is read of the log, and so are the last three.
+    #: `Later` if read from the log, as are the last three.
     frames: list[str | None]
-    #: Of each event: which cause, by its place among those.
+    #: The cause of each event, by index.
     cause: list[int]
-    #: When each occurred, in microseconds since 1970.
+    #: The time of each event, in microseconds since 1970.
     moments: list[int]
     tasks: list[str | None]
     positions: list[Position | None]
@@ -76,16 +77,16 @@ class FailedRecords(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many events these are."""
+        """The number of events."""
         return len(self.cause)
 
     @property
     def adds(self) -> int:
-        """How many failed records each event adds."""
+        """The number of failed records that each event adds."""
         return 0 if self.recurrence else 1
 
     def is_whole(self) -> bool:
-        """Whether there are events that these columns say."""
+        """Whether the columns are consistent with each other."""
         size, causes = len(self.cause), len(self.kind)
         columns = (self.moments, self.tasks, self.positions, self.keys, self.messages)
         return (
@@ -103,7 +104,7 @@ class FailedRecords(NamedTuple):
         return map(self.fingerprints.__getitem__, self.cause)
 
     def data(self, place: int) -> RecordFailed:
-        """Return what one of the events says."""
+        """Return the data of one event."""
         cause = self.cause[place]
         kind = self.kinds[self.kind[cause]]
         return RecordFailed(
@@ -125,7 +126,7 @@ class FailedRecords(NamedTuple):
         )
 
     def first(self, cause: int) -> RecordFailed:
-        """Return what the first event of a cause says."""
+        """Return the data of the first event of a cause."""
         return self.data(self.cause.index(cause))
 
     def event(self, place: int) -> Event:
@@ -139,7 +140,7 @@ class FailedRecords(NamedTuple):
 
 
 class StoredFailures(Data, frozen=True, kw_only=True):
-    """Failed records as they stand in the log, the first of them at `sequence`."""
+    """Failed records in the log, the first of them at `sequence`."""
 
     application: str
     sequence: int
@@ -158,44 +159,44 @@ class StoredFailures(Data, frozen=True, kw_only=True):
         )
 
 
-#: What a batch tells, and how it stands in the log.
+#: The elements of a batch, before and after they are stored.
 Told = Event | FailedRecords
 Stored = StoredEvent | StoredFailures
 
 
 def moment(microseconds: int) -> datetime:
-    """Return the time that a column has as a number."""
+    """Return the time of a number in a column."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def said(stored: Stored) -> Told:
-    """Return what was said, without its place in the log."""
+    """Return the element without its position in the log."""
     return stored.failed if isinstance(stored, StoredFailures) else stored.event
 
 
 def size(told: Iterable[Told]) -> int:
-    """Return how many events these are."""
+    """Return the number of events."""
     return sum(each.size if isinstance(each, FailedRecords) else 1 for each in told)
 
 
 def last(stored: Stored) -> int:
-    """Return the position of the last of these events."""
+    """Return the position of the last event."""
     if isinstance(stored, StoredFailures):
         return stored.sequence + stored.failed.size - 1
     return stored.sequence
 
 
 def occurred(stored: Stored) -> tuple[datetime, datetime]:
-    """Return when the first and the last of these events occurred."""
+    """Return the times of the first and the last event."""
     if isinstance(stored, StoredFailures):
-        # Mostly they are in order already, which is seen sooner than the least and the greatest.
+        # Usually sorted already, which is checked faster than minimum and maximum.
         ordered = sorted(stored.failed.moments)
         return moment(ordered[0]), moment(ordered[-1])
     return stored.event.occurred_at, stored.event.occurred_at
 
 
 def each_of(told: Iterable[Told]) -> Iterator[Event]:
-    """Yield the events, each for itself."""
+    """Yield the single events."""
     for each in told:
         if isinstance(each, FailedRecords):
             yield from map(_at_once(each).event, range(each.size))
@@ -204,7 +205,7 @@ def each_of(told: Iterable[Told]) -> Iterator[Event]:
 
 
 def each_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
-    """Yield the events, each for itself."""
+    """Yield the single events."""
     for each in stored:
         if isinstance(each, StoredFailures):
             whole = replace(each, failed=_at_once(each.failed))
@@ -214,7 +215,7 @@ def each_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
 
 
 def _at_once(failed: FailedRecords) -> FailedRecords:
-    """Return columns of which nothing is `Later`: for whoever wants each of the events."""
+    """Return columns without lazy ones: for readers of each event."""
     values: Any = [
         each.all() if isinstance(each, Later) else each for each in cast(Iterable[Any], failed)
     ]
@@ -222,9 +223,9 @@ def _at_once(failed: FailedRecords) -> FailedRecords:
 
 
 def of_any_values(packed: bytes | msgspec.Raw) -> FailedRecords:
-    """Return packed columns whose values may be anything.
+    """Return packed columns with unchecked values.
 
-    Raises msgspec.DecodeError for what are no columns.
+    Raises msgspec.DecodeError if they are not columns.
     """
     values: Iterable[Any] = _unpack.decode(packed)
     failed = FailedRecords(*values)
@@ -232,7 +233,7 @@ def of_any_values(packed: bytes | msgspec.Raw) -> FailedRecords:
 
 
 def in_columns(events: Iterable[Event]) -> Iterator[Told]:
-    """Yield `events`, which have no bodies, in their order: as columns where that is worth it."""
+    """Yield `events`, which have no bodies, in order: as columns where these are smaller."""
     for shared, some in groupby(events, _shared):
         alike = list(some)
         if shared is None or len(alike) < LEAST:
@@ -245,7 +246,8 @@ _Shared = tuple[Run, UUID | None, Response, int, bool, bool]
 
 
 def _shared(event: Event) -> _Shared | None:
-    """Return what an event shares with others as columns; None where it can be no row of them."""
+    """Return the values that an event shares with others as columns; None if it cannot be in
+    columns."""
     data, run = event.data, event.run
     if (
         data.__class__ is not RecordFailed

@@ -1,4 +1,4 @@
-"""Columns of failed records behind each other, as one."""
+"""Consecutive columns of failed records, joined to one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Joined:
-    """Finds an event by its place in all of the columns."""
+    """Find an event by its place in the joined columns."""
 
     def __init__(self, some: Sequence[StoredFailures]) -> None:
         self._some = some
@@ -28,7 +28,7 @@ class Joined:
         return self._some[number].sequence + at - self._begins[number]
 
     def data(self, at: int) -> RecordFailed:
-        """Return what the event at a place says."""
+        """Return the data of the event at a place."""
         number = bisect_right(self._begins, at) - 1
         return self._some[number].failed.data(at - self._begins[number])
 
@@ -39,16 +39,16 @@ def joined(columns: Iterable[Iterable[T]]) -> list[T]:
 
 
 def lasts(column: Sequence[K], *, different: int) -> dict[K, int]:
-    """Return where each value is last, of a column of which is known how many `different` it has.
+    """Return the last place of each value of a column with `different` distinct values.
 
-    From the end on, until all are found: in long columns they mostly are soon.
+    It searches from the end until all are found, which is soon in most long columns.
     """
     found: dict[K, int] = {}
     end, step = len(column), FIRST_STEP
     while len(found) < different:
         begin = max(0, end - step)
-        # Of a key that comes again a dictionary keeps the last.
+        # For a repeated key a dictionary keeps the last.
         found = dict(zip(column[begin:end], range(begin, end), strict=True)) | found
-        # Longer each time, so that they are few where most values are different.
+        # Longer each time, so that there are few parts if most values differ.
         end, step = begin, step * 2
     return found

@@ -1,4 +1,4 @@
-"""A column that is unpacked later, if ever."""
+"""A lazy column: unpacked when a value is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Later(Generic[T]):
-    """A column that is unpacked when one of its values is asked for: of most, none is."""
+    """A column that is unpacked when one of its values is read; most never are."""
 
     __slots__ = ("_decoder", "_raw", "_values")
 
@@ -21,7 +21,7 @@ class Later(Generic[T]):
         self._values: list[T] | None = None
 
     def all(self) -> list[T]:
-        """Return the values; raises MalformedBatch where they are not what they have to be."""
+        """Return the values; raises MalformedBatch if they are invalid."""
         if self._values is None:
             try:
                 self._values = self._decoder.decode(self._raw)

@@ -1,4 +1,4 @@
-"""What a batch of the log tells, unpacked only as far as most readers look."""
+"""Read a batch of the log, unpacking only what most readers use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arrester.controlplane.domain.wire.failure_columns import FailedRecords, Tol
 from arrester.controlplane.domain.wire.lazy_column import Later
 
 _OF_EACH = get_type_hints(FailedRecords, include_extras=True)
-#: The columns of which most values are wanted by nobody who reads the log.
+#: The columns that most readers of the log do not use.
 _LATER = {
     place: msgspec.msgpack.Decoder(_OF_EACH[name])
     for place, name in enumerate(FailedRecords._fields)
@@ -23,10 +23,10 @@ _unpack: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Event
 
 
 def in_part(packed: bytes) -> list[Told]:
-    """Return what a batch tells that was understood when it came; who wants to know of a failed
-    record where it was and what was said of it, has that unpacked then.
+    """Return the elements of a stored batch; position and failure of a failed record are unpacked
+    on access.
 
-    Raises msgspec.DecodeError for what is no batch.
+    Raises msgspec.DecodeError if it is not a batch.
     """
     found = _unpack.decode(packed)
     return [_columns(each) if each.__class__ is tuple else each for each in found]
