@@ -1,4 +1,4 @@
-"""Legal erasure: the one change that the log allows, made by the owner of its tables alone."""
+"""Legal erasure: the only change of the log, made by the owner of its tables."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def as_owner() -> Iterator[None]:
 
 
 def erase(application: str, sequence: int, *, actor: str, reason: str) -> int:
-    """Erase the body of one event, and say so in the log; return the position of that.
+    """Erase the body of one event and append an event about it; return the position of that.
 
-    Wants a connection of the owner's. Raises NotFound when there is no such body, or not any more.
+    Requires the owner's connection. Raises NotFound if there is no such body, or not any more.
     """
     if not reason.strip():
         raise InvalidValue("reason", reason, "why the body is erased")
@@ -48,6 +48,6 @@ def erase(application: str, sequence: int, *, actor: str, reason: str) -> int:
         batch = store.Batch(id=uuids.uuid7(now), events=[said])
         stream, stored = store.append(stream, [batch], received_at=now)
         projections.project(application, stored)
-    # What the row was before lies on the disk until it is overwritten.
+    # The former row stays on the disk until it is overwritten.
     store.vacuum(partition)
     return stream.sequence

@@ -1,7 +1,7 @@
-"""The views derived again from the log: to look whether they are right, or to put them right.
+"""Derive the views again from the log, to verify or to correct them.
 
-It folds the same events with the same code as `projections`, so it gives the same rows, byte for
-byte. Where the log begins at a base, so does the fold.
+It folds the same events with the same code as `projections`, so the rows are equal byte for byte.
+If the log begins at a base, so does the fold.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
 from arrester.controlplane.views.chart_buckets import Buckets
 
 PROGRESS_EVERY = 50_000
-#: Sums of so many become states at once.
+#: Events per chunk, whose sums become states at once.
 EVENTS_PER_CHUNK = 30_000
-#: So few events are left for the time under the stream's lock.
+#: This few events are left for the time under the stream's lock.
 NEAR = 2_000
 Progress = Callable[[int], None]
 Derived = dict[type[fields.Model], list[Row]]
@@ -49,12 +49,12 @@ VIEWS: list[type[fields.Model]] = [
 
 
 def silent(_count: int) -> None:
-    """Show no progress."""
+    """Report no progress."""
 
 
 @dataclass(slots=True)
 class Derivation:
-    """What the log of an application gives up to a position."""
+    """The states derived from the log of an application up to a position."""
 
     state: StreamState
     buckets: Buckets
@@ -103,7 +103,7 @@ class Derivation:
         return [row for row in counted[model]() if _number(row) > after]
 
     def kept(self, *, after: int) -> Iterator[store.StoredState]:
-        """Return what has changed after a position as a base keeps it."""
+        """Return the changes after a position in the form of a base."""
         for each in self.state.states():
             if each.sequence > after:
                 yield state_at_position.packed(each)
@@ -111,7 +111,7 @@ class Derivation:
 
 
 def begin(application: str) -> Derivation:
-    """Return what is true where the log begins: nothing, or what its base says."""
+    """Return the states at the beginning of the log: empty, or the base."""
     base = store.base(application)
     if not base.position:
         return Derivation(empty(application), Buckets(application), 0)
@@ -122,35 +122,35 @@ def begin(application: str) -> Derivation:
 
 
 def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
-    """Return what the log gives up to a position, read from where it begins."""
+    """Return the states up to a position, read from the beginning of the log."""
     found = begin(application)
     found.fold(store.read_stored(application, after=found.position, until=until), progress=progress)
     return found
 
 
 def live(application: str) -> Derived:
-    """Return the rows of the views as they are."""
+    """Return the live rows of the views."""
     return {model: row_mapping.live_rows(model, application) for model in VIEWS}
 
 
 @not_collecting()
 def rebuild(application: str, *, progress: Progress = silent) -> int:
-    """Derive the views again beside the live ones, then put in their place what is not equal.
+    """Derive the views again beside the live ones, then replace the rows that differ.
 
-    Folds go on meanwhile; only the last few events are read under the stream's lock. Returns the
-    position that the views are true for.
+    Folds continue meanwhile; only the last events are read under the stream's lock. Return the
+    position that the views reflect.
     """
     with store.maintenance_lock(application):
         found, kept = begin(application), Snapshots(application)
         begun, beside = found.position, _Beside(application)
         rebuild_swap.clear(application)
         _catch_up(application, found, progress=progress, snapshots=kept)
-        # Where the end was near at once, all is compared under the stream's lock.
+        # If the end was near from the start, everything is compared under the stream's lock.
         compared = found.position if found.position > begun else 0
         if compared:
             beside.put(found)
         with transaction.atomic(durable=True):
-            # What is kept beside this would be of rows that are about to be replaced.
+            # A snapshot made in parallel would contain rows that are about to be replaced.
             store.wait_for_snapshot_lock(application)
             stream = store.lock(application)
             _fold_until(found, stream.sequence, progress=progress, snapshots=kept)
@@ -164,19 +164,19 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
 
 @dataclass(slots=True)
 class _Beside:
-    """The rows that are not equal to the live ones, put beside those."""
+    """Rows that differ from the live ones, stored beside those."""
 
     application: str
     keys: set[tuple[type[fields.Model], Key]] = field(default_factory=set)
 
     def put(self, found: Derivation, *, after: int = 0) -> None:
-        """Compare the rows that have changed after a position: of what the log gives, and of what
-        is live, whoever changed that. Rows that are beside already are put anew."""
+        """Compare the rows changed after a position, derived and live. Rows that were already
+        stored are replaced."""
         wanted, gone = self._apart(found, after)
         rebuild_swap.save(self.application, wanted, gone=gone)
 
     def _apart(self, found: Derivation, after: int) -> tuple[Derived, Derived]:
-        """Return the rows that are to stand, and those that are to go."""
+        """Return the rows to write and those to delete."""
         wanted: Derived = {}
         gone: Derived = {}
         for model in VIEWS:
@@ -190,7 +190,7 @@ class _Beside:
                 elif derived[key] == row and (model, key) not in self.keys:
                     del derived[key]
             if after and others:
-                # Of what had not changed by the log.
+                # Rows unchanged by the log since then.
                 earlier = _by_key(model, found.rows_of(model))
                 derived |= {key: earlier[key] for key in others.keys() & earlier.keys()}
             wanted[model] = [*derived.values()]
@@ -239,9 +239,9 @@ def _catch_up(
 
 @not_collecting()
 def differences(application: str, *, progress: Progress = silent) -> list[str]:
-    """Return how the live rows differ from what the log gives; empty when they are equal.
+    """Return how the live rows differ from the log; empty if they are equal.
 
-    Folds go on meanwhile, until the last few events.
+    Folds continue meanwhile, until the last events.
     """
     with store.maintenance_lock(application):
         found = begin(application)

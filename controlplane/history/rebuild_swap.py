@@ -1,5 +1,5 @@
-"""Rows that a rebuild finds to be others than the live ones: they are put beside those, and the
-swap puts them in their place. What is equal lies nowhere twice."""
+"""Rows of a rebuild that differ from the live ones: stored beside those until the swap replaces
+them. Equal rows are not stored twice."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, column_types, key_columns, upsert
 
 SNAPSHOT = "snapshot"
-#: Before the name of a table: rows that are to go.
+#: Prefix of the table's name for rows to delete.
 _GONE = "-"
 _COLUMNS = {"application": "text", "view": "text", "key": "text", "row": "text"}
 Rows = Mapping[type[fields.Model], Sequence[Row]]
 
 
 def clear(application: str) -> None:
-    """Delete what lies beside the live rows of an application."""
+    """Delete the stored rows of an application."""
     models.ShadowRow.objects.filter(application=application).delete()
 
 
 def save(application: str, wanted: Rows, *, gone: Rows) -> None:
-    """Put rows beside the live views, or in the place of those that are there; and those that are
-    to be deleted."""
+    """Store rows beside the live views, or replace stored ones; and rows to delete."""
     packed = [*_packed(application, wanted), *_packed(application, gone, kind=_GONE)]
     upsert([Upsert(models.ShadowRow, packed)])
 
@@ -45,7 +44,7 @@ def _packed(application: str, found: Rows, *, kind: str = "") -> Iterator[Row]:
 
 
 def swap(application: str, views: Iterable[type[fields.Model]]) -> None:
-    """Let the live rows be as those that lie beside them; rows that are equal are not touched."""
+    """Replace the live rows by the stored ones; equal rows are not touched."""
     for model in views:
         table = model._meta.db_table
         columns, key = column_types(model), key_columns(model)
@@ -75,7 +74,7 @@ def swap(application: str, views: Iterable[type[fields.Model]]) -> None:
 def save_snapshot(
     application: str, position: int, wanted: Iterable[StoredState], *, gone: Iterable[StoredState]
 ) -> None:
-    """Put states of a snapshot beside those that there are, and those that are to be deleted."""
+    """Store states beside those of a snapshot, and states to delete."""
 
     def packed() -> Iterator[tuple[str, str, str, str]]:
         for view, some in ((SNAPSHOT, wanted), (_GONE + SNAPSHOT, gone)):
@@ -87,7 +86,7 @@ def save_snapshot(
 
 
 def swap_snapshots(application: str) -> None:
-    """Let the snapshots be as what lies beside them."""
+    """Replace the snapshots' states by the stored ones."""
     beside = (
         "(SELECT (key::json ->> 0)::bigint AS position, key::json ->> 1 AS kind,"
         " key::json ->> 2 AS key, row AS state FROM shadow_row"

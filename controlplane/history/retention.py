@@ -1,5 +1,5 @@
-"""How the log stays bounded: what is true where it is to begin is kept, verified, and then the
-days before are dropped. Counts for charts live longer."""
+"""Retention: keep and verify the state at the new beginning of the log, then drop the days
+before it. Counts for charts live longer."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from arrester.controlplane.history import rebuild, state_at_position
 from arrester.controlplane.views import chart_buckets
 
 log = logging.getLogger(__name__)
-#: How long charts can look back.
+#: How far charts can look back.
 BUCKETS = timedelta(days=400)
-#: The day of an id and the day of our clock may differ by their clocks.
+#: The day of an id and of our clock may differ by their clocks.
 MARGIN = timedelta(days=2)
 Say = Callable[[str], None]
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run of retention did."""
+    """The result of one run of retention."""
 
-    #: Where the logs of applications begin now that moved.
+    #: The new beginnings of the logs of applications.
     bases: dict[str, int]
     dropped: store.Dropped
-    #: Applications whose views are being rebuilt: nothing is dropped before their turn comes.
+    #: Applications whose views are being rebuilt: nothing is dropped before these are done.
     busy: tuple[str, ...] = ()
 
 
@@ -39,10 +39,10 @@ def retain(
 ) -> Retained:
     """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
 
-    Raises NotVerified when an application's base is not what its views were, BrokenState when it
-    cannot be read, and drops nothing: a day holds the events of all applications. The others' bases
-    are made nevertheless, also beside one whose views are being rebuilt: it is not waited for, the
-    next run drops the days.
+    Raises NotVerified if an application's base differs from its views, BrokenState if it cannot be
+    read. Then nothing is dropped: a day holds the events of all applications. The bases of the
+    others are made nevertheless. An application that is being rebuilt is not waited for; the next
+    run drops the days.
     """
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
@@ -74,7 +74,7 @@ def retain(
     batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
     with transaction.atomic(durable=True):
         dropped = store.drop_days(before, batches_before=batches_before)
-    # Folds wait while days are dropped, and for nothing else.
+    # Folds wait only while days are dropped.
     store.delete_old_states()
     if dropped.partitions:
         say(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
@@ -82,7 +82,7 @@ def retain(
 
 
 def _note(application: str, refusal: ArresterError, *, now: datetime) -> None:
-    """Keep since when and why retention is refused, for those who look."""
+    """Record since when and why retention is refused."""
     log.error("%s", refusal)
     models.RetentionRefusal.objects.update_or_create(
         application=application,
@@ -99,7 +99,7 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
         return None
     position, received_at = last
     derived = rebuild.derive(application, until=position)
-    # What the views were at the position, by what was kept of them as folds went on.
+    # The views at the position, according to snapshots.
     seen = state_at_position.at(application, position)
     if _packed(seen) != _packed(derived.state):
         raise NotVerified(application, position)
@@ -116,7 +116,7 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
 
 
 def _forget_buckets(application: str, *, before: datetime) -> None:
-    """Let the base of an application that is silent forget what a new one would."""
+    """Drop the expired counts of an application without new events."""
     old_ones = {"application": application, "hour__lt": before}
     if not any(
         model._default_manager.filter(**old_ones).exists()

@@ -1,7 +1,7 @@
-"""How things stood: the states of an application at any position that its log goes back to.
+"""The states of an application at any position of its log.
 
-They are the states that were kept nearest before the position, and the events since then folded
-over them: a bounded number, since `keep_if_due` keeps states every so often.
+They are the nearest earlier snapshot with the later events folded over it: a bounded number, since
+`keep_if_due` makes snapshots periodically.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_limits import MOST
 from arrester.controlplane.views import row_mapping
 
-#: What the past costs: so many events are folded for any answer, and this many times as many where
-#: nobody came in time to keep states beside the folds.
+#: The cost of a past state: events that are folded for any answer, and the multiple of it if no
+#: keeper was available.
 EVENTS_PER_SNAPSHOT, LATE = 10_000, 2
 _VIEWS: Mapping[str, row_mapping.View[Any]] = {view.table: view for view in row_mapping.STATES}
 _VIEW_OF: Mapping[type[Any], row_mapping.View[Any]] = {
@@ -42,8 +42,8 @@ def at(
     """Return the states of an application as they were at `position`.
 
     With `states` (views and keys) only those are loaded, and with `tasks` only events that may
-    touch them are folded (see `store.read`); the other states that come out are not true then.
-    Raises BeforeHistory where the log does not go back so far.
+    concern them are folded (see `store.read`); other states in the result are not valid. Raises
+    BeforeHistory if the log does not reach back so far.
     """
     wanted = None if states is None else [(view.table, key) for view, key in states]
     while True:
@@ -64,11 +64,11 @@ def at(
         state = state.fold(told)
         if store.base(application).position <= near:
             return state
-        # Retention has moved the beginning while we read, and may have dropped what was between.
+        # Retention has moved the beginning meanwhile, and may have dropped events in between.
 
 
 def loaded(application: str, kept: Iterable[store.StoredState]) -> StreamState:
-    """Return a stream's states as they were kept; kinds that are no states are passed over.
+    """Return the states of a stream from their stored form; other kinds are skipped.
 
     Raises BrokenState.
     """
@@ -81,13 +81,13 @@ def loaded(application: str, kept: Iterable[store.StoredState]) -> StreamState:
 
 
 def packed(state: AnyState) -> store.StoredState:
-    """Return a state as it is kept."""
+    """Return the stored form of a state."""
     view = _VIEW_OF[type(state)]
     return store.StoredState(view.table, view.key(state), msgspec.json.encode(state).decode())
 
 
 def kept_texts(stream: StreamState) -> dict[tuple[str, str], str]:
-    """Return the states that the stream has touched as they are kept, by kind and key."""
+    """Return the stored forms of the states that the stream has changed, by kind and key."""
     keys = stream.touched
     encode = msgspec.json.Encoder().encode
     application = stream.application
@@ -108,7 +108,7 @@ def kept_texts(stream: StreamState) -> dict[tuple[str, str], str]:
 
 
 def kept_text(stream: StreamState, kind: str, key: str) -> str | None:
-    """Return the state of a kind and key as it is kept; None where there is no such."""
+    """Return the stored form of the state of a kind and key; None if there is none."""
     try:
         state = _find(stream, kind, key)
     except ValueError:
@@ -135,15 +135,14 @@ def _find(stream: StreamState, kind: str, key: str) -> AnyState | None:
 
 
 def may_be_due(before: int, after: int) -> bool:
-    """Whether it is worth to look if states are due, now that a log has grown so: some ten times
-    between one snapshot and the next."""
+    """Whether to check if a snapshot is due, about ten times between two snapshots."""
     step = max(1, EVENTS_PER_SNAPSHOT // 10)
     return before // step != after // step
 
 
 def have_kept(application: str, here: int, *, ask: Callable[[str], None] | None) -> int:
-    """See to it that states are kept in time, now that the log is so long: by who is asked, beside
-    the folds; at once if nobody came, or there is nobody to `ask`. Return when to look again."""
+    """Request a due snapshot with `ask`; make it here if none was made in time, or without
+    `ask`. Return when to check again."""
     last = store.nearest_snapshot(application, MOST)
     if here < last + EVENTS_PER_SNAPSHOT:
         return last + EVENTS_PER_SNAPSHOT
@@ -155,8 +154,7 @@ def have_kept(application: str, here: int, *, ask: Callable[[str], None] | None)
 
 
 def keep_if_due(application: str) -> None:
-    """Keep the states as they are now if the log has grown enough since the last time; folds do not
-    wait for it."""
+    """Make a snapshot if the log has grown enough since the last one; folds do not wait for it."""
     with transaction.atomic():
         if store.try_snapshot_lock(application):
             views = {

@@ -1,7 +1,7 @@
-"""From Redis into the log: whole batches, in order, exactly once, whatever dies when.
+"""Drain a stream from Redis into the log: whole batches, in order, exactly once.
 
-The stream's row in PostgreSQL decides what is true. A batch is confirmed to its sender, and taken
-out of Redis, after the transaction that holds its events; until then it can be read again.
+The stream's row in PostgreSQL is the position. A batch is confirmed to its sender, and deleted from
+Redis, after the commit of its events; until then it can be read again.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from arrester.controlplane.store.stream_entry import Entry, read_entry
 
 log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
-#: A transaction is long enough to be cheap and short enough to be seen at once.
+#: Large enough for a cheap transaction, small enough to be visible soon.
 EVENTS_PER_READ = 30_000
-#: As many batches as agents usually send make one; how large they are is known from what was read.
+#: One transaction takes the usual number of batches; their size is known from the last read.
 FIRST_ENTRIES, MOST_ENTRIES = 300, 512
-#: How often, and how long each time, a drain waits for more before it gives the stream back: who
-#: sends all the time is not asked for anew each time, and who else needs the process waits for no
-#: longer than one of them.
+#: How often and how long a drain waits for more entries before it releases the stream: a constant
+#: sender needs no new request each time, and other work waits for one of these at most.
 LINGER_LOOKS, LINGER_MILLISECONDS = 5, 10
-#: What is answered by a relay at once: who starts has to hear soon if the application is LATCHED.
+#: These events are relayed at once: an instance that starts must learn soon that the application is
+#: LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
 
-#: Between two statements a fold computes for a second or two, however much it folds. Where a
-#: machine is so slow that it takes longer, doubled each time that one is cut off, so often at most.
+#: Between two statements a fold computes for a second or two. The time doubles with each ended
+#: fold, up to this many times, for machines on which it takes longer.
 STUCK_SECONDS, MOST_DOUBLINGS = 30.0, 6
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
-    """What one drain did."""
+    """The result of one drain."""
 
     events: int = 0
     #: Entries still wait; the time was over.
@@ -66,11 +66,11 @@ def drain(
     may_linger: Callable[[], bool] = lambda: False,
     ask_keeper: Callable[[str], None] | None = None,
 ) -> Drained:
-    """Fold what waits in the application's stream, for at most about `budget_seconds`.
+    """Fold the waiting entries of the application's stream, for about `budget_seconds` at most.
 
-    When all is folded and `may_linger` says so, it waits a moment for what comes next. While it
-    works nobody has to ask for it: the stream's mark, `keys.woken`, stays. States are kept by who
-    is asked by `ask_keeper`, or here.
+    When all are folded and `may_linger` allows it, wait a moment for more. Meanwhile nobody has to
+    request a drain: the pending-drain key, `redis_keys.woken`, exists. `ask_keeper` requests
+    snapshots; without it they are made here.
     """
     check_name("application", application)
     deadline = time.monotonic() + budget_seconds
@@ -80,24 +80,24 @@ def drain(
             if not mine:
                 _cut_off_stuck(application)
                 return Drained(events=events, busy=True)
-            # Not before: it waits for a transaction that has changed the stream's row.
+            # Not earlier: it waits for a transaction that has changed the stream's row.
             store.open_stream(application)
             folded, more = _drain_until(deadline, application, may_linger, ask_keeper)
             events += folded
         if more:
             return Drained(events=events, more=True)
-        # Whoever was refused the lock while we held it, or did not ask since the mark was there,
-        # has gone: take the mark away, then look again what came meanwhile.
+        # Other workers may have skipped this stream while we held the lock. Delete the
+        # pending-drain key, then check the stream once more.
         redis_client.client().delete(redis_keys.woken(application))
         if not redis_client.client().xlen(redis_keys.events(application)):
             return Drained(events=events)
 
 
 def _cut_off_stuck(application: str) -> None:
-    """Cut off who folds the stream but seems suspended; be the more patient the more often it was.
+    """End a fold that seems suspended; each time after a longer wait.
 
-    PostgreSQL cannot tell a process that is suspended from one that computes: who only computes is
-    given twice the time when it tries again, so that it gets through.
+    PostgreSQL cannot distinguish a suspended process from one that computes: a fold that computes
+    gets twice the time at its next attempt, and so completes.
     """
     redis, key = redis_client.client(), redis_keys.cut_off(application)
     before = min(int(redis.get(key) or 0), MOST_DOUBLINGS)
@@ -113,15 +113,15 @@ def _drain_until(
     may_linger: Callable[[], bool],
     ask_keeper: Callable[[str], None] | None,
 ) -> tuple[int, bool]:
-    """Fold until nothing waits or the time is over; return events folded, and whether more wait."""
+    """Fold until nothing waits or the time is over; return the number of events, and whether
+    more wait."""
     redis, events, count, due = redis_client.client(), 0, FIRST_ENTRIES, 0
     redis.set(redis_keys.woken(application), 1, ex=redis_keys.WOKEN_SECONDS)
     _begin_again_after_loss(redis, application)
     stream = redis_keys.events(application)
     seen = store.read_stream(application)
-    # From the very beginning, not from the cursor: entries below it are leftovers of a crash
-    # between commit and confirmation, or of a Redis whose clock went back. Both are told apart by
-    # their batch ids.
+    # From the start, not from the cursor: earlier entries were left by a crash between commit and
+    # confirmation, or by a Redis whose clock went back. Their batch ids tell which.
     newest, found = "", redis_client.entries(redis, stream, count=count)
     while time.monotonic() < deadline:
         if not found and newest:
@@ -149,7 +149,7 @@ def _drain_until(
 
 
 def _read(application: str, found: Iterable[redis_client.Found]) -> list[Entry]:
-    """Return entries in their order, as many as one transaction takes."""
+    """Return the entries of one transaction, in order."""
     entries: list[Entry] = []
     events = 0
     for id, fields in found:
@@ -168,7 +168,7 @@ def _what_comes(
     count: int,
     may_linger: Callable[[], bool],
 ) -> list[redis_client.Found]:
-    """Wait a moment for entries behind one, if we may; return those that have come."""
+    """Wait a moment for later entries, if allowed; return them."""
     for _ in range(LINGER_LOOKS):
         if not may_linger():
             break
@@ -181,9 +181,9 @@ def _what_comes(
 
 
 def _begin_again_after_loss(redis: redis_client.Redis, application: str) -> None:
-    """Begin a new generation when Redis has lost the stream that the cursor points into.
+    """Begin a new generation if Redis has lost the stream of the cursor.
 
-    Agents send again what was not confirmed; what was folded is known by its batch id.
+    Agents send unconfirmed batches again; folded ones are recognised by their ids.
     """
     seen = store.read_stream(application)
     if seen.cursor == store.BEGINNING:
@@ -201,8 +201,8 @@ def _begin_again_after_loss(redis: redis_client.Redis, application: str) -> None
 def _confirm(
     redis: redis_client.Redis, application: str, entries: Sequence[Entry], *, count: int
 ) -> list[redis_client.Found]:
-    """Tell the senders what is committed, then take it out of Redis: in one step. Return the
-    entries that stand behind these."""
+    """Confirm committed batches to their senders and delete them from Redis in one step; return
+    the entries that follow."""
     spools: dict[UUID, list[str]] = {}
     for entry in entries:
         if entry.spool is not None:
@@ -221,7 +221,7 @@ def _confirm(
 
 
 def _tell(application: str, stored: Iterable[Stored]) -> None:
-    """Relay at once when events close a command, change the application or begin an instance."""
+    """Relay at once if events close a command, change the application or begin an instance."""
     events = (each for each in stored if isinstance(each, StoredEvent))
     if not _RELAYED.isdisjoint({type(each.event.data) for each in events}):
         command_outbox.relay(application)

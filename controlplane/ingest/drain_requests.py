@@ -1,9 +1,9 @@
-"""One message at a time asks for a stream to be folded: the one that the stream's mark names.
+"""Request drains: one valid message per stream, named by the pending-drain key.
 
-Whoever sends a message writes its id into the mark, `keys.woken`, before; a fold at work writes
-over it. A message that the mark does not name is void: so however many are sent, or are delivered
-twice, one chain of them goes on. The mark of a message that waits in the queue is kept alive by
-`wake`; any other is gone soon after nobody has renewed it, and the stream is asked for anew.
+A sender writes the message's id into `redis_keys.woken` first; a running fold overwrites it. A
+message that the key does not name is void. However many are sent or delivered twice, only one chain
+of them continues. `wake` renews the key of a queued message; any other key expires, and the drain
+is requested again.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class _Message(msgspec.Struct):
 
 
 def claim(application: str) -> str | None:
-    """Mark a message that is to be sent, and return its id; None when one is on its way, or a fold
-    is at work."""
+    """Return the id for a message to send, now named by the key; None if one is queued, or a
+    fold is running."""
     message = str(uuid4())
     redis, mark = redis_client.client(), redis_keys.woken(application)
     return message if redis.set(mark, message, nx=True, ex=redis_keys.WOKEN_SECONDS) else None
 
 
 def replace(application: str) -> str:
-    """Mark a message that is to be sent, and return its id; whatever else is on its way is void."""
+    """Return the id for a message to send, now named by the key; all other messages are void."""
     message = str(uuid4())
     redis_client.client().set(redis_keys.woken(application), message, ex=redis_keys.WOKEN_SECONDS)
     return message
 
 
 def is_void(application: str, message: str) -> bool:
-    """Whether another message, or a fold at work, has taken this message's place."""
+    """Whether another message, or a running fold, has replaced this message."""
     redis, mark = redis_client.client(), redis_keys.woken(application)
     if redis.set(mark, message, nx=True, ex=redis_keys.WOKEN_SECONDS):
         return False
@@ -52,19 +52,19 @@ def is_void(application: str, message: str) -> bool:
 
 
 def nobody_waits() -> bool:
-    """Whether no message waits for a process that folds."""
+    """Whether no message waits for a worker."""
     return not redis_client.client().exists(FOLDS, DRAINS)
 
 
 def unasked(applications: Collection[str]) -> tuple[set[str], set[str]]:
-    """Keep the marks of messages that wait in the queue. Return the applications that have no mark:
-    those with entries that wait, and those without."""
+    """Renew the keys of queued messages. Return the applications without a key: those with
+    waiting entries, and those without."""
     asked, redis = list(applications), redis_client.client()
     with redis.pipeline(transaction=False) as pipe:
         for application in asked:
             pipe.get(redis_keys.woken(application))
             pipe.xlen(redis_keys.events(application))
-        # A key of another type in the place of one of ours is no other application's matter.
+        # A key of a wrong type must not affect other applications.
         found = pipe.execute(raise_on_error=False)
     waiting, done, queued = set(), set(), _queued(redis)
     for application, mark, length in zip(asked, found[::2], found[1::2], strict=True):
@@ -78,7 +78,7 @@ def unasked(applications: Collection[str]) -> tuple[set[str], set[str]]:
 
 
 def _queued(redis: redis_client.Redis) -> set[bytes]:
-    """Return the ids of the messages that wait."""
+    """Return the ids of the queued messages."""
     found = set()
     messages: Any = redis.lrange(DRAINS, 0, -1)
     for text in messages:

@@ -1,4 +1,4 @@
-"""One read's entries into the log and the views, in one transaction: all of them, or nothing."""
+"""Fold the entries of one read into the log and the views, in one transaction."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from arrester.controlplane.store.stream_entry import POISON, Entry
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
-#: Ids of today and yesterday are never dropped; clocks may differ by as much again.
+#: Ids of today and yesterday are never dropped; clocks may differ by the same time again.
 SURELY_KEPT = timedelta(hours=12)
 
 
 class Moved(Exception):
-    """Somebody else moved the stream on since it was read."""
+    """Another worker has advanced the stream since it was read."""
 
 
 class Folded(NamedTuple):
-    """What was appended, and the stream as it is now."""
+    """The appended events, and the stream after them."""
 
     stream: store.Stream
     stored: list[Stored]
 
 
 def order(entry: str) -> tuple[int, int]:
-    """Return an entry's id as what it is ordered by."""
+    """Return the sort key of an entry's id."""
     milliseconds, _, number = entry.partition("-")
     return int(milliseconds), int(number)
 
 
 def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
-    """Append `entries` to a stream and fold them into its views; who sent them is not told yet.
+    """Append `entries` to a stream and fold them into its views; senders are confirmed later.
 
-    Where a value breaks the fold, just its entry is kept aside. Raises Moved where the stream is
-    not as it was `seen` before the entries were read; BrokenState where a row of ours cannot be
-    read: then all wait, since what they say is folded over that row.
+    If a value breaks the fold, only its entry is quarantined. Raises Moved if the stream is not as
+    it was `seen` before the entries were read; BrokenState if a stored row cannot be read: then all
+    entries wait, since they are folded over that row.
     """
     try:
         return _fold_all(seen, entries)
@@ -60,7 +60,7 @@ def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
             return _fold_all(seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
     stored: list[Stored] = []
     for entry in entries:
-        # If somebody moves the stream on meanwhile, what is stored by then is relayed by a sweep.
+        # If another worker advances the stream meanwhile, a sweep relays what is stored by then.
         folded = fold(seen, [entry])
         seen = folded.stream
         stored += folded.stored
@@ -68,7 +68,8 @@ def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
 
 
 def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
-    """Append and project the new batches of `entries`, and move the cursor, in one transaction."""
+    """Append and project the new batches of `entries`, and advance the cursor, in one
+    transaction."""
     application = seen.application
     now = datetime.now(UTC)
     with transaction.atomic(durable=True):
@@ -114,7 +115,7 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
 
 
 def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> Folded:
-    """Append and show what the server itself does about what was said, in the same transaction."""
+    """Append and project the server's own reactions in the same transaction."""
     followed: list[Stored] = []
     patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
     for each in asks(stored):
@@ -129,7 +130,7 @@ def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) 
 
 
 def _not_seen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
-    """Return the entries whose batch is not `known`; of one that was sent twice, the first."""
+    """Return the entries whose batch is not `known`; of a repeated one, the first."""
     fresh = []
     for entry in entries:
         if entry.batch is not None:
@@ -143,8 +144,8 @@ def _not_seen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
 def _horizon(entries: Iterable[Entry], *, now: datetime) -> float:
     """Return the time, in milliseconds, before which an id may have been forgotten.
 
-    What was forgotten while fewer days were set stays forgotten. Ids of today and yesterday never
-    are, so most folds need not ask.
+    Ids forgotten under a shorter setting stay forgotten. Ids of today and yesterday never are, so
+    most folds need no query.
     """
     horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
     some = min((at for entry in entries if (at := _dated(entry)) is not None), default=None)
@@ -159,12 +160,12 @@ def _dated(entry: Entry) -> int | None:
     """Return the milliseconds of an entry's batch, if it has a time and events."""
     if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
         return None
-    # As a number: the time of a foreign id may be of a year that no datetime knows.
+    # As a number: a foreign id may contain a year beyond datetime.
     return uuids.milliseconds(entry.batch)
 
 
 def _in_time(entry: Entry, horizon: float) -> Entry:
-    """Keep all of an entry aside whose batch is so old that its id may be forgotten."""
+    """Quarantine an entry whose batch is so old that its id may be forgotten."""
     at = _dated(entry)
     if entry.batch is None or at is None or at >= horizon:
         return entry

@@ -122,7 +122,7 @@ class Layout:
 
 
 def lay_out_rows(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
-    """Return what is `copied` into the tables."""
+    """Return the rows of all batches, ready for COPY."""
     received_at = stream.moment(received_at)
     name, day = stream.application, received_at.astimezone(UTC).date()
     stored: list[Stored] = []

@@ -1,4 +1,4 @@
-"""Batches of the log: read events at the places that an index gave."""
+"""Batches of the log: read events at the places found in an index."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     heads: bytes
 
     def stored(self, place: int, event: Event) -> StoredEvent:
-        """Return an event of the batch as it stands in the log."""
+        """Return an event of the batch with its position in the log."""
         return StoredEvent(
             application=self.application,
             sequence=self.sequence + place,
@@ -44,7 +44,7 @@ class Row(NamedTuple):
         )
 
     def told(self) -> list[Stored]:
-        """Return what the batch tells, in its order."""
+        """Return the elements of the batch in order."""
         application, first, id, received_at, heads = self
         return list(
             placed(
@@ -57,14 +57,14 @@ class Row(NamedTuple):
         )
 
     def events(self) -> list[StoredEvent]:
-        """Return all events of the batch in their order, each for itself."""
+        """Return the single events of the batch in order."""
         return list(each_stored(self.told()))
 
 
 def placed(
     told: Iterable[Told], *, application: str, first: int, received_at: datetime, batch: UUID
 ) -> Iterator[Stored]:
-    """Yield what a batch tells as it stands in the log from the position `first` on."""
+    """Yield the elements of a batch with their positions, from `first` on."""
     for each in told:
         if isinstance(each, FailedRecords):
             yield StoredFailures(
@@ -87,11 +87,11 @@ def placed(
 
 
 class Place(NamedTuple):
-    """Where an event is: what every statement gives that looks for some."""
+    """The place of an event: the result of every search."""
 
     stream: int
     day: date
-    #: Of its batch.
+    #: The first position of its batch.
     first: int
     place: int
 
@@ -106,7 +106,7 @@ def at(places: Sequence[Place]) -> list[StoredEvent]:
     for each in places:
         wanted[each[:3]].add(each.place)
     found: dict[Place, StoredEvent] = {}
-    # Neighbours stand in one block, or in two.
+    # Neighbours are usually in one block, or in two.
     for (stream, day), row in _rows(sorted(wanted)):
         some = codec.decode_some(row.heads, wanted[stream, day, row.sequence])
         for place, event in some.items():
@@ -118,7 +118,7 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
     if not keys:
         return
     streams, days, sequences = zip(*keys, strict=True)
-    # One look-up in one partition for each, whatever is known about the tables' size.
+    # One look-up in one partition each, independent of the planner's statistics.
     statement = (
         f"SELECT wanted.stream, wanted.day, {COLUMNS}"
         " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
@@ -132,7 +132,7 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
 
 
 def read(application: str, *, after: int, until: int) -> list[Row]:
-    """Return the batches that hold the positions behind `after` up to `until`, in their order."""
+    """Return the batches with the positions after `after` up to `until`, in order."""
     found = prepared_statements.rows(
         "SELECT %(application)s::text, sequence, id, received_at, heads FROM batch"
         f" WHERE stream = {_STREAM} AND sequence <= %(until)s"
@@ -146,7 +146,7 @@ def read(application: str, *, after: int, until: int) -> list[Row]:
 
 
 def next_begin(application: str, *, after: int) -> int | None:
-    """Return the position of the first batch that begins behind another position, if any does."""
+    """Return the position of the first batch that begins after another position, or None."""
     ((found,),) = prepared_statements.rows(
         f"SELECT min(sequence) FROM batch WHERE stream = {_STREAM} AND sequence > %(after)s",
         {"application": application, "after": after},
@@ -155,7 +155,7 @@ def next_begin(application: str, *, after: int) -> int | None:
 
 
 def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
-    """Return the batches that hold the `share` positions behind one position of each log."""
+    """Return the batches with the next `share` positions after one position of each log."""
     found = prepared_statements.rows(
         f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
         " JOIN stream ON stream.application = wanted.name CROSS JOIN LATERAL ("
@@ -170,7 +170,7 @@ def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
 
 
 def holding(application: str, sequence: int) -> Row | None:
-    """Return the batch that holds a position."""
+    """Return the batch that contains a position."""
     found = prepared_statements.rows(
         f"SELECT {COLUMNS}, batch.count"
         " FROM stream CROSS JOIN LATERAL (SELECT * FROM batch WHERE batch.stream = stream.id"

@@ -1,7 +1,7 @@
-"""Rows as COPY takes them in binary: of batches, and those that their events are searched by, which
-are numbers of a fixed width.
+"""Rows in the binary format of COPY: of batches, and of the event index, whose columns are numbers
+of a fixed width.
 
-What an event says is in its batch. Laid out by `struct`, most rows in one step: handed to psycopg
+The content of an event is in its batch. `struct` lays most rows out in one step: handed to psycopg
 value by value, they would cost as much as PostgreSQL takes to store them.
 """
 
@@ -30,7 +30,7 @@ from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFail
 from arrester.controlplane.store import hash_keys
 from arrester.controlplane.store.column_limits import TEXT_LIMIT, fit, fit_or_none
 
-#: In the order of what `packed` gives.
+#: In the order of the values of `packed`.
 COLUMNS = (
     "stream",
     "day",
@@ -60,13 +60,13 @@ BATCH_COLUMNS = (
 BEGIN, END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _TASK_EVENTS = get_args(TaskEvent)
 _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
-#: What columns count from is so many microseconds earlier.
+#: The epoch of PostgreSQL's timestamps is this many microseconds later than 1970.
 _FROM_1970 = 946_684_800_000_000
 _CUT = TEXT_LIMIT + 1
 MOST_KNOWN = 10_000
 K = TypeVar("K")
 _MICROSECOND = timedelta(microseconds=1)
-#: Each value behind its length; -1 is NULL.
+#: Each value after its length; -1 is NULL.
 _BATCH, _ALWAYS = Struct(">h ii ii"), Struct(">iq iq ii ii")
 _CAUSE = Struct(">iq ii ii ii i i")
 _WHOLE = Struct(">h ii ii iq ii i16s iq")
@@ -76,14 +76,14 @@ _LONG, _INT, _NULL = Struct(">iq"), Struct(">ii"), b"\xff\xff\xff\xff"
 def of_batch(
     stream: int, day: date, received_at: datetime, first: int, count: int, id: UUID, parts: Packed
 ) -> bytes:
-    """Return the row of a batch that stands in the log from the position `first` on."""
+    """Return the row of a batch whose first event is at the position `first`."""
     days, moment = (day - _FIRST_DAY).days, (received_at - _EPOCH) // _MICROSECOND
     fixed = (len(BATCH_COLUMNS), 4, stream, 4, days, 8, first, 4, count, 16, id.bytes, 8, moment)
     return _WHOLE.pack(*fixed) + _bytes(parts.heads) + _bytes(parts.bodies)
 
 
 def packed(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[bytes]:
-    """Yield the rows of the events of one batch, in their order."""
+    """Yield the rows of the events of one batch, in order."""
     batch = _BATCH.pack(len(COLUMNS), 4, stream, 4, (day - _FIRST_DAY).days)
     place = 0
     for each in stored:
@@ -96,7 +96,7 @@ def packed(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[bytes]:
 
 
 def _failures(batch: bytes, place: int, stored: StoredFailures) -> Iterator[bytes]:
-    """Yield the rows of failed records, in pieces: when and where, which task, and why."""
+    """Yield the rows of failed records, in pieces: time, place, task and cause."""
     failed, name, run = stored.failed, stored.application, stored.failed.run
     size, pipeline, checkpoint = failed.size, run.pipeline, run.checkpoint
     begin = batch + (8).to_bytes(4)
@@ -142,7 +142,7 @@ def _one(batch: bytes, place: int, stored: StoredEvent) -> Iterator[bytes]:
 
 
 class _Known(dict[K, bytes]):
-    """What keys become in a row: remembered, but not without end, and no key without end."""
+    """The packed columns of keys: a cache of limited size, without large keys."""
 
     def __init__(self, make: Callable[[K], bytes]) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class _Known(dict[K, bytes]):
 
 @lru_cache(maxsize=100)
 def _tasks(application: str, pipeline: str, checkpoint: str) -> _Known[str | None]:
-    """Return what tasks become, by their keys."""
+    """Return the packed columns of tasks, by key."""
     return _Known(
         lambda key: _bytes(bytes.fromhex(task_digest(application, pipeline, checkpoint, key)))
     )
@@ -167,8 +167,8 @@ def _tasks(application: str, pipeline: str, checkpoint: str) -> _Known[str | Non
 
 @lru_cache(maxsize=100)
 def _causes(application: str, pipeline: str, stage: str, exception_class: str) -> _Known[str]:
-    """Return what error groups become, by their fingerprints: each with the names of the failure,
-    and that it is of no command and nobody's act."""
+    """Return the packed columns of error groups, by fingerprint: names of the failure, no
+    command, no actor."""
     names = (4, hash_keys.of_text(pipeline), 4, of_cut(stage), 4, of_cut(exception_class), -1, -1)
     return _Known(
         lambda fingerprint: _CAUSE.pack(8, hash_keys.of_cause(application, fingerprint), *names)
@@ -176,17 +176,17 @@ def _causes(application: str, pipeline: str, stage: str, exception_class: str) -
 
 
 def _names(stage: str, exception_class: str) -> tuple[str, str]:
-    """Return names cut, so that nothing large is remembered; `fit` cuts there, too."""
+    """Return names cut to the limit of `fit`, so that the cache contains no large text."""
     return stage[:_CUT], exception_class[:_CUT]
 
 
 def of_cut(text: str) -> int:
-    """Return the number of a text that lists show cut, and are asked for so."""
+    """Return the number of a text that lists show, and search for, cut."""
     return hash_keys.of_text(fit(text))
 
 
 def _rest(stored: StoredEvent) -> Iterator[bytes]:
-    """Yield what most events that are no failures have not."""
+    """Yield the columns that most events other than failures do not have."""
     event, name = stored.event, stored.application
     data = event.data
     digest, fingerprint = task_of(stored), fingerprint_of(event)
@@ -215,19 +215,19 @@ def _bytes(value: bytes | None) -> bytes:
 
 
 def fingerprint_of(event: Event) -> str | None:
-    """Return the error group that an event is about."""
+    """Return the error group of an event."""
     failure = getattr(event.data, "failure", None)
     found = getattr(event.data if failure is None else failure, "fingerprint", None)
     return None if found is None else str(found)
 
 
 def actor_of(event: Event) -> str | None:
-    """Return who did it; what follows from a command is told by the command."""
+    """Return the actor of an event; effects of a command have the command instead."""
     return fit_or_none(getattr(event.data, "actor", None)) if event.caused_by is None else None
 
 
 def task_of(stored: StoredEvent) -> str | None:
-    """Return the digest of the task that an event, or a command, is about."""
+    """Return the digest of the task of an event or a command."""
     data, run = stored.event.data, stored.event.run
     if isinstance(data, _TASK_EVENTS) and run is not None:
         pipeline, checkpoint = run.pipeline, run.checkpoint

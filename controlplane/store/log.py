@@ -26,10 +26,10 @@ from arrester.controlplane.store.bodies import body_of
 from arrester.controlplane.store.column_limits import MOST
 from arrester.controlplane.store.copy_rows import task_of
 
-#: What a statement is given.
+#: A parameter of a statement.
 Parameter = Any
 T = TypeVar("T")
-#: So many are read at once, and the rest of the batch that has the last of them.
+#: Events read at once, plus the rest of the last batch.
 EVENTS_PER_READ = 30_000
 _STREAM = "(SELECT id FROM stream WHERE application = %s)"
 
@@ -48,7 +48,7 @@ def read(
 ) -> Iterator[StoredEvent]:
     """Return the log in order, without bodies, some batches at a time.
 
-    With `tasks`, only events that are of no task, or of one of these.
+    With `tasks`, only events without a task, or of one of these.
     """
     wanted = None if tasks is None else {None, *(task.hex for task in tasks)}
     for each in each_stored(read_stored(application, after=after, until=until)):
@@ -57,9 +57,9 @@ def read(
 
 
 def read_stored(application: str, *, after: int = 0, until: int = MOST) -> Iterator[Stored]:
-    """Return the log in order as it was told, without bodies, some batches at a time."""
+    """Return the log in order as stored elements, without bodies, some batches at a time."""
     while after < until:
-        # A bound, not a number of rows: PostgreSQL would sort all that follows to find the first.
+        # A range, not a number of rows: PostgreSQL would sort all following rows to find the first.
         near = min(until, after + EVENTS_PER_READ)
         for row in batches.read(application, after=after, until=near):
             told = row.told()
@@ -77,9 +77,9 @@ def read_stored(application: str, *, after: int = 0, until: int = MOST) -> Itera
 
 
 def read_following(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:
-    """Return events of several logs that stand behind a position of each, without bodies.
+    """Return events of several logs after a position of each, without bodies.
 
-    In the order of each log; every log that has more gets its share of about `limit` events.
+    In the order of each log; every log with more events gets its share of about `limit`.
     """
     if not positions:
         return []
@@ -95,7 +95,7 @@ def read_following(positions: Mapping[str, int], *, limit: int) -> list[StoredEv
 
 
 def position_at(application: str, moment: datetime) -> int:
-    """Return the last position whose event had come by `moment`; 0 where none had."""
+    """Return the last position whose event was received by `moment`; 0 if there is none."""
     day = moment.astimezone(UTC).date()
     ends = (
         "SELECT min(sequence), max(sequence + count - 1) FROM batch"
@@ -106,7 +106,7 @@ def position_at(application: str, moment: datetime) -> int:
         first, last = cursor.fetchone()
         if first is not None:
             before, after = first - 1, last + 1
-            # Times stand in the order of positions, so they need no index of their own.
+            # Times increase with positions, so they need no index of their own.
             while after - before > 1:
                 middle = (before + after) // 2
                 cursor.execute(
@@ -124,7 +124,7 @@ def position_at(application: str, moment: datetime) -> int:
 
 
 def last_before(application: str, day: date) -> tuple[int, datetime] | None:
-    """Return the position and the time of the last event that came before a day, if any did."""
+    """Return the position and the time of the last event received before a day, or None."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT sequence + count - 1, received_at FROM batch WHERE stream = {_STREAM}"
@@ -146,7 +146,7 @@ def read_one(application: str, sequence: int) -> StoredEvent:
 
 
 def read_batch(application: str, id: UUID) -> list[StoredEvent]:
-    """Return the events that came under an id, without bodies; none where they were dropped."""
+    """Return the events of a batch id, without bodies; none if they were dropped."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT first_sequence FROM batch_seen WHERE application = %s AND batch = %s",
@@ -160,7 +160,7 @@ def read_batch(application: str, id: UUID) -> list[StoredEvent]:
 def read_task_history(
     application: str, *, task: UUID, commands: Sequence[UUID], before: int | None, limit: int
 ) -> list[StoredEvent]:
-    """Return what happened to a task and to the commands for it, newest first."""
+    """Return the events of a task and of its commands, newest first."""
     end = MOST if before is None else before
     # Two index scans: one condition with OR would read and sort all of the task's history.
     found = _newest("task = %s", [task], end=end, limit=limit)
@@ -181,13 +181,13 @@ def _newest(where: str, parameters: Sequence[Parameter], *, end: int, limit: int
     return [Place(*row) for row in rows]
 
 
-#: What changed a state, among the many events that only count; as the indexes have it.
+#: The types that only count, among those that change a state; as in the indexes.
 _COUNTS = ", ".join(str(type_of(cls)) for cls in (RetriesCounted, RecordsHeld, RecordsDeadLettered))
 _TURNS = f"count IS NULL AND type NOT IN ({_COUNTS})"
 
 
 def read_state_changes(application: str, *, before: int | None, limit: int) -> list[StoredEvent]:
-    """Return what changed a state in an application, newest first."""
+    """Return the events that changed a state in an application, newest first."""
     return select(
         f"WHERE stream = {_STREAM} AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
         [application, MOST if before is None else before, limit],
@@ -195,7 +195,7 @@ def read_state_changes(application: str, *, before: int | None, limit: int) -> l
 
 
 def read_task_state_changes(task: UUID, *, before: int | None, limit: int) -> list[StoredEvent]:
-    """Return what changed a task's state, or was commanded for it, newest first."""
+    """Return the events that changed a task's state, and its commands, newest first."""
     return select(
         f"WHERE task = %s AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
         [task, MOST if before is None else before, limit],
@@ -220,12 +220,12 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
     return None if found is None else int(found[0])
 
 
-#: When, of which application, at which position: what the lists are sorted by.
+#: The sort key of the lists: time, application, position.
 Newest = tuple[datetime, str, int]
 
 
 def newest(stored: StoredEvent) -> Newest:
-    """Return what lists have an event sorted by."""
+    """Return the sort key of an event in lists."""
     return stored.event.occurred_at, stored.application, stored.sequence
 
 
@@ -237,7 +237,7 @@ def filled(
     before: T | None,
     limit: int,
 ) -> list[StoredEvent]:
-    """Return `limit` events that are meant, or all that are left: two names may have one number."""
+    """Return `limit` matching events, or all that are left: two names may share a number."""
     found: list[StoredEvent] = []
     while True:
         some = read(before)
@@ -253,7 +253,7 @@ def select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
 
 
 def fetch(statement: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
-    """Return the events whose places a statement gives."""
+    """Return the events at the places of a statement's result."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         places = [Place(*row) for row in cursor.fetchall()]

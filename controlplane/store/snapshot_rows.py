@@ -200,12 +200,12 @@ def delete_snapshots(application: str, *, but: Collection[int]) -> None:
 
 
 def snapshot_views(application: str, *, every: int, views: Mapping[str, tuple[str, str]]) -> None:
-    """Keep the rows of views that have changed since states were kept last, if that is `every`
-    events ago; only one at a time may (`streams.no_keeper`).
+    """Store a snapshot of the changed rows of views if the last one is `every` events old; callers
+    hold the snapshot lock.
 
-    `views` gives, by table, the column that names the application and the SQL of a row's key. All
-    of it is one statement, so it needs no lock of the stream: it sees the log's length, the views
-    and what was kept before as one transaction left them, whatever is folded meanwhile.
+    `views` gives, by table, the column that names the application and the SQL of a row's key. It is
+    one statement, so it needs no lock of the stream: it sees the log's length, the views and
+    earlier snapshots as one transaction left them.
     """
     changed = " UNION ALL ".join(
         f"SELECT {owner}, '{table}', {key}, due.position, state FROM {table}"

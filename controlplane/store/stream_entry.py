@@ -1,4 +1,4 @@
-"""One entry of a stream in Redis: a batch of events, or what came in its place."""
+"""One entry of a stream in Redis: a batch of events, or an invalid entry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Told
 from arrester.controlplane.store import QuarantinedEntry
 
-#: What only people and the server may say; from an agent it is not believed.
+#: Events that only people and the server may emit; refused from an agent.
 SERVER_ONLY = frozenset(
     {
         ApplicationLatched,
@@ -53,36 +53,36 @@ SERVER_ONLY = frozenset(
         QuarantineRequeued,
     }
 )
-#: These too, unless an instance says what a person did there, or a command what it led to.
+#: Also refused, unless an instance reports an act of a person there, or the effect of a command.
 NOT_ALWAYS_BELIEVED = SERVER_ONLY | {
     cls for cls in EVENT_TYPES.values() if "actor" in cls.__struct_fields__
 }
 
-#: What a value that we did not foresee raises: in the pure fold, where it is laid out, or in
-#: PostgreSQL. Whatever else fails (a server that is away, a table that is missing, a row of ours
-#: that cannot be read) is no entry's fault, will not fail for ever, and is tried again.
+#: Raised for an unforeseen value: by the pure fold, while rows are laid out, or by PostgreSQL. Any
+#: other failure (an unreachable server, a missing table, an unreadable row) is not caused by an
+#: entry and is retried.
 POISON = (
     DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError, MemoryError,
 )  # fmt: skip
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry as far as it was understood."""
+    """An entry, decoded as far as possible."""
 
     application: str
     id: str
     fields: Mapping[bytes, bytes]
-    #: None when it does not say both: then nobody can be told, and nothing else counts.
+    #: None if it does not name both: then nobody can be confirmed, and the entry is quarantined.
     batch: UUID | None = None
     spool: UUID | None = None
-    #: Without their bodies, where all of them were understood: those stay packed.
+    #: Without their bodies, which stay packed, if all were decoded.
     events: tuple[Told, ...] = ()
-    #: The bytes that the events came in, where all of them were understood.
+    #: The received bytes of the events, if all were decoded.
     packed: codec.Packed | None = None
     aside: tuple[QuarantinedEntry, ...] = ()
 
     def refused(self, reason: str, *, too_old: bool = False) -> Entry:
-        """Return the entry with all of it kept aside."""
+        """Return the entry with all of it quarantined."""
         whole = QuarantinedEntry(
             application=self.application,
             entry=self.id,
@@ -96,7 +96,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entry:
-    """Return an entry of the application's stream; it never fails, but keeps aside."""
+    """Return an entry of the application's stream; invalid parts are quarantined, never raised."""
     entry = Entry(application=application, id=id, fields=fields)
     try:
         entry = replace(
@@ -107,7 +107,7 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
         batch = fields.get(b"events", b"")
         if (found := codec.read_batch(batch)) is not None:
             told, packed = found
-            # Columns are failed records, which anybody may tell.
+            # Columns are failed records, which any agent may report.
             events = (each for each in told if isinstance(each, Event))
             if not any(_doubt(each) for each in events if type(each.data) in NOT_ALWAYS_BELIEVED):
                 return replace(entry, events=tuple(told), packed=packed)
@@ -120,7 +120,7 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
 
 
 def read_again(kept: QuarantinedEntry) -> Entry:
-    """Return what was kept aside as an entry with whatever of it is understood now."""
+    """Return a quarantined entry, decoded again as far as possible."""
     entry = Entry(application=kept.application, id=kept.entry, fields={}, batch=kept.batch)
     if kept.index is not None:
         return _sorted_out(entry, {kept.index: codec.decode_event(kept.raw)})
@@ -153,7 +153,7 @@ def _believed(event: Event | codec.Unreadable) -> Event | codec.Unreadable:
 
 
 def _doubt(event: Event) -> str:
-    """Return why an agent is not believed; empty where it is."""
+    """Return why an event is refused from an agent; empty if it is not."""
     if type(event.data) in SERVER_ONLY:
         return f"only the server may say {event.type}"
     by_hand = event.caused_by is None and getattr(event.data, "actor", None) is not None

@@ -1,4 +1,4 @@
-"""The streams: how long each log is, how much of Redis is in it, and who may append."""
+"""The streams: the length of each log, the cursor of its Redis stream, and the locks."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from arrester.controlplane.store import prepared_statements
 
 #: Before the first entry of a stream in Redis.
 BEGINNING = "0-0"
-#: The first of the two keys of our advisory locks, so that they meet no other program's.
+#: The first of the two keys of our advisory locks, distinct from other programs' keys.
 _LOCK_CLASS, _MAINTENANCE_CLASS, _HOUSE_CLASS, _KEEPER_CLASS = 0x4152, 0x414D, 0x4148, 0x414B
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """An application's log as it was when we looked; see the table's description."""
+    """An application's log when it was read; see the table's description."""
 
-    #: In the place of the name, where there are many rows.
+    #: Used in place of the name in tables with many rows.
     id: int
     application: str
     cursor: str
     generation: int
     sequence: int
-    #: When the newest event came; None while there is none.
+    #: When the newest event was received; None if there is none.
     received_at: datetime | None = None
 
     def moment(self, now: datetime) -> datetime:
-        """Return `now`, or the time of the newest event where a clock went back: in a log, what
-        came later stands later."""
+        """Return `now`, or the time of the newest event if the clock went back: times in a log
+        never decrease."""
         return now if self.received_at is None else max(now, self.received_at)
 
 
@@ -43,7 +43,7 @@ _COLUMNS = "id, application, cursor, generation, sequence, received_at"
 
 
 def open_stream(application: str) -> None:
-    """Make sure that the application has a log."""
+    """Create the application's log if it is missing."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO stream (application, cursor, generation, sequence)"
@@ -53,7 +53,7 @@ def open_stream(application: str) -> None:
 
 
 def read_stream(application: str) -> Stream:
-    """Return the stream as it is now, without a lock; raise NotFound."""
+    """Return the stream without a lock; raise NotFound."""
     return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")()
 
 
@@ -63,7 +63,8 @@ def lock(application: str) -> Stream:
 
 
 def send_lock(application: str) -> Callable[[], Stream]:
-    """Lock the stream; return what gives it, behind `prepared.together`, or raises NotFound."""
+    """Lock the stream in a pipeline; the returned function gives it afterwards, or raises
+    NotFound."""
     return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s FOR UPDATE")
 
 
@@ -77,25 +78,25 @@ def all_streams() -> list[Stream]:
 
 
 def move_cursor(stream: Stream, *, cursor: str) -> Stream:
-    """Move the cursor of a locked stream on: what is read up to there is in the log."""
+    """Advance the cursor of a locked stream: entries up to it are in the log."""
     _set_cursor(stream.application, cursor, generation=stream.generation)
     return replace(stream, cursor=cursor)
 
 
 def reset_cursor(stream: Stream) -> Stream:
-    """Begin a new generation of a locked stream: Redis has lost what the cursor points at."""
+    """Begin a new generation of a locked stream: Redis has lost the entry of the cursor."""
     _set_cursor(stream.application, BEGINNING, generation=stream.generation + 1)
     return replace(stream, cursor=BEGINNING, generation=stream.generation + 1)
 
 
 def seen_batches(application: str, batches: Collection[UUID]) -> set[UUID]:
-    """Return which of `batches` are in the log already; ask under the stream's lock."""
+    """Return which of `batches` are in the log; call it under the stream's lock."""
     return send_seen_batches(application, batches)()
 
 
 def send_seen_batches(application: str, batches: Collection[UUID]) -> Callable[[], set[UUID]]:
-    """Ask which of `batches` are in the log already; return what says it, behind
-    `prepared.together`."""
+    """Query in a pipeline which of `batches` are in the log; the returned function gives them
+    afterwards."""
     cursor = prepared_statements.cursor()
     cursor.execute(
         "SELECT batch FROM batch_seen WHERE application = %s AND batch = ANY(%s::uuid[])",
