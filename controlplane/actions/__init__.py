@@ -1,10 +1,10 @@
-"""Every write by people and by the clock: one function each, all on the road of `advance`.
+"""The writes by people and by the clock: one function each, all through `advance`.
 
-Each action that a person takes has an id: giving the id again changes nothing and answers alike.
-A command that the state forbids is in the log as CommandIssued and CommandRefused, and raises
-CommandRefused (with `state` and `sequence`); one that is no wish (no reason where one is required)
-raises InvalidValue and leaves no trace; what does not exist raises NotFound.
-None of them needs Redis: what is committed is relayed later.
+Each action of a person has an id: a repetition changes nothing and has the same result. A command
+that the state forbids is in the log as CommandIssued and CommandRefused, and raises CommandRefused
+(with `state` and `sequence`). An invalid request (without a required reason) raises InvalidValue
+and is not logged; NotFound is raised for missing things. None of them needs Redis: commits are
+relayed later.
 """
 
 from __future__ import annotations

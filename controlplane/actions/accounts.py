@@ -1,4 +1,4 @@
-"""What admins do with accounts: each change leaves a row, in the transaction that makes it."""
+"""Changes of accounts by admins; each is recorded in its own transaction."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.models import AccountChange
 from arrester.controlplane.roles import Role
 
-#: As long as Django's column.
+#: The length of Django's column.
 NAME_MAX = 150
 
 
 class AccountAct(StrEnum):
-    """What may be done with an account."""
+    """The acts on an account."""
 
     CREATED = "CREATED"
     ROLE_CHANGED = "ROLE_CHANGED"
@@ -32,7 +32,7 @@ class AccountAct(StrEnum):
 
 @transaction.atomic
 def create_account(name: str, role: Role, *, actor: str) -> str:
-    """Make an account and return its password, which nobody is told again."""
+    """Create an account and return its password, which is never shown again."""
     if not name or len(name) > NAME_MAX or not _is_plain(name):
         allowed = f"letters, digits, - and _, at most {NAME_MAX} of them"
         raise InvalidValue("name", name[:50], allowed)
@@ -49,9 +49,9 @@ def create_account(name: str, role: Role, *, actor: str) -> str:
 
 @transaction.atomic
 def change_role(name: str, role: Role, *, actor: str) -> None:
-    """Give an account another role; an admin cannot take the own role away.
+    """Change an account's role; admins cannot remove their own role.
 
-    A superuser has every right whatever the role: raises InvalidValue for one.
+    A superuser has every right regardless of the role: raises InvalidValue for one.
     """
     user = _account(name)
     _not_oneself(name, actor)
@@ -64,7 +64,7 @@ def change_role(name: str, role: Role, *, actor: str) -> None:
 
 @transaction.atomic
 def reset_password(name: str, *, actor: str) -> str:
-    """Give an account a new password and return it; its sessions end, its REST tokens too."""
+    """Set a new password and return it; the account's sessions and REST tokens end."""
     user = _account(name)
     password = secrets.token_urlsafe(18)
     user.set_password(password)
@@ -76,9 +76,9 @@ def reset_password(name: str, *, actor: str) -> str:
 
 @transaction.atomic
 def deactivate_account(name: str, *, actor: str) -> None:
-    """Let nobody log in with an account any more; what was done with it stays.
+    """Deactivate an account: it can no longer log in; its history stays.
 
-    Its REST tokens end, and are not back when it is activated.
+    Its REST tokens end, and do not return when it is activated.
     """
     user = _account(name)
     _not_oneself(name, actor)
@@ -91,7 +91,7 @@ def deactivate_account(name: str, *, actor: str) -> None:
 
 @transaction.atomic
 def activate_account(name: str, *, actor: str) -> None:
-    """Let somebody log in again."""
+    """Activate an account again."""
     user = _account(name)
     if not user.is_active:
         user.is_active = True
@@ -115,7 +115,7 @@ def _account(name: str) -> User:
 
 
 def _not_oneself(name: str, actor: str) -> None:
-    # Whoever did it could not undo it.
+    # Admins could not undo it for themselves.
     if name == actor:
         raise InvalidValue("account", name, "the account of somebody else")
 

@@ -1,4 +1,4 @@
-"""One act on many error groups: each by itself, so what one of them forbids stops no other."""
+"""One act on many error groups; a refusal of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.state.error_groups import GroupWish, decide
 from arrester.controlplane.domain.state.states import GroupState
 
-#: How many error groups one click may be about.
+#: The most error groups of one act.
 MOST_GROUPS = 100
 
 
 class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one error group of many."""
+    """The result for one error group of many."""
 
     application: str
     fingerprint: str
-    #: None when nothing was done: its state forbids it, there is none; `refused` says why.
+    #: None if nothing was done: its state forbids it, or it does not exist; `refused` has the
+    #: reason.
     group: GroupState | None
     refused: str = ""
 
@@ -33,9 +34,9 @@ class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
 def act_on_groups(groups: Sequence[tuple[str, str]], wish: GroupWish) -> list[ActedOn]:
     """Resolve, reopen, mute or unmute error groups, each named by application and fingerprint.
 
-    Each gets a wish like this one, for its own fingerprint, whose id is made of `wish.id` and the
-    group: the same id again changes nothing. Raises InvalidValue for no group, too many, or a mute
-    without an end, before anything is done; what is wrong with one group is said of that one.
+    Each gets a request with its own fingerprint, whose id is derived from `wish.id` and the group:
+    a repetition changes nothing. Raises InvalidValue for no group, too many, or a mute without an
+    end, before anything is done; a fault of one group is in its result.
     """
     each = list(dict.fromkeys(groups))
     if not 1 <= len(each) <= MOST_GROUPS:

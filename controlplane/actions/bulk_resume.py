@@ -1,4 +1,4 @@
-"""Resuming many tasks by one act: a command for each, those of an application all at once."""
+"""Resume many tasks at once: one command each, those of an application in one transaction."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.views import row_mapping
 
-#: How many tasks one click may resume.
+#: The most tasks of one act.
 MOST_AT_ONCE = 500
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one task of many that were to be resumed."""
+    """The result for one task of many."""
 
     task: TaskId
-    #: None when the state forbids it; then `refused` says why.
+    #: None if the state forbids it; then `refused` has the reason.
     command: CommandState | None
     refused: str = ""
 
@@ -34,11 +34,11 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 def resume_tasks(
     digests: Sequence[str], *, actor: str, reason: str | None = None, id: UUID | None = None
 ) -> list[Resumed]:
-    """Ask for each of some PAUSED tasks to go on; what one of them forbids stops no other.
+    """Resume each of some PAUSED tasks; a refusal of one does not affect the others.
 
-    Each gets a command of its own, whose id is made of `id` and the task. Those of an application
-    are issued in one transaction, and its agents are told once. Raises InvalidValue for too many,
-    NotFound for a task that does not exist, before anything is asked.
+    Each gets a command, whose id is derived from `id` and the task. Those of an application are
+    issued in one transaction and relayed once. Raises InvalidValue for too many, NotFound for a
+    missing task, before anything is issued.
     """
     if not 1 <= len(digests) <= MOST_AT_ONCE:
         raise InvalidValue("tasks", len(digests), f"1 to {MOST_AT_ONCE} tasks at once")
@@ -67,7 +67,7 @@ def _resumed(task: TaskId, command: CommandState) -> Resumed:
 
 
 def _tasks(digests: Sequence[str]) -> list[TaskId]:
-    """Return the tasks in the order that they are asked for in, each once; raise NotFound."""
+    """Return the tasks in the order of the request, each once; raise NotFound."""
     asked = dict.fromkeys(_digest(digest) for digest in digests)
     found = {
         task.id.digest: task.id

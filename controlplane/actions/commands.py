@@ -1,4 +1,4 @@
-"""What people wish of tasks and applications: each wish is a command with an id."""
+"""Commands for tasks and applications; each has an id."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from arrester.controlplane.views import row_mapping
 def resume_task(
     digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
 ) -> CommandState:
-    """Ask for a PAUSED task to go on with the record that failed."""
+    """Resume a PAUSED task at the failed record."""
     return _task_command(CommandKind.RESUME_TASK, digest, actor, reason, command)
 
 
 def skip_record(
     digest: str, *, actor: str, reason: str, command: UUID | None = None
 ) -> CommandState:
-    """Ask for a PAUSED task to go on past the record that failed; it becomes a dead letter."""
+    """Resume a PAUSED task after the failed record, which becomes a dead letter."""
     return _task_command(CommandKind.SKIP_RECORD, digest, actor, reason, command)
 
 
 def cancel_command(
     command: UUID, *, actor: str, reason: str | None = None, id: UUID | None = None
 ) -> CommandState:
-    """Take a wish back that no instance has fetched yet; raise CommandRefused where it is late.
+    """Cancel a command that no instance has fetched yet; raise CommandRefused if it is too late.
 
-    An instance may have fetched it and not said so yet: what it then says it did is final.
+    An instance may have fetched it without an answer yet: its later answer is final.
     """
     check_text(actor=actor, reason=reason)
     found = row_mapping.COMMANDS.load("id = %s", [command])
@@ -73,7 +73,7 @@ def cancel_command(
 def resume_task_at(
     digest: str, *, position: int, actor: str, reason: str, command: UUID | None = None
 ) -> CommandState:
-    """Ask for a PAUSED task to go on at a position; what it holds before that is skipped."""
+    """Resume a PAUSED task at a position; held records before it are skipped."""
     kind = CommandKind.RESUME_AT
     return _task_command(kind, digest, actor, reason, command, target=position)
 
@@ -81,14 +81,14 @@ def resume_task_at(
 def pause_task(
     digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
 ) -> CommandState:
-    """Ask for a RUNNING task to hold its records until somebody resumes it."""
+    """Pause a RUNNING task until it is resumed."""
     return _task_command(CommandKind.PAUSE_TASK, digest, actor, reason, command)
 
 
 def restart_task(
     digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
 ) -> CommandState:
-    """Ask for a task that died alone to go on at the record that it died of."""
+    """Restart a task that died alone at the record that it died at."""
     return _task_command(CommandKind.RESTART_TASK, digest, actor, reason, command)
 
 
@@ -102,9 +102,10 @@ def set_policy(
     reason: str,
     command: UUID | None = None,
 ) -> CommandState:
-    """Ask that failures of a stage be answered so, in every run of the pipeline; None: as before.
+    """Override the answer to failures of a stage in every run of the pipeline; None removes the
+    override.
 
-    It goes before what the author and the configuration say, and is kept beside the checkpoints.
+    It precedes the policy of the author and the configuration, and is stored in the checkpoints.
     """
     wish = Wish(
         command=command or new_id(),
@@ -121,7 +122,7 @@ def set_policy(
 def shut_down_application(
     application: str, *, actor: str, reason: str, command: UUID | None = None
 ) -> CommandState:
-    """Latch the application and ask all its instances to end."""
+    """Latch the application and end all its instances."""
     kind = CommandKind.SHUT_DOWN_APPLICATION
     wish = Wish(command=command or new_id(), kind=kind, actor=actor, reason=reason)
     return issue_command(application, wish)
@@ -130,7 +131,7 @@ def shut_down_application(
 def start_application(
     application: str, *, actor: str, reason: str | None = None, command: UUID | None = None
 ) -> CommandState:
-    """Open a LATCHED application: its instances may run again (somebody has to start them)."""
+    """Open a LATCHED application: its instances may run again, but are not started."""
     kind = CommandKind.START_APPLICATION
     wish = Wish(command=command or new_id(), kind=kind, actor=actor, reason=reason)
     return issue_command(application, wish)
@@ -148,9 +149,9 @@ def issue_command(application: str, wish: Wish) -> CommandState:
 
 
 def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
-    """Issue commands, all or none, and return the states after that; refused ones say so there.
+    """Issue commands, all or none, and return the resulting states, which include refusals.
 
-    Each of several has to be about a task of its own: no one's outcome changes another's.
+    Several commands must each be about a different task: no result affects another.
     """
     patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
 
@@ -181,7 +182,7 @@ def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
 
 
 def _is_for(command: CommandState, wish: Wish) -> bool:
-    """Whether the command that has the wish's id wishes the same."""
+    """Whether the command with the request's id is the same request."""
     if (command.pipeline, command.stage, command.answer) != (
         wish.pipeline,
         wish.stage,
@@ -194,7 +195,7 @@ def _is_for(command: CommandState, wish: Wish) -> bool:
 def open_application(
     application: str, *, actor: str, reason: str | None = None
 ) -> ApplicationState:
-    """Make sure that the application exists and is OPEN; opening an open one changes nothing."""
+    """Ensure that the application exists and is OPEN; an open one is not changed."""
     store.open_stream(check_name("application", application))
 
     def rule(state: StreamState) -> list[Event]:
@@ -232,7 +233,7 @@ def _task_command(
 
 
 def _status(wish: Wish, state: StreamState) -> str:
-    """Return the state that a refusal speaks of."""
+    """Return the state named in a refusal."""
     if wish.task is None:
         return state.application.status
     task = state.tasks.get(wish.task.digest)

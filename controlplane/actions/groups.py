@@ -1,4 +1,4 @@
-"""What people do with error groups, and the notes that they leave on them and on other things."""
+"""Acts on error groups, and notes on groups, tasks and commands."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from arrester.controlplane.views import row_mapping
 
 
 def act_on_group(application: str, wish: GroupWish) -> GroupState:
-    """Resolve, reopen, mute or unmute an error group; the same id again changes nothing.
+    """Resolve, reopen, mute or unmute an error group; a repeated id changes nothing.
 
-    Raises GroupRefused (with `state` and `sequence`) where its state forbids it, InvalidValue for
-    a mute without an end, NotFound; none of them leaves a trace.
+    Raises GroupRefused (with `state` and `sequence`) if its state forbids it, InvalidValue for a
+    mute without an end, NotFound; then nothing is logged.
     """
     check_text(actor=wish.actor, reason=wish.reason)
 
@@ -46,7 +46,7 @@ def act_on_group(application: str, wish: GroupWish) -> GroupState:
 def note_on_group(
     application: str, fingerprint: str, *, actor: str, text: str, id: UUID | None = None
 ) -> GroupState:
-    """Write something down about an error group; raise NotFound where there is none."""
+    """Add a note to an error group; raise NotFound if there is none."""
 
     data = NoteAdded(actor=actor, text=text, fingerprint=fingerprint)
 
@@ -60,7 +60,7 @@ def note_on_group(
 
 
 def note_on_task(task: TaskId, *, actor: str, text: str, id: UUID | None = None) -> None:
-    """Write something down about a task: it stands in its history."""
+    """Add a note to a task, shown in its history."""
     _check_note(actor, text)
     data = NoteAdded(
         actor=actor,
@@ -73,7 +73,7 @@ def note_on_task(task: TaskId, *, actor: str, text: str, id: UUID | None = None)
 
 
 def note_on_command(command: UUID, *, actor: str, text: str, id: UUID | None = None) -> None:
-    """Write something down about a command; raise NotFound where there is none."""
+    """Add a note to a command; raise NotFound if there is none."""
     _check_note(actor, text)
     found = row_mapping.COMMANDS.load("id = %s", [command])
     if not found:

@@ -1,6 +1,6 @@
-"""What people do with what was not understood: put it back into the log, or let it go.
+"""Requeue or dismiss quarantined entries.
 
-Both leave an event, in the transaction that does it: who, how many, and why.
+Both append an event with the actor, the number and the reason in the same transaction.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from arrester.controlplane.store.stream_entry import POISON, Entry, read_again
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
-#: So many things are put back in one transaction.
+#: Entries that are requeued in one transaction.
 PORTION = 100
 
 
 class Requeued(msgspec.Struct, frozen=True, kw_only=True):
-    """What one requeue did."""
+    """The result of a requeue."""
 
     put_back: int
     waiting: int
@@ -41,11 +41,11 @@ def requeue(
     actor: str,
     which: store.EntrySelection = store.INVALID_ENTRIES,
 ) -> Requeued:
-    """Put back what is understood by now; what is not stays kept aside.
+    """Requeue the entries that this version can decode; the others stay quarantined.
 
-    It is done in portions, each with an event that says who: folds go on between, and what is put
-    back stays so whatever becomes of the rest. Whoever asks for batches that are too old answers
-    for it that they are not in the log.
+    It works in portions, each with an event that names the actor: folds continue in between, and a
+    requeued portion stays so whatever happens to the rest. Whoever requeues batches that are too
+    old confirms that they are not in the log.
     """
     check_text(actor=actor)
     done, after = Requeued(put_back=0, waiting=0), 0
@@ -65,8 +65,8 @@ def _requeue_some(
     say: Callable[..., QuarantineRequeued],
     id: UUID | None = None,
 ) -> tuple[Requeued, int] | None:
-    """Put a portion back; return what was done, and behind which number the next one begins. None:
-    there is nothing left to do."""
+    """Requeue a portion; return the result, and the number after which the next one begins.
+    None: nothing is left."""
     now = datetime.now(UTC)
     stream = store.lock(application)
     if id is not None and store.seen_batches(application, [id]):
@@ -101,7 +101,7 @@ def dismiss(
     entry: str | None = None,
     id: UUID | None = None,
 ) -> int:
-    """Let go of what nobody wants to put back; return how many things there were."""
+    """Dismiss entries; return how many there were."""
     check_text(actor=actor, reason=reason)
     now = datetime.now(UTC)
     stream = store.lock(application)
@@ -115,9 +115,10 @@ def dismiss(
 
 
 def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
-    """Put one thing back if it is understood by now; return whether it was.
+    """Requeue one entry if this version can decode it; return whether it was.
 
-    Raises NotFound, and InvalidValue for what is only too old: the log may have it already.
+    Raises NotFound, and InvalidValue for an entry that is only too old: the log may have it
+    already.
     """
     kept = _kept(number)
     if kept.too_old:
@@ -130,7 +131,7 @@ def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
 
 
 def dismiss_one(number: int, *, actor: str, reason: str, id: UUID) -> None:
-    """Let go of one thing; raise NotFound where there is none, InvalidValue without a reason."""
+    """Dismiss one entry; raise NotFound if there is none, InvalidValue without a reason."""
     if not reason.strip():
         raise InvalidValue("reason", reason, f"a reason of 1 to {TEXT_MAX} characters")
     kept = _kept(number)
@@ -161,7 +162,7 @@ def _note(
 
 @transaction.atomic
 def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
-    """Append what is understood of an entry, and keep the rest of it aside on its own."""
+    """Append the decodable part of an entry, and quarantine the rest of it."""
     if not entry.events:
         return stream
     again = store.Batch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)

@@ -1,4 +1,4 @@
-"""A test error: by the road of agents' events, so that whoever waits for it sees that road."""
+"""A test error, sent as agents send events, to test the whole path."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MESSAGE = "This is a test error, sent from the dashboard; nothing is wrong."
 
 
 def send_test_error(*, actor: str, application: str = APPLICATION) -> UUID:
-    """Put one clearly marked failure into an application's stream; return its batch.
+    """Add one clearly marked failure to an application's stream; return its batch.
 
-    Raises RedisAway: nothing keeps it meanwhile, as an agent's spool would.
+    Raises RedisAway: unlike an agent's, it is not spooled.
     """
     check_name("application", application)
     check_text(actor=actor)

@@ -1,4 +1,4 @@
-"""What the clock does: instances lost or found, commands expired, silences that are over."""
+"""Periodic checks: instances lost or found, commands expired, mutes ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def watch(*, now: datetime | None = None) -> int:
-    """Tell what time made true: who is lost or found, what is over. Return how much was told."""
+    """Append the events that follow from the time. Return how many."""
     now = now or datetime.now(UTC)
     patience = timedelta(seconds=redis_keys.LOST_AFTER_SECONDS)
     unbroken = heartbeats.look(now=now)
@@ -33,14 +33,14 @@ def watch(*, now: datetime | None = None) -> int:
 
 
 def sighted(*names: str) -> None:
-    """Note that parts of the system (redis, wake, worker, housekeeper) are at work now."""
+    """Record that parts of the system (redis, wake, worker, housekeeper) are running."""
     now = datetime.now(UTC)
     for name in names:
         models.Sighting.objects.update_or_create(name=name, defaults={"at": now})
 
 
 def expected(name: str) -> None:
-    """Begin to wait for a sign of a part that comes seldom: of a new system's none is missed."""
+    """Start to expect a part that runs rarely, so that a new system does not miss it."""
     models.Sighting.objects.get_or_create(name=name, defaults={"at": datetime.now(UTC)})
 
 
@@ -48,17 +48,18 @@ def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:
     before = projections.standing(application)
     asked = before.instances.keys()
     heard = heartbeats.heard(application, asked)
-    # What an instance said before it fell silent may still wait to be folded.
+    # The last events of a silent instance may still wait to be folded.
     sure = may_declare_lost and heartbeats.is_folded(application, now=now)
 
     def rule(state: StreamState) -> list[Event]:
-        # Others may have come until the lock was ours: silence of whom nobody asked proves nothing.
+        # Others may have started before we had the lock: they were not checked, so they are not
+        # silent.
         new = state.instances.keys() - asked
         told = passing_of_time(state, heard=heard | new, may_declare_lost=sure, now=now)
         over = error_groups.over(state.groups.values(), now=now)
         return [*told, *(Event(occurred_at=now, data=data) for data in over)]
 
-    # Asked twice: the lock and the rest are for the rare time when something is to be told.
+    # Evaluated twice: the lock is needed only if there are events, which is rare.
     told = len(rule(before))
     if told:
         advance(application, rule)

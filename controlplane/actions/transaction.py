@@ -1,4 +1,4 @@
-"""The one road of every write that is not a fold: lock, look, decide, append, show, tell."""
+"""The single path of every write other than a fold: lock, load, decide, append, project, relay."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ def advance(
     id: UUID | None = None,
     said: Callable[[datetime], EventData] | None = None,
 ) -> StreamState:
-    """Lock the stream, load what rules look at, ask `rule` what happens, append and show it.
+    """Lock the stream, load the states of the rules, append the events of `rule` and project them.
 
-    Return the states after that; agents are told after the commit. What was done under an `id`
-    already is not done again. With what is `said` then, given its time, raise InvalidValue if
-    something else was done under that id.
+    Return the resulting states; agents are notified after the commit. An act with a known `id` is
+    not repeated. With `said`, raise InvalidValue if another act has that id.
     """
     stream = store.lock(application)
     state = projections.standing(
@@ -63,12 +62,12 @@ def advance(
 
 
 def new_id() -> UUID:
-    """Return an id that nobody has."""
+    """Return a new id."""
     return uuids.uuid7(datetime.now(UTC))
 
 
 def check_text(**texts: str | None) -> None:
-    """Raise InvalidValue for what is no text that the log can carry."""
+    """Raise InvalidValue for a text that the log cannot encode."""
     for name, text in texts.items():
         if text is not None and (len(text) > TEXT_MAX or not is_text(text)):
             raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")

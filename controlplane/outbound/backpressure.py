@@ -1,6 +1,6 @@
-"""How much waits to be folded, and what agents are asked to leave out until less does.
+"""Backpressure: how much waits to be folded, and what agents omit until it is less.
 
-Redis alone says it: when everything else is behind, or away, it is wanted most.
+It reads Redis only: it is needed most when everything else is slow or unreachable.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.outbound import heartbeats
 
 log = logging.getLogger(__name__)
-#: An overload ends where so much less than its limit waits: it does not come and go.
+#: An overload ends at this share of its limit, so that it does not flap.
 CALM = 0.25
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits in the stream of an application."""
+    """The waiting entries of an application's stream."""
 
     waiting: int
     oldest: str | None
     newest: str | None
-    #: The agents are asked to count instead of to describe.
+    #: Agents are requested to report counts only.
     overloaded: bool
 
     def age(self, *, now: datetime) -> float:
-        """Return for how many seconds the oldest batch has waited; 0 when none does."""
+        """Return for how many seconds the oldest batch has waited; 0 if there is none."""
         if self.oldest is None:
             return 0.0
         return max(0.0, (now - heartbeats.added_at(self.oldest)).total_seconds())
 
     def behind(self, cursor: str) -> float:
-        """Return how many seconds of the stream are not folded yet, by a log's cursor."""
+        """Return how many seconds of the stream are not folded yet, according to a log's cursor."""
         if self.newest is None or self.oldest is None:
             return 0.0
-        # Before the first fold, and after Redis was emptied, the cursor says nothing.
+        # Before the first fold, and after Redis was emptied, the cursor has no meaning.
         since = max(heartbeats.added_at(cursor), heartbeats.added_at(self.oldest))
         return max(0.0, (heartbeats.added_at(self.newest) - since).total_seconds())
 
@@ -49,8 +49,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 def loads(applications: Sequence[str]) -> list[Load | redis_client.ResponseError]:
     """Return the load of each application, in two round trips; raises RedisError.
 
-    Where Redis refuses one (there is no stream under its key), that is its answer. Most streams
-    are empty at most times: those are asked for nothing more.
+    If Redis refuses one (its key is not a stream), the error is its result. Most streams are
+    usually empty and need no second query.
     """
     if not applications:
         return []
@@ -92,9 +92,10 @@ def _load(level: bytes | None, *answers: Any) -> Load | redis_client.ResponseErr
 
 
 def watch(application: str, *, now: datetime) -> bool:
-    """Ask the application's agents to tell less, or no longer; return whether they are asked to.
+    """Request counts from the application's agents, or end the request; return whether it is
+    active.
 
-    What was asked is forgotten after OVERLOAD_SECONDS, unless it is asked again. Raises RedisError.
+    A request expires after OVERLOAD_SECONDS unless it is repeated. Raises RedisError.
     """
     (load,) = loads([application])
     if isinstance(load, redis_client.ResponseError):

@@ -1,7 +1,7 @@
-"""The outbox: what agents have to know of what was decided, as it stands in PostgreSQL now.
+"""The command outbox: publish the application's state and open commands from PostgreSQL to Redis.
 
-It says again whatever Redis does not hold, however that came about, and takes back what is
-closed. So it may run at any time and any number of times.
+It writes what Redis lacks, for any reason, and deletes closed commands. It may run at any time and
+any number of times.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 
 def relay(application: str) -> None:
-    """Make Redis hold the application's state and exactly its open commands."""
+    """Make Redis contain the application's state and exactly its open commands."""
     redis = redis_client.client()
     for state in row_mapping.APPLICATIONS.load("name = %s", [application]):
         redis.set(redis_keys.state(application), state.status.value)
-    # Once more after a change: a command may have been closed while we said it.
+    # Once more after a change: a command may have been closed meanwhile.
     while _relay_commands(redis, application):
         pass
 
 
 def relay_or_leave(application: str) -> None:
-    """Relay now if Redis is there; else the sweep does it when it is back."""
+    """Relay now if Redis is reachable; else the sweep does it later."""
     try:
         relay(application)
     except redis_client.RedisError as exc:
@@ -38,7 +38,7 @@ def relay_or_leave(application: str) -> None:
 
 
 def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
-    """Add what is missing, delete what is closed; return whether anything had to be done."""
+    """Add missing commands, delete closed ones; return whether anything changed."""
     stream = redis_keys.commands(application)
     there = redis_client.entries(redis, stream)
     waiting = {str(each.id).encode(): each for each in _open_commands(application)}

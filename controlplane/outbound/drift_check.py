@@ -1,7 +1,8 @@
-"""Whether our view of an instance's tasks is the instance's own; where it is not, it is asked.
+"""Drift check: compare our view of an instance's tasks with the instance's own, and request a
+report if they differ.
 
-An instance says with each heartbeat how its tasks stand, as a hash. A difference that lasts while
-nothing is on its way is asked about; the answer is StateReported, in the log like all else.
+Each heartbeat contains a hash of the task states. If it differs repeatedly while no events are in
+transit, a report is requested; the answer is StateReported, an event like all others.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 def look(application: str, instances: Collection[UUID], *, now: datetime) -> list[UUID]:
-    """Compare with what was heard of `instances`; return those that were asked for a report."""
-    # What was said may still wait to be folded: then a difference proves nothing.
+    """Compare with the heartbeats of `instances`; return those that a report was requested from."""
+    # Events may still wait to be folded: then a difference proves nothing.
     if not instances or not heartbeats.is_folded(application, now=now):
         return []
     heard = heartbeats.beats([(application, id) for id in instances]) or {}
@@ -56,7 +57,8 @@ def _asks(application: str, instance: UUID, beat: heartbeats.Beat) -> bool:
             redis_keys.report(application, instance), str(report), ex=redis_keys.REPORT_SECONDS
         )
         log.warning("%s: our view of instance %s differs; it is asked", application, instance)
-    # Not longer once it was asked: where the answer does not help, it is asked again.
+    # The interval grows no further after a request: if the answer does not help, it is requested
+    # again.
     asked_before = before is not None and before.asked is not None and not asks
     text = msgspec.json.encode(after)
     if asked_before:
@@ -67,7 +69,8 @@ def _asks(application: str, instance: UUID, beat: heartbeats.Beat) -> bool:
 
 
 def _standing(application: str, runs: Iterable[Run]) -> str | None:
-    """Return how we see the tasks of `runs`; None where another run is the newest we know of."""
+    """Return our hash of the tasks of `runs`; None if the newest run that we know is another
+    one."""
     weights = []
     for run in runs:
         where = "application = %s AND pipeline = %s AND checkpoint = %s"

@@ -1,4 +1,4 @@
-"""Who is heard: the heartbeats of instances, and since when Redis has carried them unbroken."""
+"""The heartbeats of instances, and since when Redis has been reachable without a gap."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from arrester.controlplane import redis_client
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire.codec import Heartbeat
 
-#: Three looks missed: nobody can say what was in Redis meanwhile.
+#: Three missed checks: what was in Redis meanwhile is unknown.
 GAP = timedelta(seconds=15)
-#: An entry that waits longer than this says that the fold is behind.
+#: An entry that waits longer means that the fold is behind.
 BEHIND = timedelta(seconds=5)
-#: An id that somebody chose may be of a later year than any datetime knows.
+#: A foreign id may contain a year beyond datetime.
 _LATEST = int(datetime.max.replace(tzinfo=UTC).timestamp()) * 1000 - 1
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """Kept in Redis itself, so that it is lost with what it vouches for."""
+    """Stored in Redis, so that it is lost together with the heartbeats."""
 
     since: datetime
     last: datetime
 
 
 def look(*, now: datetime) -> timedelta:
-    """Note that we looked at Redis, and return for how long it has been there without a gap."""
+    """Record a check of Redis, and return for how long it has been reachable without a gap."""
     redis = redis_client.client()
     before = _read(redis.get(redis_keys.WATCH))
     unbroken = before is not None and now - before.last <= GAP
@@ -38,7 +38,7 @@ def look(*, now: datetime) -> timedelta:
 
 
 def heard(application: str, instances: Collection[UUID]) -> set[UUID]:
-    """Return those of `instances` whose heartbeat lives."""
+    """Return those of `instances` that have a live heartbeat."""
     if not instances:
         return set()
     asked = list(instances)
@@ -47,20 +47,20 @@ def heard(application: str, instances: Collection[UUID]) -> set[UUID]:
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """A heartbeat, and when it came: by the server's clock, from what is left of its life."""
+    """A heartbeat, and when it was received: by the server's clock, from its remaining lifetime."""
 
     heard_at: datetime
-    #: None when it was not understood.
+    #: None if it could not be decoded.
     said: Heartbeat | None
 
     @property
     def skew(self) -> timedelta | None:
-        """How far the instance's clock is ahead of ours; negative when it is behind."""
+        """How far the instance's clock is ahead of ours; negative if it is behind."""
         return None if self.said is None else self.said.at - self.heard_at
 
 
 def beats(instances: Collection[tuple[str, UUID]]) -> dict[UUID, Beat] | None:
-    """Return the heartbeats that live, in one round trip; None while Redis is away."""
+    """Return the live heartbeats, in one round trip; None while Redis is unreachable."""
     asked = list(instances)
     try:
         with redis_client.client().pipeline(transaction=True) as pipe:
@@ -93,12 +93,12 @@ def is_folded(application: str, *, now: datetime) -> bool:
 
 
 def note_postgres(*, now: datetime) -> None:
-    """Note in Redis that PostgreSQL answers: it cannot say itself since when it does not."""
+    """Record in Redis that PostgreSQL answers: while it does not, it cannot say since when."""
     redis_client.client().set(redis_keys.POSTGRES_SEEN, msgspec.json.encode(now))
 
 
 def postgres_seen() -> datetime | None:
-    """Return when PostgreSQL was last noted, as far as Redis knows."""
+    """Return when PostgreSQL was last recorded, as far as Redis has it."""
     try:
         text = redis_client.client().get(redis_keys.POSTGRES_SEEN)
         return None if text is None else msgspec.json.decode(text, type=datetime)
@@ -107,7 +107,7 @@ def postgres_seen() -> datetime | None:
 
 
 def added_at(entry: str) -> datetime:
-    """Return when Redis took an entry, from its id; at the latest, the end of the year 9999."""
+    """Return when Redis received an entry, from its id; at most the end of the year 9999."""
     milliseconds = min(int(entry.partition("-")[0]), _LATEST)
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 

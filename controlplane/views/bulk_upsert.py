@@ -1,4 +1,4 @@
-"""Rows of views written: those of several tables in one statement, since in a small fold one
+"""Write rows of views: those of several tables in one statement, since in a small fold a
 statement costs as much as many rows."""
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Row = dict[str, Value]
 
 
 class Upsert(NamedTuple):
-    """Rows to be inserted; where a key is taken, the row there changes."""
+    """Rows to insert; an existing row with the key is changed."""
 
     model: type[fields.Model]
     rows: Sequence[Row]
-    #: What each column is set to then, as SQL; None: all of the row is replaced.
+    #: The new value of each column, as SQL; None: the whole row is replaced.
     changes: Mapping[str, str] | None = None
 
 
 def upsert(upserts: Iterable[Upsert]) -> None:
-    """Insert rows, or change those that are there: all in one statement, unless there are many."""
+    """Insert rows, or change existing ones: in one statement, unless there are many."""
     wanted = [each for each in upserts if each.rows]
     if sum(len(each.rows) for each in wanted) <= ROWS_PER_STATEMENT:
         _execute(wanted)
@@ -42,7 +42,7 @@ def upsert(upserts: Iterable[Upsert]) -> None:
 
 @cache
 def column_types(model: type[fields.Model]) -> dict[str, str]:
-    """Return the columns of a table with their types, but for those that PostgreSQL fills."""
+    """Return the columns of a table with their types, without those that PostgreSQL fills."""
     ours = (field for field in model._meta.concrete_fields if not field.generated)
     found = {field.column: field.db_type(connection) for field in ours}
     return {name: type for name, type in found.items() if name and type}
@@ -81,7 +81,7 @@ def _all_of(model: type[fields.Model]) -> str:
 @cache
 def _statement(model: type[fields.Model], sets: str) -> str:
     table, columns = model._meta.db_table, ", ".join(column_types(model))
-    # As one JSON text: an array for each column would be quoted value by value, in Python.
+    # As one JSON text: Python would quote an array per column value by value.
     return (
         f"INSERT INTO {table} ({columns})"
         f" SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s)"

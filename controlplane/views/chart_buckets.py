@@ -1,6 +1,6 @@
-"""Failed records counted by when they failed: per minute, pipeline, stage and group; per hour and
-group; per minute, and per hour, of all. And what tasks hold more or less, per hour and pipeline.
-What charts are drawn of, so that no page ever looks at events."""
+"""Counts of failed records by time: per minute, pipeline, stage and group; per hour and group;
+per minute and per hour in total. And changes of held records, per hour and pipeline. Charts use
+these counts, so no page reads events."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from arrester.controlplane.store.column_limits import MOST, fit, saturated
 from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, upsert
 
-#: The parts of a bucket's key, and how many failed by which position.
+#: The parts of a bucket's key, and the number of failures with the last position.
 Minute = tuple[datetime, str, str, str]
 Hour = tuple[datetime, str]
 Counted = tuple[int, int]
 MINUTES, HOURS, HELD = "minute_count", "hour_count", "held_change"
-#: In the place of a bucket that a base does not have any more.
+#: In place of a bucket that a base no longer has.
 FORGOTTEN = "null"
 _POSITION = {"sequence": "excluded.sequence"}
 
 
 @dataclass(slots=True)
 class Buckets:
-    """The counts of the events that were counted."""
+    """Counts of events."""
 
     application: str
     minutes: dict[Minute, Counted] = field(default_factory=dict)
     hours: dict[Hour, Counted] = field(default_factory=dict)
-    #: What is held more, or less.
+    #: Changes of held records.
     held: dict[HeldKey, Counted] = field(default_factory=dict)
 
     def count(self, told: Iterable[Stored]) -> None:
@@ -52,7 +52,7 @@ class Buckets:
                 self.hours[hour, mark] = (before + count, max(last, sequence))
 
     def take(self, state: StreamState) -> None:
-        """Take over what a fold has noted of what is held."""
+        """Add the changes of held records of a fold."""
         for key, (change, sequence) in state.held_changes.items():
             self.held[key] = (self.held.get(key, (0, 0))[0] + change, sequence)
         state.held_changes = {}
@@ -86,11 +86,11 @@ class Buckets:
         ]
 
     def minute_total_rows(self) -> list[Row]:
-        """Return the rows of the view by minute, whatever failed."""
+        """Return the rows of the view of totals by minute."""
         return self._totals("minute", ((key[0], each) for key, each in self.minutes.items()))
 
     def hour_total_rows(self) -> list[Row]:
-        """Return the rows of the view by hour, whatever failed."""
+        """Return the rows of the view of totals by hour."""
         return self._totals("hour", ((key[0], each) for key, each in self.hours.items()))
 
     def _totals(self, unit: str, counted: Iterable[tuple[datetime, Counted]]) -> list[Row]:
@@ -109,7 +109,7 @@ class Buckets:
         ]
 
     def held_rows(self) -> list[Row]:
-        """Return the rows of the view of what is held more or less."""
+        """Return the rows of the view of held records."""
         return [
             {
                 "application": self.application,
@@ -123,7 +123,7 @@ class Buckets:
         ]
 
     def kept(self, *, after: int) -> Iterator[store.StoredState]:
-        """Return the buckets that have changed after a position, as a base keeps them."""
+        """Return the buckets that have changed after a position, in the form of a base."""
         tables: dict[str, Mapping[Any, Counted]] = {
             MINUTES: self.minutes,
             HOURS: self.hours,
@@ -135,12 +135,12 @@ class Buckets:
                     yield store.StoredState(kind, _text(key), _text(counted))
 
     def forgotten(self) -> Iterator[store.StoredState]:
-        """Return what a base keeps in the place of these buckets, so that it has them no more."""
+        """Return the form in which a base marks these buckets as deleted."""
         for each in self.kept(after=0):
             yield each._replace(state=FORGOTTEN)
 
     def load(self, kept: Iterable[store.StoredState]) -> None:
-        """Take over what a base has kept; what is no bucket is passed over."""
+        """Add the buckets of a base; other kinds are skipped."""
         for each in kept:
             if each.state == FORGOTTEN:
                 continue
@@ -155,7 +155,7 @@ class Buckets:
                 self.held[key] = msgspec.json.decode(each.state, type=Counted)
 
     def split(self, moment: datetime) -> Buckets:
-        """Take the buckets that are older than a moment out of these, and return them."""
+        """Remove the buckets that are older than a moment, and return them."""
         old = Buckets(self.application)
         old.minutes = {key: counted for key, counted in self.minutes.items() if key[0] < moment}
         old.hours = {key: counted for key, counted in self.hours.items() if key[0] < moment}
@@ -167,7 +167,7 @@ class Buckets:
 
 
 def added(buckets: Buckets) -> list[Upsert]:
-    """Return what adds counts to the views."""
+    """Return the statements that add counts to the views."""
     found = []
     for model, counted in _tables(buckets):
         table = model._meta.db_table
@@ -178,7 +178,7 @@ def added(buckets: Buckets) -> list[Upsert]:
 
 
 def forget(buckets: Buckets) -> None:
-    """Take counts out of the views again; what has been counted there since stays."""
+    """Subtract counts from the views; later counts stay."""
     less = {"change": "held_change.change - excluded.change"}
     taken = [Upsert(models.HeldChange, buckets.held_rows(), less)]
     for model, counted in _tables(buckets):

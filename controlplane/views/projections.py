@@ -1,4 +1,4 @@
-"""The views: moved on with each append. `rebuilding` derives them again, with the same fold."""
+"""The views, updated with each append. `rebuild` derives them again with the same fold."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def project(application: str, stored: Sequence[Stored]) -> None:
 
 
 def ask(application: str, told: Iterable[Told]) -> Callable[[], StreamState]:
-    """Ask for the states that what is told may read or change; return what gives them, behind
-    `prepared.together`."""
+    """Query in a pipeline the states that the elements may read or change; the returned
+    function gives them afterwards."""
     of_application = Wanted(row_mapping.APPLICATIONS, "name = %s", [application])
     wanted = subjects(application, told)
     found = ask_together([of_application, *_states(application, wanted)])
@@ -39,8 +39,8 @@ def ask(application: str, told: Iterable[Told]) -> Callable[[], StreamState]:
 
 
 def show(state: StreamState, stored: Sequence[Stored]) -> None:
-    """Write what the fold of `stored` has touched into the views: within `prepared.together`,
-    PostgreSQL works at the tasks while the rest is made."""
+    """Write the states changed by the fold of `stored`. In a pipeline, PostgreSQL writes tasks
+    while the other rows are made."""
     touched = state.touched
     upsert([row_mapping.TASKS.saved(state.tasks[key] for key in touched.tasks)])
     counted = chart_buckets.Buckets(state.application.name)
@@ -66,7 +66,7 @@ def standing(
     pipelines: Collection[str] = (),
     group: str | None = None,
 ) -> StreamState:
-    """Return the states that rules look at: what is open, what is alive, and what is meant."""
+    """Return the states that rules use: open commands, live instances, and the named states."""
     state = empty(application)
     for found in row_mapping.APPLICATIONS.load("name = %s", [application]):
         state.application = found
@@ -75,8 +75,8 @@ def standing(
         state.commands[known.id] = known
     asked = [part.instance for known in state.commands.values() for part in known.deliveries]
     ended = [status.value for status in ENDED]
-    # One that was killed says no last word. A day after its start, when it is lost and all its
-    # runs are others', nobody asks after it: it would end as superseded.
+    # A killed instance reports no end. A day after its start, if it is lost and all its runs were
+    # taken over, it is no longer loaded: it would end as superseded.
     alive = (
         "application = %s AND (id = ANY(%s::uuid[]) OR (status <> ALL(%s::text[]) AND NOT"
         f" (lost AND started_at IS NOT NULL AND started_at < now() - interval '1 day'"
@@ -84,7 +84,7 @@ def standing(
     )
     for instance in row_mapping.INSTANCES.load(alive, [application, asked, ended]):
         state.instances[instance.id] = instance
-    # Those whose silence may be over, and the one that is meant.
+    # Groups whose mute may be over, and the named one.
     muted = "application = %s AND (status = 'MUTED' OR fingerprint = %s)"
     for found_group in row_mapping.GROUPS.load(muted, [application, group]):
         state.groups[found_group.fingerprint] = found_group
@@ -103,7 +103,7 @@ def standing(
 
 
 def _states(application: str, wanted: Subjects) -> Iterator[Wanted]:
-    """Yield what is to be read of the states of `wanted`; most folds touch only some kinds."""
+    """Yield the rows of `wanted` to read; most folds need only some kinds."""
     if wanted.tasks:
         yield Wanted(row_mapping.TASKS, "digest = ANY(%s::uuid[])", [list(wanted.tasks)])
     for line in wanted.reported:

@@ -1,4 +1,4 @@
-"""How each state is laid out as a row of its view, and the SQL that reads such rows."""
+"""The row of each state in its view, and the SQL that reads such rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_limits import ANY, fit, fit_or_none, saturated
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, column_types, key_columns
 
-#: Of an answer, so many rows are made at once.
+#: Rows of a result that are made at once.
 ROWS_AT_ONCE = 1_000
 S = TypeVar("S", bound=State)
 log = logging.getLogger(__name__)
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View(Generic[S]):
-    """A view's table, the state that its rows hold, and the columns beside that state."""
+    """A view's table, the state of its rows, and the other columns."""
 
     model: type[models.View]
     state: type[S]
     columns: Callable[[S], Row]
-    #: The key beside the application as one text, of a state and in SQL of its row.
+    #: The key without the application as one text, from a state and in SQL from its row.
     key: Callable[[S], str]
     key_sql: str
 
@@ -61,14 +61,14 @@ class View(Generic[S]):
         return [self.read(text) for text in self._texts(where, parameters)]
 
     def known(self, key: str, parameters: list[Any]) -> list[S]:
-        """Return the states of the few rows that have a key, whatever its value: what is asked for
-        that is planned once. Raise BrokenState."""
+        """Return the states of the few rows with a key: the statement is planned once, for any
+        value. Raise BrokenState."""
         found = prepared_statements.rows(f"SELECT state FROM {self.table} WHERE {key}", parameters)
         return [self.read(text) for (text,) in found]
 
     def readable(self, where: str, parameters: list[Any]) -> list[S]:
-        """Return the states of such rows as far as they can be read, and log the others: what
-        shows all applications shows the rest of them beside a broken row."""
+        """Return the readable states of such rows, and log the others: pages over all
+        applications show the rest without a broken row."""
         found = []
         for text in self._texts(where, parameters):
             try:
@@ -83,15 +83,15 @@ class View(Generic[S]):
             return [text for (text,) in cursor.fetchall()]
 
     def read(self, text: str) -> S:
-        """Return the state that a row's text says; raise BrokenState."""
+        """Return the state of a row's text; raise BrokenState."""
         try:
             return msgspec.json.decode(text, type=self.state)
         except (ValueError, TypeError, RecursionError) as exc:
-            # It was ours to write: whoever made us read it is not to blame.
+            # The server wrote the row: the entry that made us read it is not the cause.
             raise BrokenState(self.table, text, str(exc)) from exc
 
     def saved(self, states: Iterable[S]) -> Upsert:
-        """Return what inserts the rows of `states`, or replaces those that are there."""
+        """Return the statement that inserts the rows of `states`, or replaces existing ones."""
         return Upsert(self.model, [self.row(state) for state in states])
 
 
@@ -104,8 +104,8 @@ class Wanted(NamedTuple):
 
 
 def ask_together(wanted: Sequence[Wanted]) -> Callable[[], Iterator[AnyState]]:
-    """Ask for the states of several views by one statement; return what yields them, behind
-    `prepared.together`, or raises BrokenState."""
+    """Query the states of several views in one statement of a pipeline; the returned function
+    yields them afterwards, or raises BrokenState."""
     parts = [
         f"SELECT {number}, state FROM {each.view.table} WHERE {each.where}"
         for number, each in enumerate(wanted)
@@ -128,11 +128,11 @@ def live_rows(model: type[fields.Model], application: str) -> list[Row]:
 
 
 def each_live_row(model: type[fields.Model], application: str, *, after: int = 0) -> Iterator[Row]:
-    """Yield the rows of an application, of a position that is given those that changed later."""
+    """Yield the rows of an application; with a position only those changed later."""
     types = column_types(model)
     later = " AND sequence > %s" if after else ""
     with prepared_statements.cursor() as cursor:
-        # In binary: a time that comes as text is read in Python.
+        # In binary: Python parses a time that comes as text.
         cursor.cursor.format = Format.BINARY
         cursor.execute(
             f"SELECT {', '.join(types)} FROM {model._meta.db_table}"
@@ -177,7 +177,7 @@ def owner(model: type[fields.Model]) -> str:
 
 
 def _hyphened(digest: str) -> str:
-    """Return a digest as PostgreSQL writes a uuid; in a quarter of the time of Python's."""
+    """Return a digest as PostgreSQL writes a uuid, in a quarter of the time of Python's."""
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 
@@ -250,7 +250,7 @@ def _group(state: GroupState) -> Row:
 
 
 def _other_classes(state: GroupState) -> list[str] | None:
-    """Return what an index has of them: most groups have no others, and are not in it."""
+    """Return the indexed value: most groups have no further classes, and are not in the index."""
     if state.other_classes is None:
         return None if state.condition is None else [ANY]
     return [fit(each) for each in state.other_classes] or None
@@ -274,7 +274,7 @@ THREADS = View(
     model=models.Thread,
     state=ThreadState,
     columns=_thread,
-    # Neither of the two has a space in it.
+    # Neither of the two contains a space.
     key=lambda state: f"{state.pipeline} {state.checkpoint}",
     key_sql="pipeline || ' ' || checkpoint",
 )
@@ -314,7 +314,7 @@ def task_state(digest: str) -> TaskState:
     return found[0]
 
 
-#: Whether the newest run of a pipeline is of an instance. Its id is looked for in the JSON text of
-#: all runs, once for all instances: a quote inside of a string is escaped.
+#: Whether the newest run of a pipeline belongs to an instance. Its id is searched in the JSON text
+#: of all runs, once for all instances: a quote inside of a string is escaped.
 RUNS = """((application, id::text) IN (SELECT thread.application,
     coalesce(substring(thread.state from '"instance":"([0-9a-f-]{36})"'), '') FROM thread))"""
