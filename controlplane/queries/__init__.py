@@ -1,7 +1,7 @@
-"""Every read. Nothing here changes anything; answers are frozen and know no Django.
+"""All reads. Nothing here changes anything; results are frozen and independent of Django.
 
-What does not exist raises NotFound. A page is asked for with the cursor of the page before it;
-a cursor that is not ours raises InvalidValue. Times are aware, in UTC.
+Missing things raise NotFound. A page is requested with the cursor of the previous page; an invalid
+cursor raises InvalidValue. Times have a time zone, in UTC.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ MOST_ROWS = 1000
 
 
 def page(rows: Sequence[T], *, limit: int, key: Callable[[T], object]) -> Page[T]:
-    """Return the first `limit` of `rows`; one more than that says that there is a next page.
+    """Return the first `limit` of `rows`; one more row means that there is a next page.
 
-    `key` gives what a row is sorted by.
+    `key` returns the sort key of a row.
     """
     if len(rows) <= limit:
         return Page(rows=tuple(rows))
@@ -31,7 +31,7 @@ def page(rows: Sequence[T], *, limit: int, key: Callable[[T], object]) -> Page[T
 def where(
     equal: Mapping[str, str | UUID | None], order: str, before: Sequence[object] | None
 ) -> tuple[str, list[Any]]:
-    """Return the condition for a page: what is not None is equal, and rows before a key."""
+    """Return the SQL condition of a page: equal values unless None, and rows before a key."""
     wanted = {column: value for column, value in equal.items() if value is not None}
     conditions = [f"{column} = %s" for column in wanted]
     if before is not None:
@@ -60,7 +60,7 @@ def _may_be_given(part: object) -> bool:
 
 
 def bounded(limit: int) -> int:
-    """Return `limit` when it is one, else raise InvalidValue."""
+    """Return `limit` if it is valid, else raise InvalidValue."""
     if not 1 <= limit <= MOST_ROWS:
         raise InvalidValue("limit", limit, f"1 to {MOST_ROWS}")
     return limit

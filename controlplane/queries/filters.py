@@ -1,4 +1,4 @@
-"""What a list is asked for: filters, frozen, of which None means that it does not matter."""
+"""The filters of lists, frozen; None means any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 
 
 def task_id(digest: str) -> UUID:
-    """Return the id that a task's digest is; raise InvalidValue."""
+    """Return the id of a task's digest; raise InvalidValue."""
     try:
         return UUID(hex=digest)
     except ValueError as exc:
@@ -19,7 +19,7 @@ def task_id(digest: str) -> UUID:
 
 
 class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which failures are meant; what is None does not matter. Times are of occurrence."""
+    """A filter of failures; None means any. Times are of occurrence."""
 
     application: str | None = None
     pipeline: str | None = None
@@ -33,7 +33,7 @@ class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which error groups are meant; what is None does not matter."""
+    """A filter of error groups; None means any."""
 
     application: str | None = None
     #: A group's status.
@@ -43,19 +43,19 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
     exception_class: str | None = None
     #: In the class, or in the message of the group's newest example.
     text: str | None = None
-    #: Whose records failed in that time, as far as first and last seen say.
+    #: Groups with failures in that time, according to first and last seen.
     since: datetime | None = None
     until: datetime | None = None
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks are meant; what is None does not matter."""
+    """A filter of tasks; None means any."""
 
     application: str | None = None
     pipeline: str | None = None
     #: A task's status.
     state: str | None = None
-    #: The fingerprint of the error group that a task stands for, or stood for last.
+    #: The fingerprint of the error group at which a task is or was stopped.
     cause: str | None = None
     #: The beginning of a task's key.
     key: str | None = None
@@ -64,7 +64,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which acts of people are meant; what is None does not matter."""
+    """A filter of people's acts; None means any."""
 
     actor: str | None = None
     #: One of `queries.ACT_KINDS`.
@@ -75,7 +75,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are meant; what is None does not matter."""
+    """A filter of dead letters; None means any."""
 
     application: str | None = None
     pipeline: str | None = None

@@ -1,4 +1,4 @@
-"""What queries answer: frozen objects made of the domain's states and events, fit for a page."""
+"""The results of queries: frozen objects made of the domain's states and events."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ T = TypeVar("T")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all answers."""
+    """Base of all results."""
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
-    """Some rows, and the opaque cursor of the next ones; None when these are the last."""
+    """Some rows, and the opaque cursor of the next ones; None for the last page."""
 
     rows: tuple[T, ...]
     next: str | None = None
-    #: Of a page that ends before it is full though more may follow: so far was looked, by when
-    #: what was looked at last occurred.
+    #: For a page that ends before it is full although more may follow: the time of the last row
+    #: searched.
     searched_until: datetime | None = None
 
 
 class Lag(Answer, frozen=True, kw_only=True):
-    """How far the fold of an application is, and what still waits in Redis."""
+    """The position of an application's fold, and what waits in Redis."""
 
     application: str
     #: The position in the log, `flights @ 18,233`.
     sequence: int
-    #: How often the stream in Redis had to be begun again.
+    #: How often the Redis stream had to be restarted.
     generation: int
-    #: Batches that wait in Redis; None while Redis is away.
+    #: Batches that wait in Redis; None while Redis is unreachable.
     waiting: int | None
-    #: Of the oldest of them; 0 when nothing waits.
+    #: The age of the oldest of them; 0 if nothing waits.
     waiting_seconds: float | None
-    #: What is kept aside because it was not understood.
+    #: Invalid entries in quarantine.
     quarantined: int
-    #: Batches of the last day that are kept aside because they are older than the replay horizon.
+    #: Batches of the last day in quarantine because they are older than the replay horizon.
     too_old: int
-    #: From the newest batch that is folded to the newest that waits, by when Redis took them.
+    #: From the newest folded batch to the newest waiting one, by Redis's times.
     fold_seconds: float | None = None
-    #: The agents were asked to count instead of to describe until the fold has caught up.
+    #: Agents were requested to report counts only until the fold has caught up.
     overloaded: bool = False
 
 
 class Summary(Answer, frozen=True, kw_only=True):
-    """An application in one line: its state and the counts of what it is made of."""
+    """An application in one line: its state and counts."""
 
     state: ApplicationState
-    #: Among the tasks of the newest runs; a task without a failure has no row and is RUNNING.
+    #: Of the tasks of the newest runs; a task without a failure has no row and is RUNNING.
     running: int
     paused: int
     dead: int
     held: int
-    #: Instances that live, and how many of them are LOST; see `queries.instances`.
+    #: Live instances, and how many of them are LOST; see `queries.instances`.
     instances: int
     lost: int
     groups: int
@@ -79,21 +79,21 @@ class Summary(Answer, frozen=True, kw_only=True):
 
 
 class Pipeline(Answer, frozen=True, kw_only=True):
-    """A pipeline at a checkpoint with its tasks: what the grid shows."""
+    """A pipeline on a checkpoint with its tasks, as shown in the grid."""
 
     thread: ThreadState
-    #: DEAD and PAUSED ones first, then by key; at most `limit` of them.
+    #: DEAD and PAUSED ones first, then by key; at most `limit`.
     tasks: tuple[TaskState, ...]
-    #: How many tasks have a row, by status.
+    #: The number of tasks with a row, by status.
     counts: dict[str, int]
     #: Their held records.
     held: int = 0
-    #: Another checkpoint of the same pipeline is alive too: probably a mistake.
+    #: Another checkpoint of the same pipeline is live too: probably a mistake.
     twin: bool = False
 
 
 class ApplicationThen(Answer, frozen=True, kw_only=True):
-    """An application as it was, with its pipelines and the instances that lived."""
+    """An application at a past position, with its pipelines and live instances."""
 
     summary: Summary
     pipelines: tuple[Pipeline, ...]
@@ -101,50 +101,50 @@ class ApplicationThen(Answer, frozen=True, kw_only=True):
 
 
 class Gauge(Answer, frozen=True, kw_only=True):
-    """How much of a limit of tolerance is spent, by the task that has spent most of it."""
+    """The used share of a tolerance limit, for the task that has used most."""
 
     limit: int
-    #: Records that the run has left out, in all or in the window of now.
+    #: Records that the run has left out, in total or in the current window.
     used: int
     #: None: the whole run.
     window: Window | None = None
-    #: When the window is over.
+    #: The end of the window.
     ends: datetime | None = None
-    #: Whose records they are; None while nothing is spent.
+    #: The task of these records; None while nothing is used.
     task: TaskId | None = None
 
     @property
     def share(self) -> float:
-        """The part of the limit that is spent, at most 1."""
+        """The used share of the limit, at most 1."""
         return min(1.0, self.used / self.limit) if self.limit else 1.0
 
 
 class PipelinePolicy(Answer, frozen=True, kw_only=True):
-    """What a pipeline at a checkpoint does about failures, where `thread.policy` tells it."""
+    """The error policy of a pipeline on a checkpoint, if `thread.policy` is reported."""
 
     thread: ThreadState
-    #: For the run, and for the window, as far as there are limits that can be reached.
+    #: For the run and the window, for each limit that can be reached.
     gauges: tuple[Gauge, ...] = ()
-    #: Another checkpoint of the same pipeline is alive too: probably a mistake.
+    #: Another checkpoint of the same pipeline is live too: probably a mistake.
     twin: bool = False
 
 
 class TaskDetail(Answer, frozen=True, kw_only=True):
-    """A task with what a person needs in order to decide."""
+    """A task with what an operator needs to decide."""
 
     state: TaskState
-    #: Its pipeline's current run; None when no run of it was ever told of.
+    #: Its pipeline's current run; None if none was reported.
     thread: ThreadState | None
-    #: The record that failed, with its body; None where no record is to blame.
+    #: The failed record with its body; None if no record is the cause.
     failure: StoredEvent | None
-    #: The command that is under way for it.
+    #: The open command for it.
     open_command: CommandState | None
     #: The newest command for it, open or not.
     last_command: CommandState | None
 
 
 class GroupDetail(Answer, frozen=True, kw_only=True):
-    """An error group with its newest example, and the tasks that stand because of it."""
+    """An error group with its newest example, and the number of stopped tasks."""
 
     state: GroupState
     example: StoredEvent | None
@@ -152,15 +152,15 @@ class GroupDetail(Answer, frozen=True, kw_only=True):
 
 
 class Paused(Answer, frozen=True, kw_only=True):
-    """Tasks that may be resumed together, those that have stood longest first."""
+    """Tasks that may be resumed together, the longest stopped first."""
 
     tasks: tuple[TaskState, ...]
-    #: How many more there are.
+    #: The number of further ones.
     left: int
 
 
 class Change(Answer, frozen=True, kw_only=True):
-    """What was done with an account."""
+    """An act on an account."""
 
     id: int
     account: str
@@ -169,18 +169,18 @@ class Change(Answer, frozen=True, kw_only=True):
 
 
 class Act(Answer, frozen=True, kw_only=True):
-    """What a person did: an event of an application's log, or a change of an account."""
+    """An act of a person: an event of an application's log, or a change of an account."""
 
     at: datetime
     actor: str
     event: StoredEvent | None = None
     change: Change | None = None
-    #: Of a command that was issued: how it stands now.
+    #: For an issued command: its current status.
     status: CommandStatus | None = None
 
 
 class Account(Answer, frozen=True, kw_only=True):
-    """Somebody who may log in, or might once."""
+    """An account, active or not."""
 
     name: str
     groups: tuple[str, ...]
@@ -190,74 +190,74 @@ class Account(Answer, frozen=True, kw_only=True):
 
 
 class Running(Answer, frozen=True, kw_only=True):
-    """An instance of any application, and what its heartbeat says; None where it has none."""
+    """An instance of any application with its heartbeat; None without one."""
 
     state: InstanceState
     heard_at: datetime | None = None
     #: How far its clock is ahead of the server's, in seconds.
     skew_seconds: float | None = None
-    #: Events that it has told and the server has not confirmed: number, bytes, the oldest's time.
+    #: Its unconfirmed events: number, bytes, time of the oldest.
     spooled: int | None = None
     spool_bytes: int | None = None
     spool_since: datetime | None = None
-    #: Failed records that it counted instead of describing them.
+    #: Failed records that it has only counted.
     counted_only: int | None = None
 
 
 class Affected(Answer, frozen=True, kw_only=True):
-    """The tasks whose records failed for one cause, and how many of each."""
+    """The tasks with failures of one cause, and their numbers of failures."""
 
     tasks: tuple[tuple[TaskState, int], ...]
-    #: Whether all failures were looked at, and not only the newest.
+    #: Whether all failures were read, not only the newest.
     complete: bool
 
 
 class Quarantined(Answer, frozen=True, kw_only=True):
-    """An entry of a stream, or one event of a batch, that was not understood."""
+    """An invalid entry of a stream, or an invalid event of a batch."""
 
     id: int
     application: str
     #: The id of the entry in Redis.
     entry: str
     batch: UUID | None
-    #: Of the event in its batch; None when the whole entry is meant.
+    #: Of the event in its batch; None for the whole entry.
     index: int | None
     reason: str
     raw: bytes
     received_at: datetime
-    #: When it was put back; None while it waits.
+    #: When it was requeued; None while it waits.
     requeued_at: datetime | None
-    #: It was understood, but the log may have it already: it is no trouble.
+    #: It is valid, but the log may already contain it: no action is needed.
     too_old: bool
-    #: When somebody let go of it.
+    #: When it was dismissed.
     dismissed_at: datetime | None
 
 
 class MinuteCount(Answer, frozen=True, kw_only=True):
-    """How many records failed in one minute, by when they did."""
+    """The number of records that failed in one minute."""
 
     minute: datetime
     count: int
 
 
 class Neighbours(Answer, frozen=True, kw_only=True):
-    """The occurrences of the same error before and after one, by sequence."""
+    """The previous and the next occurrence of the same error, by sequence."""
 
     older: int | None = None
     newer: int | None = None
 
 
 class Reach(Answer, frozen=True, kw_only=True):
-    """Whether a part of the system answers; when it does not, since when."""
+    """Whether a part of the system answers; if not, since when."""
 
     up: bool
-    #: When it last answered, as far as anybody noted it.
+    #: When it last answered, as far as recorded.
     last_seen: datetime | None = None
     detail: str = ""
 
 
 class Health(Answer, frozen=True, kw_only=True):
-    """What answers now. Asked of a web process; never raises."""
+    """The reachable parts, as seen by a web process; never raises."""
 
     postgres: Reach
     redis: Reach
@@ -267,13 +267,13 @@ class Health(Answer, frozen=True, kw_only=True):
 
     @property
     def well(self) -> bool:
-        """Whether everything is there."""
+        """Whether everything is reachable."""
         parts = (self.postgres, self.redis, self.wake, self.worker, self.housekeeper)
         return all(each.up for each in parts)
 
 
 class Refusal(Answer, frozen=True, kw_only=True):
-    """Why no day of the log is dropped: an application's log gives other states than were shown."""
+    """Why no day of the log is dropped: the log and the views of an application differ."""
 
     application: str
     since: datetime
@@ -281,11 +281,11 @@ class Refusal(Answer, frozen=True, kw_only=True):
 
 
 class Storage(Answer, frozen=True, kw_only=True):
-    """How much is kept; sizes are with indexes."""
+    """The stored amounts; sizes include indexes."""
 
-    #: Since the beginning, also those that are no longer kept.
+    #: Since creation, including dropped ones.
     events: int
-    #: Of events with their records and traces, and of the rows that they are found by.
+    #: Of events with their bodies, and of the event index.
     event_bytes: int
     finding_bytes: int
     view_bytes: int
@@ -294,12 +294,12 @@ class Storage(Answer, frozen=True, kw_only=True):
     #: How long events are kept.
     retention_days: int
     command_expiry_seconds: int
-    #: Nothing is dropped while there are any.
+    #: No day is dropped while there are any.
     refusals: tuple[Refusal, ...] = ()
 
 
 class Tally(Answer, frozen=True, kw_only=True):
-    """Failed records of a stretch of time: of an application, or of one of its error groups."""
+    """Failed records of a time range: of an application, or of one of its error groups."""
 
     moment: datetime
     application: str
@@ -308,16 +308,16 @@ class Tally(Answer, frozen=True, kw_only=True):
 
 
 class Cause(Answer, frozen=True, kw_only=True):
-    """An error group, and how many records failed by it in the time that was asked about."""
+    """An error group, and its failed records in the requested time range."""
 
     group: GroupState
     count: int
 
 
 class Stop(Answer, frozen=True, kw_only=True):
-    """Tasks of a pipeline that stand by one cause, together where there are more than a few."""
+    """Tasks of a pipeline stopped by one cause, combined if there are more than a few."""
 
-    #: The one that has stood longest.
+    #: The one stopped for the longest time.
     task: TaskState
     tasks: int
     #: Held records of all of them.
@@ -325,30 +325,30 @@ class Stop(Answer, frozen=True, kw_only=True):
 
 
 class Brief(Answer, frozen=True, kw_only=True):
-    """An application in a few numbers, of the checkpoints that pages show."""
+    """An application in a few numbers, for the checkpoints that pages show."""
 
     name: str
     paused: int
     dead: int
     held: int
-    #: Instances that live, and how many of them are LOST; see `queries.instances`.
+    #: Live instances, and how many of them are LOST; see `queries.instances`.
     instances: int
     lost: int
 
 
 class Overview(Answer, frozen=True, kw_only=True):
-    """The first page: all applications, and what needs somebody."""
+    """The overview: all applications, and what needs attention."""
 
     applications: tuple[Brief, ...]
-    #: Of all applications, also of one of which nothing was understood yet.
+    #: Of all applications, including those without any valid entry.
     lags: tuple[Lag, ...]
-    #: DEAD and then PAUSED tasks of live checkpoints, those that have stood longest first.
+    #: DEAD, then PAUSED tasks of live checkpoints, the longest stopped first.
     stops: tuple[Stop, ...]
-    #: How many more there are.
+    #: The number of further ones.
     more_stops: int
-    #: Pipelines of which two live checkpoints run.
+    #: Pipelines with two live checkpoints.
     twins: tuple[ThreadState, ...]
-    #: How many tasks stand by errors that somebody has muted: they are left out above.
+    #: The number of tasks stopped by muted errors, which are omitted above.
     muted_stops: int
     open_commands: tuple[CommandState, ...]
     failed_last_hour: int

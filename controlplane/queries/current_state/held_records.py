@@ -1,6 +1,6 @@
-"""What tasks hold back: now, task by task, and over time.
+"""Held records: now, by task, and over time.
 
-Of the checkpoints that pages show: what tasks of other checkpoints held is history.
+Only of the checkpoints that pages show: what tasks of other checkpoints held is history.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from arrester.controlplane.queries.current_state import live_runs
 from arrester.controlplane.queries.results import Page, Tally
 from arrester.controlplane.views import row_mapping
 
-# Those that hold anything are few, and have an index: not so, it seems to the planner, beside a
-# list of lines.
+# Few tasks hold anything, and they have an index, which the planner does not choose beside a list
+# of lines.
 _HOLDING = """
 WITH holding AS MATERIALIZED (
     SELECT application, pipeline, checkpoint, held FROM task WHERE held > 0
@@ -48,7 +48,7 @@ def held(
 
 
 def held_in_all(application: str | None = None) -> tuple[int, int]:
-    """Return how many records are held, and by how many tasks."""
+    """Return the number of held records, and of tasks that hold any."""
     with connection.cursor() as statement:
         statement.execute(
             f"{_HOLDING} SELECT coalesce(sum(held), 0), count(*) FROM holding"
@@ -67,11 +67,11 @@ def held_over_time(
     application: str | None = None,
     apart: int | None = None,
 ) -> tuple[Tally, ...]:
-    """Return how many records each application holds at the end of each step of [since, until).
+    """Return the held records of each application at the end of each step of [since, until).
 
-    Steps are whole hours. With `apart`, where more applications hold any, all but the `apart` - 1
-    that hold most are one without a name. It is what is held now, without what has changed since
-    then: so the last step is what the other lists say, whatever is known of the time before.
+    Steps are whole hours. With `apart`, if more applications hold any, all but the `apart` - 1
+    largest are combined without a name. It is computed backwards from the current number, so the
+    last step agrees with the other lists.
     """
     shown = _shown(application)
     with connection.cursor() as cursor:
@@ -90,7 +90,7 @@ def held_over_time(
 
 
 def _names(found: Iterable[tuple[Any, ...]], apart: int | None) -> dict[str, str]:
-    """Return under which name each application counts."""
+    """Return the name under which each application is counted."""
     held = {name: number for moment, name, number in found if moment is None}
     ranked = sorted({name for _, name, _ in found}, key=lambda name: (-held.get(name, 0), name))
     if apart is None or len(ranked) <= apart:

@@ -1,4 +1,4 @@
-"""Instances of all applications as they are heard."""
+"""Instances of all applications with their heartbeats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def running(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Running]:
-    """Return the instances that live, with `ended` the others; those that began last first.
+    """Return the live instances, with `ended` the others; the newest first.
 
     With `lost` only those that are LOST.
     """

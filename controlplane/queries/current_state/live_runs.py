@@ -1,4 +1,4 @@
-"""Which pipelines at which checkpoints are shown: those that run, of each pipeline the newest."""
+"""The checkpoints that pages show: those with a running thread, and the newest of each pipeline."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 
 from arrester.controlplane.domain.state.states import ThreadState, ThreadStatus
 
-#: A pipeline at a checkpoint of an application.
+#: A pipeline on a checkpoint of an application.
 Line = tuple[str, str, str]
-#: SQL of a table of lines, and of the condition that a row is of one of them; takes `columns`.
+#: SQL of a table of lines, and of the condition that a row belongs to one of them; takes `columns`.
 TABLE = "unnest(%s::text[], %s::text[], %s::text[])"
 OF_LINES = f"(application, pipeline, checkpoint) IN (SELECT * FROM {TABLE})"
 
 
 def shown(known: Sequence[ThreadState]) -> list[ThreadState]:
-    """Return the threads that run, and of each pipeline the newest."""
+    """Return the running threads, and the newest of each pipeline."""
     newest: dict[tuple[str, str], ThreadState] = {}
     for each in sorted(known, key=_since):
         newest[(each.application, each.pipeline)] = each
@@ -28,7 +28,7 @@ def shown(known: Sequence[ThreadState]) -> list[ThreadState]:
 
 
 def twins(known: Sequence[ThreadState]) -> tuple[ThreadState, ...]:
-    """Return, of each pipeline that runs at two checkpoints or more, the run that began last."""
+    """Return the newest run of each pipeline that runs on two checkpoints or more."""
     alive = [each for each in shown(known) if each.status is ThreadStatus.RUNNING]
     count = Counter((each.application, each.pipeline) for each in alive)
     newest = {(each.application, each.pipeline): each for each in sorted(alive, key=_since)}
@@ -40,7 +40,7 @@ def _since(thread: ThreadState) -> datetime:
 
 
 def line(thread: ThreadState) -> Line:
-    """Return the pipeline and checkpoint that a thread is of."""
+    """Return the pipeline and checkpoint of a thread."""
     return (thread.application, thread.pipeline, thread.checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""What pipelines do about failures, and how much of their tolerance is spent."""
+"""The error policies of pipelines, and their tolerance usage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from arrester.controlplane.queries.results import Gauge, PipelinePolicy
 
 
 def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
-    """Return the policy of each pipeline at each checkpoint that the task grid shows, by name."""
+    """Return the policy of each pipeline on each checkpoint that the task grid shows, by name."""
     known = states.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
     return tuple(
@@ -37,7 +37,7 @@ def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
 def runs(
     application: str, pipeline: str, instances: Iterable[InstanceState]
 ) -> tuple[ThreadState, ...]:
-    """Return the runs of a pipeline that hear commands: those that a policy is set in."""
+    """Return the runs of a pipeline that receive commands: those in which a policy is set."""
     state = StreamState(application=ApplicationState(name=application))
     state.instances.update({each.id: each for each in instances})
     known = states.threads(application)
@@ -46,7 +46,7 @@ def runs(
 
 
 def task_gauges(task: TaskState, thread: ThreadState | None, *, now: datetime) -> tuple[Gauge, ...]:
-    """Return how much of each limit a task has spent in the run of now; none where none runs."""
+    """Return how much of each limit a task has used in the current run; empty without a run."""
     if thread is None or thread.status is not ThreadStatus.RUNNING or thread.policy is None:
         return ()
     used = tolerance_usage.of_task(task, thread, now=now)

@@ -1,4 +1,4 @@
-"""How things stand now, one by one or in lists: reads of the view tables."""
+"""The current states, one by one or in lists, from the view tables."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from arrester.controlplane.views import row_mapping
 STOPPED = [TaskStatus.PAUSED.value, TaskStatus.DEAD.value]
 #: The statuses of instances that have ended.
 OVER = [status.value for status in ENDED]
-#: Whether an instance lives: it has not ended, nor is it lost with all its runs taken over.
+#: Whether an instance is live: it has not ended, and is not lost with all its runs taken over.
 LIVES = f"(status <> ALL(%s::text[]) AND NOT (lost AND NOT {row_mapping.RUNS}))"
 
 
 def check_known(application: str) -> None:
-    """Raise NotFound for an application that was never heard of."""
+    """Raise NotFound for an unknown application."""
     store.read_stream(application)
 
 
 def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, ...]:
-    """Return the instances that live, newest first; with `ended` the others.
+    """Return the live instances, newest first; with `ended` the others.
 
-    A lost one that no pipeline's newest run is of is with the others: what it ran is another's.
+    A lost instance whose runs were all taken over is among the others.
     """
     which = f"NOT {LIVES}" if ended else LIVES
     where = f"application = %s AND {which} ORDER BY started_at DESC NULLS LAST, id"
@@ -52,7 +52,7 @@ def instance(application: str, id: UUID) -> InstanceState:
 
 
 def threads(application: str) -> tuple[ThreadState, ...]:
-    """Return the newest run of each pipeline at each checkpoint, live ones first."""
+    """Return the newest run of each pipeline on each checkpoint, live ones first."""
     where = "application = %s ORDER BY status DESC, pipeline, since DESC NULLS LAST, checkpoint"
     return tuple(row_mapping.THREADS.load(where, [application]))
 
@@ -109,7 +109,7 @@ def commands(
 ) -> Page[CommandState]:
     """Return commands (of an application, of the task with this digest), newest first.
 
-    With `open` only those that wait for an answer.
+    With `open` only those without a final status.
     """
     before = cursors.unpack(cursor, tuple[datetime, UUID])
     asked = None if task is None else task_id(task)

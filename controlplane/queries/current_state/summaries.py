@@ -1,6 +1,6 @@
-"""How things stand now, all at once: the first page, applications in a line, and the task grid.
+"""Summaries of the current state: the overview, applications in a line, and the task grid.
 
-Each is a fixed number of statements, however many applications, pipelines and tasks there are.
+Each needs a fixed number of statements for any number of applications, pipelines and tasks.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from arrester.controlplane.queries.results import (
 )
 from arrester.controlplane.views import row_mapping
 
-#: How much of each list the overview shows, and how many tasks of one cause stand apart in it.
+#: Rows of each list of the overview, and tasks of one cause that are listed separately.
 GLANCE, FEW = 20, 3
-#: Whether a task stands by an error that somebody has muted.
+#: Whether a task is stopped by a muted error.
 _MUTED = """EXISTS (SELECT FROM error_group WHERE error_group.application = task.application
     AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')"""
 _MUTED_STOPS = f"""
 SELECT count(*) FROM task WHERE {live_runs.OF_LINES} AND status <> 'RUNNING' AND {_MUTED}
 """
-# DEAD ones first, then those that have stood longest: what is left out can wait. Those that stand
-# are few, and have an index: not so, it seems to the planner, beside a list of lines.
+# DEAD ones first, then the longest stopped: what is left out can wait. Few tasks are stopped, and
+# they have an index, which the planner does not choose beside a list of lines.
 _STOPS = f"""
 WITH task AS MATERIALIZED (
     SELECT application, pipeline, checkpoint, digest, status, since, held, fingerprint
@@ -70,7 +70,7 @@ _FIRST_OF_LINES = f"""digest IN (
             AND (%s = '' OR starts_with(task.key, %s))
         ORDER BY status, key NULLS FIRST, digest LIMIT %s OFFSET %s) AS first)
     ORDER BY status, key NULLS FIRST, digest"""
-# Each from an index alone: what a task is takes a kilobyte, and there may be very many.
+# Each from an index alone: a task's state takes a kilobyte, and there may be very many.
 _COUNTS = """
 SELECT application, pipeline, checkpoint, status, count(*) FROM task
 WHERE application = ANY(%s::text[]) GROUP BY 1, 2, 3, 4
@@ -86,13 +86,13 @@ _LAST = """(application, id) IN (
 
 
 def overview() -> Overview:
-    """Return the first page: all applications and what needs somebody."""
+    """Return the overview: all applications and what needs attention."""
     now = datetime.now(UTC)
     newest = models.MinuteTotal.objects.filter(minute__gte=now - timedelta(hours=1))
     last_hour = newest.filter(minute__lt=now + timedelta(minutes=1)).aggregate(all=Sum("count"))
     known = row_mapping.THREADS.readable("true", [])
     stops, more = _stops(known)
-    # First the applications: each of them has a lag by then.
+    # Applications first: each of them has a lag by then.
     names = [*_names()]
     lags = health.lags()
     tasks, instances = _shown_counts(names, known), instance_counts(names)
@@ -124,7 +124,7 @@ def _names() -> QuerySet[models.Application, str]:
 
 
 def _stops(known: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
-    """Return the first stops, and how many more there are."""
+    """Return the first stops, and the number of further ones."""
     with connection.cursor() as cursor:
         cursor.execute(_STOPS, [*live_runs.columns(live_runs.shown(known)), FEW, GLANCE])
         found = cursor.fetchall()
@@ -170,7 +170,7 @@ def application_page(
 
 
 def application(name: str, lags: Sequence[Lag] = ()) -> Summary:
-    """Return one application, with its lag of `lags` where it is there; raise NotFound."""
+    """Return one application, with its lag if it is in `lags`; raise NotFound."""
     found = row_mapping.APPLICATIONS.load("name = %s", [name])
     if not found:
         raise NotFound(f"there is no application {name!r}")
@@ -211,7 +211,7 @@ def _count(found: QuerySet[Any]) -> Counter[str]:
 
 
 def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return how many instances live, and how many of them are LOST."""
+    """Return the number of live instances, and how many of them are LOST."""
     found: dict[str, Counter[str]] = {name: Counter() for name in names}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -225,7 +225,8 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
 
 
 def task_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return the number of tasks by status, and `held`, of what is shown of each application."""
+    """Return the number of tasks by status, and `held`, of the shown checkpoints of each
+    application."""
     return _shown_counts(names, row_mapping.THREADS.readable("application = ANY(%s)", [names]))
 
 
@@ -249,9 +250,9 @@ def pipelines(
 ) -> tuple[Pipeline, ...]:
     """Return the task grid: each live checkpoint (with `history` each one) with its tasks.
 
-    A checkpoint is live while its newest run is RUNNING; the newest one of a pipeline is shown
-    in any case, so that a dead pipeline does not vanish from its page. `only` names one pipeline;
-    of each the tasks whose key begins with `key`, from `offset` on, are there.
+    A checkpoint is live while its newest run is RUNNING; the newest one of a pipeline is always
+    shown, so that a dead pipeline does not vanish from its page. `only` names one pipeline. Of each
+    pipeline it contains the tasks whose key begins with `key`, from `offset` on.
     """
     known = states.threads(application)
     alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)

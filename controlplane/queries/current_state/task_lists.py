@@ -1,4 +1,4 @@
-"""What lists, charts and buttons of the dashboard need beside what stands alone."""
+"""Lists and counts for pages, charts and buttons."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SINCE = "coalesce(since, to_timestamp(0))"
 
 
 def positions() -> dict[str, int]:
-    """Return how long each application's log is."""
+    """Return the length of each application's log."""
     return {stream.application: stream.sequence for stream in store.all_streams()}
 
 
 def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:
-    """Return tasks, those whose status changed last first."""
+    """Return tasks, those with the newest change of status first."""
     before = cursors.unpack(cursor, tuple[datetime, UUID])
     equal = {
         "application": wanted.application,
@@ -62,13 +62,13 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
 
 
 def open_commands(application: str) -> tuple[CommandState, ...]:
-    """Return the commands of an application that still wait for an answer, newest first."""
+    """Return the open commands of an application, newest first."""
     where = "application = %s AND open ORDER BY issued_at DESC, id"
     return tuple(row_mapping.COMMANDS.load(where, [application]))
 
 
 def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
-    """Return how many tasks stand because of each group, by application and fingerprint."""
+    """Return the number of tasks stopped by each group, by application and fingerprint."""
     applications = sorted({group.application for group in groups})
     with connection.cursor() as cursor:
         cursor.execute(
@@ -80,16 +80,18 @@ def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
 
 
 def neighbours(stored: StoredEvent) -> Neighbours:
-    """Return the occurrences of the same group before and after one that was told in full."""
+    """Return the occurrences of the same group before and after one that was reported in full."""
     return Neighbours(
         older=store.read_next(stored, newer=False), newer=store.read_next(stored, newer=True)
     )
 
 
 def heard(instances: Sequence[InstanceState]) -> dict[UUID, datetime]:
-    """Return when the heartbeat of each instance last came; nothing while Redis is away.
+    """Return when the heartbeat of each instance was last received; empty while Redis is
+    unreachable.
 
-    It is told by what is left of the heartbeat's life: the agent's clock does not matter.
+    It is computed from the remaining lifetime of the heartbeat, so the agent's clock does not
+    matter.
     """
     now = datetime.now(UTC)
     try:

@@ -1,7 +1,7 @@
-"""Everything that happens, for whoever follows along: a cursor behind which nothing ever appears.
+"""The feed of all events, for followers: nothing ever appears before a cursor.
 
-Each log is appended to under its lock, so its positions are committed in their order: a vector of
-one position for each log misses nothing, however many write and however long they take.
+Each log is appended to under its lock, so its positions are committed in order: a vector of one
+position per log misses nothing, with any number of writers.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from arrester.controlplane.queries.results import Answer
 
 
 class Feed(Answer, frozen=True, kw_only=True):
-    """Some events, each log's in its order, and the cursor to go on with."""
+    """Some events, each log's in order, and the cursor to continue with."""
 
     events: tuple[StoredEvent, ...]
-    #: Always there: what comes next is behind it.
+    #: Always present: later events come after it.
     cursor: str
-    #: Whether there is more already.
+    #: Whether there are more already.
     more: bool
 
 
 def feed(application: str | None = None, *, cursor: str | None = None, limit: int = 100) -> Feed:
-    """Return what follows a cursor, in all logs or in one; without a cursor from the beginning.
+    """Return the events after a cursor, in all logs or in one; without a cursor from the beginning.
 
-    A cursor from before what retention has dropped raises BeforeHistory: start again without it.
+    A cursor before the retained log raises BeforeHistory: start again without it.
     """
     known = store.all_streams()
     given = {} if cursor is None else feed_cursor.unpack(cursor)
@@ -44,7 +44,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     events = store.read_following(behind, limit=cursors.bounded(limit))
     firsts = {each.application: each.sequence for each in reversed(events)}
     if any(first > read[name] + 1 for name, first in firsts.items()):
-        # Retention has dropped what follows since we looked where the logs begin.
+        # Retention has dropped events since the beginnings of the logs were read.
         return feed(application, cursor=cursor, limit=limit)
     for each in events:
         read[each.application] = max(read[each.application], each.sequence)

@@ -1,8 +1,8 @@
-"""The cursor of the feed: one position of each log, in as few characters as stay a cursor's.
+"""The cursor of the feed: one position per log, in as few characters as possible.
 
-It goes in an address, and servers bound those to some thousand characters. So logs are told by
-their numbers, of which the steps are written, and what that leaves is compressed: about four
-characters for each log.
+It is part of a URL, and servers limit those to some thousand characters. Logs are identified by
+their numbers, of which the differences are written, and the result is compressed: about four
+characters per log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.store.column_limits import MOST
 
-#: Of a packed cursor, so that a short one does not become gigabytes.
+#: The limit of an unpacked cursor, so that a short one does not become gigabytes.
 _MOST_BYTES = 2**20
 
 
@@ -46,7 +46,8 @@ def _not_ours(cursor: str) -> InvalidValue:
 
 
 def _varints(numbers: Iterable[int]) -> bytes:
-    """Return numbers in seven bits a byte, the lowest first; all but a number's last are marked."""
+    """Return numbers in seven bits per byte, the lowest first; all but a number's last byte are
+    marked."""
     found = bytearray()
     for number in numbers:
         while number > 0x7F:

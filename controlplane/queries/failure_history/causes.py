@@ -1,4 +1,4 @@
-"""Failed records by cause: how often each failed by the hour, and which failed most."""
+"""Failed records by cause: counts per hour, and the largest causes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from arrester.controlplane.queries.failure_history.trends import HOUR, tallies
 from arrester.controlplane.queries.results import Cause, Tally
 
 Key = tuple[str, str]
-#: So many causes are added up one by one, and no more.
+#: Up to this many causes are summed one by one.
 FEW = 1000
 _QUIET = [status.value for status in GroupStatus if status is not GroupStatus.UNRESOLVED]
 _NOT_QUIET = """NOT EXISTS (SELECT FROM error_group AS quiet WHERE quiet.first_seen IS NOT NULL
     AND quiet.status = ANY(%s::text[]) AND quiet.application = cause.application
     AND quiet.fingerprint = cause.fingerprint)"""
-# Each hour by itself: the key's order is application, hour, fingerprint.
+# Each hour individually: the key's order is application, hour, fingerprint.
 _ONE_BY_ONE = """LATERAL (SELECT sum(count) AS number FROM hour_count
     WHERE hour_count.application = cause.application
     AND hour_count.fingerprint = cause.fingerprint
     AND hour_count.hour = ANY(%s::timestamptz[])) AS summed"""
-# What is many is found by the step that it has reached: an index has those, and nothing else.
+# Large counts are found by the step that they have reached, which has an index.
 _LIKELY = f"""
 WITH cause AS MATERIALIZED (
     SELECT application, fingerprint FROM hour_count AS cause WHERE hour >= %s AND hour < %s
@@ -85,10 +85,10 @@ def top_causes(
 
 
 def _candidates(since: datetime, until: datetime, *, limit: int) -> list[Key]:
-    """Return all causes that can be among the greatest, and more than FEW where these are many.
+    """Return all causes that can be among the largest, and more than FEW if there are many.
 
-    Some that were great in the last full hour show how many failures it takes; who has as many
-    in all of the hours has at least their mean in one of them.
+    The largest of the last full hour give a lower bound of failures; a cause that has as many in
+    total has at least their mean in one hour.
     """
     hours = _hours(since, until)
     for many in (STEPS[0], 1):
@@ -103,7 +103,7 @@ def _candidates(since: datetime, until: datetime, *, limit: int) -> list[Key]:
 
 
 def _step(count: int) -> int:
-    """Return how many of the steps a count has reached, as PostgreSQL does."""
+    """Return the number of steps that a count has reached, as PostgreSQL computes it."""
     return bisect_right(STEPS, count)
 
 

@@ -1,6 +1,6 @@
-"""Error groups: filtered, sorted and counted, with who did what and whom they touch.
+"""Error groups: filtered, sorted and counted, with their history and affected tasks.
 
-Each is a fixed number of statements, however many groups are asked about.
+Each needs a fixed number of statements for any number of groups.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from arrester.controlplane.queries.results import Affected, Page, Paused
 from arrester.controlplane.store.column_limits import fit
 from arrester.controlplane.views import row_mapping
 
-#: The columns that a list is sorted by; with `-` before the name the greatest is first.
+#: The sort columns of a list; with `-` before the name, the largest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")
 NEWEST = "-last_seen"
-#: Of a group's newest failures, how many events are read to find the tasks that it touched.
+#: The number of newest failures of a group that are read to find affected tasks.
 LOOKED_AT = 5000
-#: Looked for in the JSON text: a quote in a message is escaped, so no message can look like a key.
-#: First in all of it, where class and message are: to find the message there takes far longer.
+#: Searched in the JSON text: a quote in a message is escaped, so no message can look like a key.
+#: First in the whole text, which contains class and message: extracting the message takes far
+#: longer.
 _CONTAINS = r"""strpos(lower(state), lower(%s)) > 0
     AND (strpos(lower(exception_class), lower(%s)) > 0
     OR strpos(lower(substring(state from '"message":"((?:[^"\\]|\\.)*)"')), lower(%s)) > 0)"""
@@ -54,7 +55,7 @@ def groups(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[GroupState]:
-    """Return error groups, by default those that failed last first."""
+    """Return error groups, by default the last failed first."""
     column = sort.removeprefix("-")
     if column not in SORTS:
         allowed = ", ".join(f"{name}, -{name}" for name in SORTS)
@@ -71,7 +72,7 @@ def groups(
         if column == "last_seen":
             conditions.append(f"seen_about {than}= {_ABOUT}")
             parameters.append(before[1])
-    # What the index does not tell apart is sorted when it is read.
+    # Rows that the index does not distinguish are sorted when they are read.
     by = ["seen_about", *keys] if column == "last_seen" else keys
     found = row_mapping.GROUPS.load(
         f"{' AND '.join(conditions)} ORDER BY {', '.join(f'{key} {way}' for key in by)} LIMIT %s",
@@ -90,7 +91,7 @@ def _value(state: GroupState, column: str) -> object:
 
 
 def group_counts(wanted: GroupFilter | None = None) -> Counter[str]:
-    """Return how many groups there are in each state, whatever state is `wanted`."""
+    """Return the number of groups in each state, regardless of the state in `wanted`."""
     conditions, parameters = _where(msgspec.structs.replace(wanted or GroupFilter(), state=None))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -131,7 +132,7 @@ def _literally(text: str) -> str:
 
 
 def _as_written(text: str) -> str:
-    """Return `text` as it stands inside of a JSON string."""
+    """Return `text` as it is written inside of a JSON string."""
     return msgspec.json.encode(text).decode()[1:-1]
 
 
@@ -150,7 +151,7 @@ def stages(application: str | None = None) -> tuple[str, ...]:
 def group_history(
     application: str, fingerprint: str, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return what people and the clock did with a group, and the notes on it, newest first."""
+    """Return the acts on a group, the ends of mutes, and its notes, newest first."""
     before = cursors.unpack(cursor, int)
     found = store.read_group_actions(
         application, fingerprint, before=before, limit=cursors.bounded(limit) + 1
@@ -159,7 +160,7 @@ def group_history(
 
 
 def affected(application: str, fingerprint: str) -> Affected:
-    """Return the tasks whose records failed for this cause, those that failed last first."""
+    """Return the tasks with failures of this cause, the last failed first."""
     counts, complete = store.count_by_task(application, fingerprint, limit=LOOKED_AT)
     states = {
         UUID(each.id.digest): each
@@ -172,7 +173,7 @@ def affected(application: str, fingerprint: str) -> Affected:
 
 
 def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], GroupState]:
-    """Return the error groups that events are about, by application and fingerprint."""
+    """Return the error groups of events, by application and fingerprint."""
     marks = {
         (each.application, mark)
         for each in events
@@ -182,7 +183,7 @@ def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], Gro
 
 
 def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], GroupState]:
-    """Return those of some error groups that there are, by application and fingerprint."""
+    """Return those of some error groups that exist, by application and fingerprint."""
     where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
     columns = [[name for name, _ in keys], [mark for _, mark in keys]]
     found = row_mapping.GROUPS.readable(where, columns)
@@ -190,9 +191,9 @@ def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Gr
 
 
 def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:
-    """Return the PAUSED tasks of live checkpoints, of one cause where it is given.
+    """Return the PAUSED tasks of live checkpoints, of one cause if given.
 
-    Without those for which a command is under way. Raises NotFound for no application.
+    Without those that have an open command. Raises NotFound for an unknown application.
     """
     store.read_stream(application)
     known = row_mapping.THREADS.load("application = %s", [application])
@@ -211,7 +212,7 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
 
 
 def paused_of(digests: Sequence[str]) -> Paused:
-    """Return those of some tasks that are PAUSED and have no command under way."""
+    """Return those of some tasks that are PAUSED and have no open command."""
     where = (
         "digest = ANY(%s::uuid[]) AND status = 'PAUSED'"
         " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
@@ -221,7 +222,7 @@ def paused_of(digests: Sequence[str]) -> Paused:
 
 
 def resumed_by(act: UUID, application: str) -> list[str]:
-    """Return the digests of the tasks that an act has asked to resume; none if it is a new one.
+    """Return the digests of the tasks that an act has resumed; empty if it is a new one.
 
     Acts are known as long as batches are.
     """
@@ -237,7 +238,7 @@ def resumed_by(act: UUID, application: str) -> list[str]:
 
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:
-    """Return how many groups lists leave out by default, by state."""
+    """Return the number of groups that lists omit by default, by state."""
     quiet = [GroupStatus.MUTED.value, GroupStatus.RESOLVED.value]
     where, parameters = cursors.where({"application": application}, "application", None)
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""What happened: reads of the log and of the counts per minute."""
+"""History: reads of the log and of the counts per minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from arrester.controlplane.views import row_mapping
 
 
 def event(application: str, sequence: int) -> StoredEvent:
-    """Return one event with its body; raise NotFound, or BeforeHistory when it was dropped."""
+    """Return one event with its body; raise NotFound, or BeforeHistory if it was dropped."""
     if not 0 < sequence <= MOST:
         raise NotFound(f"there is no event {application} @ {sequence}")
     begin = store.base(application)
@@ -28,7 +28,7 @@ def event(application: str, sequence: int) -> StoredEvent:
 
 
 def event_if_kept(application: str, sequence: int) -> StoredEvent | None:
-    """Return one event with its body; None for position 0, and for what retention has dropped."""
+    """Return one event with its body; None for position 0, and for dropped events."""
     try:
         return store.read_one(application, sequence) if sequence else None
     except NotFound:
@@ -38,9 +38,9 @@ def event_if_kept(application: str, sequence: int) -> StoredEvent | None:
 def task_history(
     digest: str, *, cursor: str | None = None, limit: int = 50, until: int = MOST
 ) -> Page[StoredEvent]:
-    """Return what happened to a task, newest first, without bodies; commands for it included.
+    """Return the events of a task, newest first, without bodies, including its commands.
 
-    Nothing that stands after position `until` is in it.
+    Events after position `until` are left out.
     """
     task = task_id(digest)
     found = row_mapping.TASKS.known("digest = %s", [task])
@@ -69,13 +69,13 @@ def group_occurrences(
 def failures(
     filter: FailureFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return failures (RecordFailed, FailuresCounted) by when they occurred, newest first; those
-    of a task by when they were told.
+    """Return failures (RecordFailed, FailuresCounted) by time of occurrence, newest first; those of
+    a task by time of receipt.
 
     `event.data.count` of all rows sums up to the failed records; bodies are left out.
 
-    A page is at most a bounded number of rows of the log, whatever is asked of them: where that
-    ends before the page is full, `searched_until` says up to where was looked, and `next` goes on.
+    A page reads a bounded number of rows of the log. If it ends before it is full, `searched_until`
+    is the time up to which it searched, and `next` continues.
     """
     before = cursors.unpack(cursor, tuple[datetime, str, int])
     most = cursors.bounded(limit)
@@ -96,7 +96,7 @@ def minutes(
     pipeline: str | None = None,
     fingerprint: str | None = None,
 ) -> tuple[MinuteCount, ...]:
-    """Return failed records per minute of [since, until), minutes without any left out."""
+    """Return failed records per minute of [since, until), without empty minutes."""
     equal = {"application": application, "pipeline": pipeline, "fingerprint": fingerprint}
     wanted = {column: value for column, value in equal.items() if value is not None}
     model: type[models.MinuteTotal] | type[models.MinuteCount] = models.MinuteTotal
