@@ -1,6 +1,6 @@
-"""Where in the logs the failures of a filter can be, by what the views know of groups and tasks.
+"""Where in the logs the failures of a filter can be, according to groups and tasks of the views.
 
-A value that no failure has is found in a view, without reading the log.
+A value without any failure is found in a view, without reading the log.
 """
 
 from __future__ import annotations

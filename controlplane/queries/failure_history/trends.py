@@ -1,6 +1,6 @@
-"""What charts are drawn of: failed records over time, and what changed a state.
+"""The data of charts: failed records over time, and changes of states.
 
-Each is one statement, however long the time is: a minute's or an hour's count is a row.
+Each is one statement for any length of time: the count of a minute or an hour is a row.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ def failed_by_application(
     fingerprint: str | None = None,
     apart: int | None = None,
 ) -> tuple[Tally, ...]:
-    """Return failed records by application and step of [since, until), empty ones left out.
+    """Return failed records by application and step of [since, until), without empty ones.
 
-    Steps begin at `since`; of a whole number of hours they are read from the counts per hour. With
-    `apart`, where more applications have any, all but the greatest `apart` - 1 are one without
-    a name.
+    Steps begin at `since`; steps of whole hours are read from the counts per hour. With `apart`, if
+    more applications have any, all but the largest `apart` - 1 are combined without a name.
     """
     moment = "hour" if _by_hours(since, step) else "minute"
     table = f"{moment}_total" if fingerprint is None else f"{moment}_count"
@@ -53,9 +52,9 @@ def failed_by_application(
 
 
 def turns(application: str, *, cursor: str | None = None, limit: int = 50) -> Page[StoredEvent]:
-    """Return what changed a state in an application, newest first: its timeline.
+    """Return the events that changed a state in an application, newest first: its timeline.
 
-    Failed records are in the lists of errors; here is what followed from them.
+    Failed records are in the lists of errors; here are their consequences.
     """
     before = cursors.unpack(cursor, int)
     found = store.read_state_changes(application, before=before, limit=cursors.bounded(limit) + 1)
@@ -63,7 +62,7 @@ def turns(application: str, *, cursor: str | None = None, limit: int = 50) -> Pa
 
 
 def task_turns(digest: str, *, cursor: str | None = None, limit: int = 50) -> Page[StoredEvent]:
-    """Return what changed a task's state, or was commanded for it, newest first."""
+    """Return the events that changed a task's state, and its commands, newest first."""
     before = cursors.unpack(cursor, int)
     found = store.read_task_state_changes(
         task_id(digest), before=before, limit=cursors.bounded(limit) + 1
@@ -76,7 +75,7 @@ def _by_hours(since: datetime, step: timedelta) -> bool:
 
 
 def tallies(statement: str, parameters: list[Any]) -> tuple[Tally, ...]:
-    """Return what a statement gives: moments, applications, fingerprints and counts."""
+    """Return the rows of a statement: times, applications, fingerprints and counts."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return tuple(

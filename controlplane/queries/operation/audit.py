@@ -1,4 +1,4 @@
-"""Who did what, and what became dead letters: lists of the log by when it happened."""
+"""The audit: acts of people, and dead letters, by time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from arrester.controlplane.queries.filters import AuditFilter, DeadLetterFilter,
 from arrester.controlplane.queries.results import Account, Act, Change, Page
 from arrester.controlplane.store.column_limits import fit
 
-#: What the audit is filtered by, and the events that it stands for.
+#: The kinds of the audit's filter, and their events.
 ACT_KINDS = {
     "commands": ("CommandIssued", "CommandCancelled", "PolicyChanged"),
     "errors": (
@@ -39,13 +39,13 @@ ACT_KINDS = {
     "quarantine": ("QuarantineDismissed", "QuarantineRequeued"),
     "accounts": (),
 }
-#: How far from its dead letter the failed record is looked for in the log.
+#: How far from its dead letter the failed record is searched in the log.
 LOOKED_AT = 1000
 Key = tuple[datetime, str, int]
 
 
 def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) -> Page[Act]:
-    """Return what people did, newest first; what followed from a command is told by the command."""
+    """Return the acts of people, newest first; effects of a command are shown with the command."""
     if wanted.kind is not None and wanted.kind not in ACT_KINDS:
         raise InvalidValue("kind", wanted.kind, ", ".join(ACT_KINDS))
     before = cursors.unpack(cursor, tuple[datetime, str, int])
@@ -58,7 +58,7 @@ def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) ->
 
 
 def _with_statuses(acts: Sequence[Act]) -> tuple[Act, ...]:
-    """Return the acts, commands with how they stand now: one that was refused was issued too."""
+    """Return the acts, commands with their current status: a refused one was issued too."""
     issued = [_issued(act) for act in acts]
     found = models.Command.objects.filter(id__in=[id for id in issued if id is not None])
     statuses: dict[UUID | None, str] = dict(found.values_list("id", "status"))
@@ -111,7 +111,7 @@ def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Ac
         found = found.filter(at__lt=wanted.until)
     if before is not None:
         moment, application, number = before
-        # Behind the events of the same moment.
+        # After the events of the same moment.
         same = found.none() if application == "" else found.filter(at=moment)
         earlier = found.filter(at__lt=moment)
         found = earlier | (found.filter(at=moment, id__lt=number) if application == "" else same)
@@ -133,7 +133,7 @@ def notes_on_command(command: UUID) -> tuple[StoredEvent, ...]:
 def dead_letters(
     wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return which records became dead letters (RecordsDeadLettered), newest first."""
+    """Return dead letters (RecordsDeadLettered), newest first."""
     found = store.read_dead_letters(
         store.DeadLetterQuery(
             application=wanted.application,
@@ -153,9 +153,9 @@ def dead_letters(
 
 
 def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[StoredEvent, ...]:
-    """Return those of some dead letters that were told in full, with their bodies.
+    """Return those of some dead letters that were reported in full, with their bodies.
 
-    They are looked for among the task's failures of about that time; more may be in the log.
+    They are searched among the task's failures of about that time; the log may have more.
     """
     letters = stored.event.data
     if not isinstance(letters, RecordsDeadLettered):
@@ -198,5 +198,5 @@ def accounts() -> tuple[Account, ...]:
 
 
 def people() -> tuple[str, ...]:
-    """Return the names of all accounts: who may be found in the audit."""
+    """Return the names of all accounts, for the filter of the audit."""
     return tuple(User.objects.order_by("username").values_list("username", flat=True)[:500])

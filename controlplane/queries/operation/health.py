@@ -1,4 +1,4 @@
-"""How the control plane itself is: lag, quarantine, and what answers."""
+"""The health of the control plane: lag, quarantine, reachable parts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from arrester.controlplane.queries.results import (
 )
 from arrester.controlplane.views import row_mapping
 
-#: Wake and the workers are seen every 5 s, the housekeeper when it has done what it does each hour.
+#: Wake and the workers report every 5 s, the housekeeper after its work each hour.
 SILENT_AFTER = {
     "wake": timedelta(seconds=30),
     "worker": timedelta(seconds=30),
     "housekeeper": timedelta(hours=3),
 }
-#: A pipeline that stood still for long says once again what the log has: no trouble for long.
-#: One whose clock is slow goes on.
+#: A pipeline that was stopped for long sends again what the log has: that is reported for this
+#: long. One with a slow clock does so all the time.
 OLD_FOR = timedelta(days=1)
 _BUCKETS = ("minute_count", "hour_count", "minute_total", "hour_total", "held_change")
 
@@ -69,7 +69,7 @@ def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
 
 
 def _loads(applications: Sequence[str]) -> Sequence[backpressure.Load | None]:
-    """Return the load of each application; None: Redis does not say."""
+    """Return the load of each application; None while Redis is unreachable."""
     try:
         found = backpressure.loads(applications)
     except redis_client.RedisError:
@@ -84,7 +84,7 @@ def quarantine(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Quarantined]:
-    """Return what was not understood, newest first; with `waiting` only what waits for somebody."""
+    """Return quarantined entries, newest first; with `waiting` only those that need an operator."""
     before = cursors.unpack(cursor, int)
     found = store.read_quarantine(
         application, waiting=waiting, before=before, limit=cursors.bounded(limit) + 1
@@ -94,7 +94,7 @@ def quarantine(
 
 
 def quarantined(number: int) -> Quarantined:
-    """Return one thing that was not understood; raise NotFound."""
+    """Return one quarantined entry; raise NotFound."""
     found = store.read_quarantined_entry(number)
     if found is None:
         raise NotFound(f"there is nothing of number {number} in quarantine")
@@ -118,7 +118,7 @@ def _quarantined(kept: store.QuarantinedEntry) -> Quarantined:
 
 
 def health() -> Health:
-    """Return what answers now, and since when the rest does not; never raises."""
+    """Return which parts answer, and since when the others do not; never raises."""
     now = datetime.now(UTC)
     redis = _redis()
     try:
@@ -139,7 +139,7 @@ def health() -> Health:
 
 
 def storage() -> Storage:
-    """Return how many events there have been, how much of them is kept, and for how long."""
+    """Return the number of events, their stored sizes, and the retention time."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT parent.relname, sum(pg_total_relation_size(part.oid)),"
@@ -171,7 +171,7 @@ def storage() -> Storage:
 
 
 def refusals() -> tuple[Refusal, ...]:
-    """Return why retention drops nothing, oldest first; empty while it does."""
+    """Return why retention drops nothing, oldest first; empty if it is not refused."""
     return tuple(
         Refusal(application=each.application, since=each.since, reason=each.reason)
         for each in models.RetentionRefusal.objects.order_by("since", "application")

@@ -1,4 +1,4 @@
-"""What `/metrics` tells, in a fixed number of statements however much there is."""
+"""The values of `/metrics`, in a fixed number of statements."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Counted = Mapping[tuple[str, str], int]
 
 
 class Metrics(Answer, frozen=True, kw_only=True):
-    """The state of everything in numbers; what is counted is keyed by application and status."""
+    """All states in numbers; counts are keyed by application and status."""
 
     lags: tuple[Lag, ...]
     health: Health
     latched: Mapping[str, bool]
-    #: Failed records, ever.
+    #: Failed records, since creation.
     failed: Mapping[str, int]
     #: Of the checkpoints that pages show.
     tasks: Counted
     instances: Counted
     commands: Counted
-    #: By application: instances that live, and those of them that have not been heard.
+    #: By application: live instances, and those of them without a heartbeat.
     alive: Mapping[str, int]
     lost: Mapping[str, int]
     #: The applications for which retention is refused.
@@ -42,8 +42,8 @@ class Metrics(Answer, frozen=True, kw_only=True):
 
 
 def metrics() -> Metrics:
-    """Return what can be measured now."""
-    # First the applications: each of them has a lag by then.
+    """Return the current values."""
+    # Applications first: each of them has a lag by then.
     known = row_mapping.APPLICATIONS.readable("true ORDER BY name", [])
     names = [each.name for each in known]
     tasks, instances = summaries.task_counts(names), summaries.instance_counts(names)
@@ -66,7 +66,7 @@ def _counted(
     names: Sequence[str],
     statuses: Iterable[StrEnum],
 ) -> Counted:
-    """Return the number of rows by application and status, also those that are 0."""
+    """Return the number of rows by application and status, including zeros."""
     words = [status.value for status in statuses]
     found = model._default_manager.values_list("application", "status").annotate(number=Count("*"))
     counted = {(application, status): number for application, status, number in found}

@@ -1,7 +1,7 @@
-"""How things stood at a time or position: the same answers as of now, folded from the log.
+"""States as of a time or position: the same results as for now, folded from the log.
 
-A time is the server's: what had been received by then. A position, `@18233`, is of one application.
-What did not exist yet raises NotFound, what the log does not go back to BeforeHistory.
+A time is the server's time of receipt. A position, `@18233`, belongs to one application. What did
+not exist yet raises NotFound; a point before the log raises BeforeHistory.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from arrester.controlplane.views import row_mapping
 S = TypeVar("S", bound=AnyState)
 Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-#: The commands for a task that are looked at for its last one: clocks may go back a little.
+#: The commands for a task that are checked for its last one: clocks may go back a little.
 _COMMANDS = 10
 
 
 def application(name: str, when: AsOf) -> Summary:
-    """Return one application as it was."""
+    """Return one application as of then."""
     return _summary(_existing(name, when), store.read_stream(name))
 
 
 def whole(name: str, when: AsOf, *, tasks: int) -> ApplicationThen:
-    """Return one application as it was with its pipelines, the first `tasks` of each, and the
-    instances that lived: all of one fold, so that they agree."""
+    """Return one application with its pipelines, the first `tasks` of each, and its live
+    instances, all as of the same fold."""
     state = _existing(name, when)
     return ApplicationThen(
         summary=_summary(state, store.read_stream(name)),
@@ -68,7 +68,7 @@ def whole(name: str, when: AsOf, *, tasks: int) -> ApplicationThen:
 
 
 def applications(when: AsOf) -> tuple[Summary, ...]:
-    """Return all applications that there were, by name, at a time."""
+    """Return all applications that existed, by name, as of a time."""
     found = [
         (stream, state_at_position.at(stream.application, _of_all(stream, when)))
         for stream in _all()
@@ -77,7 +77,7 @@ def applications(when: AsOf) -> tuple[Summary, ...]:
 
 
 def task(digest: str, when: AsOf) -> TaskDetail:
-    """Return a task as it was, with its run and its commands."""
+    """Return a task with its run and its commands."""
     id = row_mapping.task_state(digest).id
     uuid = UUID(digest)
     until = position(id.application, when)
@@ -102,8 +102,8 @@ def task(digest: str, when: AsOf) -> TaskDetail:
 
 
 def _commands(task: TaskId, until: int) -> set[UUID]:
-    """Return the newest commands for a task at a position: those that might be its last one, and
-    the one under way, however many were refused since."""
+    """Return the newest commands for a task as of a position: those that may be its last one,
+    and the open one, however many were refused since."""
     begin = store.base(task.application)
     moment = begin.received_at
     if until > begin.position:
@@ -122,7 +122,7 @@ def _commands(task: TaskId, until: int) -> set[UUID]:
 def task_history(
     digest: str, when: AsOf, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return what had happened to a task, newest first; see `history.task_history`."""
+    """Return the events of a task up to then, newest first; see `history.task_history`."""
     application = row_mapping.task_state(digest).id.application
     until = position(application, when)
     return history.task_history(digest, cursor=cursor, limit=limit, until=until)
@@ -131,7 +131,7 @@ def task_history(
 def tasks(
     wanted: TaskFilter, when: AsOf, *, cursor: str | None = None, limit: int = 50
 ) -> Page[TaskState]:
-    """Return tasks as they were, those whose status had changed last first."""
+    """Return tasks as of then, those with the newest change of status first."""
     before = cursors.unpack(cursor, tuple[datetime, UUID])
     found = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
     return _page(found, _task_order, before, limit)
@@ -145,7 +145,7 @@ def groups(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[GroupState]:
-    """Return error groups as they were, those that had failed last first."""
+    """Return error groups as of then, the last failed first."""
     before = cursors.unpack(cursor, tuple[datetime, str, str])
     part = None if text is None else text.lower()
     found = [
@@ -158,7 +158,7 @@ def groups(
 
 
 def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
-    """Return an error group as it was, and the tasks that stood because of it."""
+    """Return an error group as of then, with the number of stopped tasks."""
     then = state_at_position.at(application, position(application, when))
     state = then.groups.get(fingerprint)
     if state is None:
@@ -178,7 +178,7 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
 
 
 def instances(application: str, when: AsOf, *, ended: bool = False) -> tuple[InstanceState, ...]:
-    """Return the instances that lived, newest first; with `ended` the others."""
+    """Return the instances that were live, newest first; with `ended` the others."""
     return _instances(state_at_position.at(application, position(application, when)), ended=ended)
 
 
@@ -190,7 +190,7 @@ def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState
 
 
 def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
-    """Return an instance as it was."""
+    """Return an instance as of then."""
     wanted = [(row_mapping.INSTANCES, str(id))]
     then = state_at_position.at(application, position(application, when), states=wanted, tasks=[])
     if id not in then.instances:
@@ -199,7 +199,7 @@ def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
 
 
 def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
-    """Return the newest run of each pipeline at each checkpoint, as it was."""
+    """Return the newest run of each pipeline on each checkpoint, as of then."""
     then = state_at_position.at(application, position(application, when))
     return tuple(sorted(then.threads.values(), key=lambda each: (each.pipeline, each.checkpoint)))
 
@@ -207,7 +207,7 @@ def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
 def pipelines(
     application: str, when: AsOf, *, history: bool = False, limit: int = 500
 ) -> tuple[Pipeline, ...]:
-    """Return the task grid as it was; see `summaries.pipelines`."""
+    """Return the task grid as of then; see `summaries.pipelines`."""
     then = state_at_position.at(application, position(application, when))
     return _pipelines(then, history=history, limit=limit)
 
@@ -285,7 +285,7 @@ def _group_order(state: GroupState) -> tuple[datetime, str, str]:
 
 
 def _grid_order(state: TaskState) -> tuple[str, bool, str, str]:
-    # DEAD ones first, as in the grid of now.
+    # DEAD ones first, as in the current grid.
     return (state.status.value, state.id.key is not None, state.id.key or "", state.id.digest)
 
 
@@ -295,7 +295,7 @@ def _by_status(tasks: Sequence[TaskState]) -> dict[str, int]:
 
 
 def _lives(state: InstanceState, then: StreamState) -> bool:
-    """Whether an instance lived: see `standing.LIVES`."""
+    """Whether an instance was live: see `states.LIVES`."""
     runs = any(thread.instance == state.id for thread in then.threads.values())
     return state.status not in ENDED and not (state.lost and not runs)
 
@@ -316,7 +316,7 @@ def _summary(then: StreamState, stream: store.Stream) -> Summary:
         groups=len(then.groups),
         open_commands=sum(not each.status.final for each in then.commands.values()),
         last_command=max(then.commands.values(), key=lambda each: each.issued_at, default=None),
-        # Nobody knows any more what waited then.
+        # What waited then is not known.
         lag=Lag(
             application=name,
             sequence=then.application.sequence,

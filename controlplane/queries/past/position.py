@@ -1,4 +1,4 @@
-"""Points of the past: how they are written, and which position of a log they are."""
+"""Points of the past: their text form, and their position in a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
 from arrester.controlplane.queries.results import Answer
 
 FORMS = "a time (2026-11-20T09:00:00Z) or a position (@18233)"
-#: How far the clock of whoever asks may be ahead of ours.
+#: How far the clock of the requester may be ahead of ours.
 AHEAD = timedelta(minutes=5)
 _POSITION = re.compile(r"@(\d{1,18})")
 
@@ -28,7 +28,7 @@ class AsOf(Answer, frozen=True, kw_only=True):
 
 
 def as_of(text: str) -> AsOf:
-    """Return the point that `text` names; a time without a zone is UTC. Raise InvalidValue."""
+    """Return the point of `text`; a time without a zone is UTC. Raise InvalidValue."""
     text = text.strip()
     if found := _POSITION.fullmatch(text.replace(",", "")):
         return AsOf(position=int(found[1]))
@@ -45,7 +45,7 @@ def as_of(text: str) -> AsOf:
 
 
 def position(application: str, when: AsOf) -> int:
-    """Return the position that `when` is in the log of an application."""
+    """Return the position of `when` in the log of an application."""
     stream, begin = store.read_stream(application), store.base(application)
     if when.position is not None:
         if when.position > stream.sequence:
