@@ -1,4 +1,4 @@
-"""Python's cyclic collector, kept from walking over thousands of events that hold no cycles."""
+"""Pause Python's cyclic collector, which would visit thousands of events without cycles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def not_collecting() -> Iterator[None]:
-    """Collect nothing while the block runs; what is referred to no more is freed all the same."""
+    """Pause the collector while the block runs; reference counting frees memory as usual."""
     collecting = gc.isenabled()
     gc.disable()
     try:

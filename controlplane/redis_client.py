@@ -1,4 +1,4 @@
-"""Our client of Redis: one pool for each process, and short time-outs, since all can wait."""
+"""The server's Redis client: one pool per process, and short time-outs, since all work can wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def client() -> Redis:
-    """Return the client; it connects when it is used."""
+    """Return the client; it connects on first use."""
     return _client(settings.REDIS_URL)
 
 
@@ -33,15 +33,15 @@ def _client(url: str) -> Redis:
         socket_timeout=5,
         socket_connect_timeout=2,
         health_check_interval=30,
-        # A connection that broke while it was idle; whatever else fails is tried again by a sweep.
+        # For a connection that broke while it was idle; a sweep repeats any other failure.
         retry=Retry(NoBackoff(), 1),
     )
 
 
-#: What is one application's own trouble: a key of another type in the place of one of ours, or a
-#: row that cannot be read. Whoever goes through all applications goes on to the next.
+#: Errors of one application: a key of a wrong type, or a row that cannot be read. Loops over all
+#: applications continue with the next.
 OWN_TROUBLE = (ResponseError, BrokenState)
-#: An entry's id, and its fields.
+#: An entry's id and fields.
 Found = tuple[str, Mapping[bytes, bytes]]
 
 
@@ -53,9 +53,9 @@ def entries(
 
 
 def as_found(answer: Any) -> list[Found]:
-    """Return the answer to XRANGE.
+    """Return the result of XRANGE.
 
-    The client's types allow for answers that ours, which leaves bytes as they are, never gives.
+    The client's types include results that ours, which does not decode bytes, never returns.
     """
     return [(id.decode(), fields) for id, fields in answer]
 
@@ -63,15 +63,15 @@ def as_found(answer: Any) -> list[Found]:
 def next_entries(
     redis: Redis, stream: str, *, after: str, count: int, milliseconds: int
 ) -> list[Found]:
-    """Wait until a stream has entries behind one; return them, or nothing when the time is over."""
-    # The client answers by protocol: pairs, or a dictionary of lists.
+    """Wait until a stream has entries after one; return them, or nothing after the time."""
+    # The result depends on the protocol: pairs, or a dictionary of lists.
     found: Any = redis.xread({stream: after}, count=count, block=milliseconds)
     if isinstance(found, dict):
         return [each for some in found.values() for each in as_found(some[0])]
     return [each for _, some in found or () for each in as_found(some)]
 
 
-#: KEYS: stream. ARGV: each entry's id, its first field, and the last value of that.
+#: KEYS: stream. ARGV: each entry's id, its first field, and that field's value.
 _TAKE_OUT = """
 for i = 1, #ARGV, 3 do
   local found = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])
@@ -92,18 +92,17 @@ end
 
 
 def take_out(pipe: Pipeline, stream: str, found: Iterable[Found]) -> None:
-    """Delete entries from a stream, unless others are there now under their ids.
+    """Delete entries from a stream, unless their ids now belong to other entries.
 
-    A Redis that was emptied meanwhile gives an id a second time: within one millisecond, or when
-    its clock goes back. What is not the batch that was read has not been folded.
+    A Redis that was emptied meanwhile assigns an id again: within one millisecond, or if its clock
+    goes back. A batch other than the one read has not been folded.
     """
     said = [part for id, fields in found for part in (id, *next(iter(fields.items())))]
     pipe.eval(_TAKE_OUT, 1, stream, *said)
 
 
 def ask_waiting(pipe: Pipeline, stream: str) -> None:
-    """Ask, in one round trip with others, for the oldest and the newest entry of a stream, and for
-    their number: three answers."""
+    """Query a stream's oldest and newest entry and their number in a pipeline: three results."""
     pipe.xrange(stream, count=1)
     pipe.xrevrange(stream, count=1)
     pipe.xlen(stream)
@@ -111,7 +110,7 @@ def ask_waiting(pipe: Pipeline, stream: str) -> None:
 
 def changed(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> list[str]:
     """Wait until streams have entries after their positions; return those that have."""
-    # One entry of each is enough to know. The client answers by protocol: pairs, or a dictionary.
+    # One entry of each is enough. The result depends on the protocol: pairs, or a dictionary.
     streams: Any = dict(positions)
     found: Any = redis.xread(streams, count=1, block=milliseconds)
     names = found.keys() if isinstance(found, dict) else [name for name, _ in found or ()]
@@ -119,7 +118,7 @@ def changed(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> li
 
 
 def last_id(redis: Redis, stream: str) -> str | None:
-    """Return the id that a stream gave last; None when there is no such stream."""
+    """Return the last id assigned by a stream; None if there is no stream."""
     try:
         return str(redis.xinfo_stream(stream)["last-generated-id"].decode())
     except ResponseError as exc:

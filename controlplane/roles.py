@@ -1,4 +1,4 @@
-"""What somebody may do: the names of Django's groups, the least first."""
+"""The roles: names of Django's groups, the least first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """A viewer looks, an operator acts too, an admin also decides who may."""
+    """A viewer reads, an operator also acts, an admin also manages accounts."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"

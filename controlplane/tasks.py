@@ -1,4 +1,4 @@
-"""The Celery tasks, thin. Losing any of their messages, or all, costs one sweep of `wake`."""
+"""The Celery tasks. If any of their messages is lost, a sweep of `wake` repeats it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from arrester.controlplane.outbound import command_outbox as outbox
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
-#: So many messages that wait, and so long, before the fold keeps states itself.
+#: The most waiting messages, and their longest age, before the fold makes snapshots itself.
 MOST_ASKED, EXPIRE_SECONDS = 100, 10
 
 
 @shared_task(name="arrester.drain", bind=True)
 def drain(self: Task[Any, Any], application: str) -> None:
-    """Fold what waits; come back while there is more, so that others get their turn.
+    """Fold the waiting entries; continue in a new message if more are left, so that others have a
+    turn.
 
-    A drain that raises leaves the stream's mark until it is over: that is how soon it is tried
-    again, and no sooner.
+    A drain that raises leaves the pending-drain key until it expires: it is repeated then, and not
+    earlier.
     """
     if drain_requests.is_void(application, self.request.id or ""):
         return
@@ -36,31 +37,31 @@ def drain(self: Task[Any, Any], application: str) -> None:
         application, may_linger=drain_requests.nobody_waits, ask_keeper=_ask_keeper
     )
     if done.more:
-        # It does not expire: until its turn comes nobody else asks.
+        # It does not expire: nothing else requests a drain until it runs.
         drain.apply_async(args=(application,), task_id=drain_requests.replace(application))
 
 
 @shared_task(name="arrester.keep")
 def keep(application: str) -> None:
-    """Keep the application's states beside its folds; what is late they do themselves."""
+    """Make a due snapshot beside the folds; the fold makes late ones itself."""
     state_at_position.keep_if_due(application)
 
 
 def _ask_keeper(application: str) -> None:
-    """Ask for states to be kept, unless whoever is to do it is busy with something else."""
+    """Request a snapshot, unless the housekeeper is busy."""
     if redis_client.client().llen(HOUSEKEEPING) < MOST_ASKED:
         keep.apply_async(args=(application,), retry=False, expires=EXPIRE_SECONDS)
 
 
 @shared_task(name="arrester.relay")
 def relay(application: str) -> None:
-    """Say again what agents have to know."""
+    """Publish the application's state and open commands."""
     outbox.relay(application)
 
 
 @shared_task(name="arrester.sweep")
 def sweep() -> None:
-    """Repair what was lost on the way to the agents, and show that a worker works."""
+    """Relay to all applications, and record that a worker is running."""
     actions.sighted("worker")
     for stream in store.all_streams():
         try:
@@ -71,15 +72,15 @@ def sweep() -> None:
 
 @shared_task(name="arrester.watch")
 def watch() -> None:
-    """Tell what time made true."""
+    """Append the events that follow from the time."""
     actions.watch()
 
 
 @shared_task(name="arrester.housekeeping")
 def housekeeping() -> None:
-    """Make the log's partitions ahead, drop the days that are over and sessions that have ended.
+    """Create the coming partitions, drop expired days and ended sessions.
 
-    It has a queue and a process of its own, waits for nobody, and one runs at a time.
+    It has a queue and a process of its own, waits for nothing, and one runs at a time.
     """
     store.ensure_partitions(datetime.now(UTC).date(), days=DAYS_AHEAD)
     environment = settings.ENVIRONMENT

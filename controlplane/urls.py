@@ -1,4 +1,4 @@
-"""Every page and endpoint is the dashboard's."""
+"""The URLs of the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host names that we answer to: probes may use any, since they know us by our address."""
+"""Allowed host names; health probes may use any, since they know the server by its address."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 
-#: Their answers have nothing of the request in them.
+#: Their answers contain nothing of the request.
 PROBES: Final = frozenset({"/healthz", "/readyz"})
 
 
 class AllowedHosts(CommonMiddleware):
-    """Django's own, which refuses names that are not allowed, but for probes."""
+    """Django's middleware that refuses other host names, except for probes."""
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
-        """Refuse a request under a name that is not ours."""
+        """Refuse a request with a host name that is not allowed."""
         return None if request.path_info in PROBES else super().process_request(request)

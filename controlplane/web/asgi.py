@@ -1,4 +1,4 @@
-"""What uvicorn serves."""
+"""The ASGI application that uvicorn serves."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
-# Requests come by the second, and to connect takes longer than most of what they ask.
+# Requests come every second, and a connect takes longer than most of their queries.
 settings.DATABASES["default"]["ENGINE"] = "arrester.controlplane.web.connection_pool"
 application = get_asgi_application()
-# What is loaded by now stays for good: no collection has to look at it again.
+# Modules loaded by now stay loaded: collections need not visit them.
 gc.collect()
 gc.freeze()

@@ -1,4 +1,4 @@
-"""The Content-Security-Policy header: pages load nothing from anywhere but this server."""
+"""The Content-Security-Policy header: pages load only from this server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
 class ContentSecurityPolicy:
-    """Add the header to each answer, under WSGI and ASGI alike, without a thread hop."""
+    """Add the header to each response, under WSGI and ASGI, without a change of threads."""
 
     sync_capable = True
     async_capable = True

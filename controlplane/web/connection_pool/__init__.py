@@ -1,12 +1,12 @@
-"""Connections to PostgreSQL that wait for the next request: for the web process alone.
+"""A pool of connections to PostgreSQL, for the web process only.
 
-`asgi` makes this package Django's ENGINE, see `base`. Celery's children, the relay, the wake and
-`manage.py` have one connection each, and Django's own engine.
+`asgi` makes this package Django's ENGINE, see `base`. Celery's workers, `wake` and `manage.py` have
+one connection each, with Django's own engine.
 
-It is not psycopg's pool. That connects in threads of its own, with a back-off: while PostgreSQL is
-away each request would wait before it is refused, and once it is back, for what is left of the
-pause. Here who finds no connection opens one, and hears at once when there is none to be had. So
-there are as many as requests at a time, as without a pool, and nobody waits for somebody else's.
+psycopg's pool connects in background threads with a back-off: while PostgreSQL is unreachable each
+request would wait before it fails, and afterwards for the rest of the pause. Here a request without
+a free connection opens one, and fails at once if it cannot. There are as many connections as
+parallel requests, as without a pool, and no request waits for another.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from weakref import WeakKeyDictionary
 from psycopg import Connection
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-#: So many wait at most. PostgreSQL takes 100 by default, and what a page asks takes milliseconds.
+#: The most idle connections. PostgreSQL allows 100 by default, and a page's queries take
+#: milliseconds.
 SIZE = 8
-#: Who was not needed for so long is closed, when the next request ends.
+#: An idle connection is closed after this time, at the end of the next request.
 IDLE_SECONDS = 60.0
-#: What a backend remembers of tables and plans grows; a new one begins with nothing.
+#: The memory of a backend for tables and plans grows; a new one starts without.
 LIFE_SECONDS = 3600.0
 
 
@@ -36,12 +37,12 @@ class Waiting(NamedTuple):
 
 
 class Pool:
-    """The connections to one database, of one role, that no request has."""
+    """The idle connections to one database with one role."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
-        #: The last one given back is taken first: the others get old, and go.
+        #: The last one returned is taken first: the others age and are closed.
         self._waiting: deque[Waiting] = deque()
         self._born: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
 
@@ -49,9 +50,9 @@ class Pool:
         return len(self._waiting)
 
     def take(self) -> Connection | None:
-        """Return a connection that is as good as new; None when the caller has to open one.
+        """Return a usable connection; None if the caller has to open one.
 
-        Dead ones are passed over without a pause: after a restart of PostgreSQL all of them are.
+        Dead ones are skipped without a wait: after a restart of PostgreSQL all of them are.
         """
         while True:
             with self._lock:
@@ -63,7 +64,7 @@ class Pool:
             connection.close()
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request, or close it, if it is not as good as new."""
+        """Keep a connection for the next request, or close it if it is not usable."""
         now = self._clock()
         with self._lock:
             born = self._born.setdefault(connection, now)
@@ -80,7 +81,7 @@ class Pool:
             each.close()
 
     def close(self) -> None:
-        """Close what waits."""
+        """Close the idle connections."""
         with self._lock:
             gone = list(self._waiting)
             self._waiting.clear()
@@ -98,10 +99,10 @@ def _is_clean(connection: Connection) -> bool:
 
 
 def _is_silent(connection: Connection) -> bool:
-    """Return whether nothing was said that nobody asked for: PostgreSQL's last words, or the end.
+    """Return whether nothing unexpected was received: PostgreSQL's last message, or the end.
 
-    The kernel knows that without a round trip. A host that is gone without a word is said to be
-    gone by TCP's probes, see `settings.TCP`.
+    The kernel knows that without a round trip. A lost host is detected by TCP's probes, see
+    `settings.TCP`.
     """
     if connection.closed:
         return False

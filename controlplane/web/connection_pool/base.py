@@ -1,4 +1,4 @@
-"""Django's PostgreSQL engine, but for where a connection comes from and where it goes."""
+"""Django's PostgreSQL engine with connections from the pool."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from arrester.controlplane.web.connection_pool import Pool
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A request's connection: closed at the request's end, as Django does it, it is kept here.
+    """A request's connection: Django closes it at the end of the request, the pool keeps it.
 
-    Nothing is reset in between, so that statements stay prepared. Nothing has to be: pages SET
-    nothing, a transaction left open ends with its connection, and so does what could not be
-    unlocked (`store.streams`), since that was an error.
+    Nothing is reset in between, so that statements stay prepared. Nothing has to be: pages use no
+    SET, an open transaction ends with its connection, and so does a lock that could not be released
+    (`store.streams`), since that was an error.
     """
 
     pool: ClassVar[Any] = None  # Django's own, of psycopg, which is not used.
     kept: ClassVar[Pool] = Pool()
 
-    #: Whether a statement failed since the request has this connection.
+    #: Whether a statement failed in this request.
     _failed = False
 
     @property
     def errors_occurred(self) -> bool:
-        """Django forgets an error with the COMMIT or ROLLBACK behind it; here it is remembered."""
+        """Django forgets an error at the following COMMIT or ROLLBACK; this does not."""
         return self._failed
 
     @errors_occurred.setter
@@ -35,11 +35,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._failed = self._failed or occurred
 
     def get_connection_params(self) -> dict[str, Any]:
-        """Have `prepared_statements` prepare at first sight, and plan that once for good.
+        """Prepare the statements of `prepared_statements` at first use, with one plan for all
+        values.
 
-        A connection lives long, and by itself PostgreSQL goes on to plan for the values of each
-        request where it thinks that worth it. For pages of few failures either takes longer than
-        to read them. All else is planned as ever.
+        A connection lives long, and PostgreSQL would plan again for the values of each request if
+        it estimates a gain. For pages of few failures, planning takes longer than reading. Other
+        statements are planned as usual.
         """
         params: dict[str, Any] = super().get_connection_params()
         params["prepare_threshold"] = 0
@@ -55,8 +56,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return kept
 
     def is_usable(self) -> bool:
-        """Return False behind an error, too: it may be in what the connection remembers, such as
-        the plan of a statement whose table was migrated, and would come again for good."""
+        """Return False after an error, too: its cause may be in the connection, such as the
+        plan of a statement whose table was migrated."""
         return not self.errors_occurred and super().is_usable()
 
     def _close(self) -> None:
@@ -70,5 +71,5 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 self.kept.give_back(connection)
 
 
-# An end by itself; a server's ends by a signal, and its sockets with it.
+# At a normal exit; a server ends by a signal, which closes its sockets.
 atexit.register(DatabaseWrapper.kept.close)
