@@ -157,7 +157,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "arrester.dashboard.rest.errors.handle",
+    "EXCEPTION_HANDLER": "arrester.dashboard.http_errors.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
@@ -165,7 +165,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "The error control plane for PySpark.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["arrester.dashboard.rest.base.HasRole"],
+    "SERVE_PERMISSIONS": ["arrester.dashboard.rest.view_base.HasRole"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from rest_framework.request import Request
 
 from arrester.controlplane import queries
-from arrester.dashboard.rest.base import View
+from arrester.dashboard.rest.view_base import View
 
 Sample = tuple[Sequence[str], float | None]
 

@@ -5,28 +5,31 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path, register_converter
 
-from arrester.dashboard import live, metrics, probes
+from arrester.dashboard import health_probes, metrics
+from arrester.dashboard.actions import (
+    bulk_groups,
+    bulk_resume,
+    command_dialogs,
+    group_actions,
+    notes,
+    test_error,
+)
+from arrester.dashboard.live import stream
 from arrester.dashboard.pages import (
     applications,
     audit,
     commands,
-    confirm,
     dead_letters,
     errors,
     exports,
-    groups,
     held,
     instances,
-    many_groups,
-    notes,
     overview,
     quarantine,
-    resuming,
     settings,
     tasks,
-    testing,
 )
-from arrester.dashboard.people import for_anybody
+from arrester.dashboard.permissions import for_anybody
 from arrester.dashboard.rest import urls as rest_urls
 
 
@@ -62,51 +65,63 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("applications", applications.applications, name="applications"),
     path("applications/<str:name>", applications.application, name="application"),
-    path("applications/<str:name>/shut-down", confirm.shut_down, name="shut-down"),
+    path("applications/<str:name>/shut-down", command_dialogs.shut_down, name="shut-down"),
     path(
-        "applications/<str:name>/shut-down/ask", confirm.shut_down_dialog, name="shut-down-dialog"
+        "applications/<str:name>/shut-down/ask",
+        command_dialogs.shut_down_dialog,
+        name="shut-down-dialog",
     ),
-    path("applications/<str:name>/start", confirm.start, name="start"),
-    path("applications/<str:name>/start/ask", confirm.start_dialog, name="start-dialog"),
-    path("applications/<str:name>/policy", confirm.set_policy, name="set-policy"),
-    path("applications/<str:name>/policy/ask", confirm.policy_dialog, name="policy-dialog"),
+    path("applications/<str:name>/start", command_dialogs.start, name="start"),
+    path("applications/<str:name>/start/ask", command_dialogs.start_dialog, name="start-dialog"),
+    path("applications/<str:name>/policy", command_dialogs.set_policy, name="set-policy"),
+    path("applications/<str:name>/policy/ask", command_dialogs.policy_dialog, name="policy-dialog"),
     path("tasks", tasks.tasks, name="tasks"),
     path("tasks/<digest:digest>", tasks.task, name="task"),
     path("tasks/<digest:digest>/history", tasks.history, name="task-history"),
     path("tasks/<digest:digest>/note", notes.on_task, name="note-on-task"),
-    path("tasks/<digest:digest>/resume", confirm.resume, name="resume"),
-    path("tasks/<digest:digest>/skip", confirm.skip, name="skip"),
-    path("tasks/<digest:digest>/skip/ask", confirm.skip_dialog, name="skip-dialog"),
-    path("tasks/<digest:digest>/resume-at", confirm.resume_at, name="resume-at"),
-    path("tasks/<digest:digest>/resume-at/ask", confirm.resume_at_dialog, name="resume-at-dialog"),
-    path("tasks/<digest:digest>/pause", confirm.pause, name="pause"),
-    path("tasks/<digest:digest>/restart", confirm.restart, name="restart"),
+    path("tasks/<digest:digest>/resume", command_dialogs.resume, name="resume"),
+    path("tasks/<digest:digest>/skip", command_dialogs.skip, name="skip"),
+    path("tasks/<digest:digest>/skip/ask", command_dialogs.skip_dialog, name="skip-dialog"),
+    path("tasks/<digest:digest>/resume-at", command_dialogs.resume_at, name="resume-at"),
+    path(
+        "tasks/<digest:digest>/resume-at/ask",
+        command_dialogs.resume_at_dialog,
+        name="resume-at-dialog",
+    ),
+    path("tasks/<digest:digest>/pause", command_dialogs.pause, name="pause"),
+    path("tasks/<digest:digest>/restart", command_dialogs.restart, name="restart"),
     path("errors", errors.errors, name="errors"),
     path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
-    path("error-groups", many_groups.act, name="act-on-groups"),
-    path("error-groups/ask", many_groups.dialog, name="groups-dialog"),
+    path("error-groups", bulk_groups.act, name="act-on-groups"),
+    path("error-groups/ask", bulk_groups.dialog, name="groups-dialog"),
     path(
         "error-groups/<str:application>/mute/ask/<text:fingerprint>",
-        groups.mute_dialog,
+        group_actions.mute_dialog,
         name="mute-dialog",
     ),
-    path("error-groups/<str:application>/mute/<text:fingerprint>", groups.mute, name="mute-group"),
     path(
-        "error-groups/<str:application>/note/<text:fingerprint>", groups.note, name="note-on-group"
+        "error-groups/<str:application>/mute/<text:fingerprint>",
+        group_actions.mute,
+        name="mute-group",
+    ),
+    path(
+        "error-groups/<str:application>/note/<text:fingerprint>",
+        group_actions.note,
+        name="note-on-group",
     ),
     path(
         "error-groups/<str:application>/<verb:verb>/<text:fingerprint>",
-        groups.act,
+        group_actions.act,
         name="act-on-group",
     ),
-    path("resume", resuming.resume, name="resume-many"),
-    path("resume/ask", resuming.dialog, name="resume-many-dialog"),
+    path("resume", bulk_resume.resume, name="resume-many"),
+    path("resume/ask", bulk_resume.dialog, name="resume-many-dialog"),
     path("export/<slug:what>.<slug:form>", exports.export, name="export"),
     path("commands", commands.commands, name="commands"),
     path("commands/<uuid:id>", commands.command, name="command"),
     path("commands/<uuid:id>/cancel", commands.cancel, name="cancel-command"),
     path("commands/<uuid:id>/note", commands.note, name="note-on-command"),
-    path("test-error", testing.send, name="test-error"),
+    path("test-error", test_error.send, name="test-error"),
     path("dead-letters", dead_letters.dead_letters, name="dead-letters"),
     path(
         "dead-letters/<str:application>/<int:sequence>",
@@ -127,15 +142,15 @@ urlpatterns = [
         quarantine.dismiss_dialog,
         name="dismiss-aside-dialog",
     ),
-    path("live", live.live, name="live"),
+    path("live", stream.live, name="live"),
     path(
         "login",
         for_anybody(LoginView.as_view(template_name="dashboard/login.html")),
         name="login",
     ),
     path("logout", for_anybody(LogoutView.as_view()), name="logout"),
-    path("healthz", probes.healthz, name="healthz"),
-    path("readyz", probes.readyz, name="readyz"),
+    path("healthz", health_probes.healthz, name="healthz"),
+    path("readyz", health_probes.readyz, name="readyz"),
     path("metrics", metrics.Metrics.as_view(), name="metrics"),
     path("api/", include(rest_urls)),
 ]

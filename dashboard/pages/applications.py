@@ -11,10 +11,16 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.dashboard import buttons, grid, listening, policies, rates
-from arrester.dashboard.pages import then
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Notice, Place, ask_as_before, page
+from arrester.dashboard.components import (
+    action_buttons,
+    command_recipients,
+    failure_rates,
+    task_grid,
+)
+from arrester.dashboard.page_frame import Notice, Place, ask_as_before, page
+from arrester.dashboard.pages import as_of
+from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.text import policy_text
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
 
@@ -31,7 +37,7 @@ def applications(request: HttpRequest, who: Person) -> HttpResponse:
     lags = queries.lags()
     context = {
         "summaries": queries.application_page(lags, cursor=request.GET.get("after"), limit=SHOWN),
-        "sparks": rates.sparks_of_applications(now=timezone.now()),
+        "sparks": failure_rates.sparks_of_applications(now=timezone.now()),
     }
     return page(request, who, place, context, lags=lags)
 
@@ -39,8 +45,8 @@ def applications(request: HttpRequest, who: Person) -> HttpResponse:
 @for_people
 def application(request: HttpRequest, who: Person, name: str) -> HttpResponse:
     """Show one application, as it is or as it was."""
-    when = then.asked(request)
-    return then.application(request, who, name, when) if when else show(request, who, name)
+    when = as_of.asked(request)
+    return as_of.application(request, who, name, when) if when else show(request, who, name)
 
 
 class Asked(NamedTuple):
@@ -71,15 +77,17 @@ class Asked(NamedTuple):
 
 
 def _tasks(asked: Asked) -> dict[str, object]:
-    wanted = grid.asked(asked.get("pipeline"), asked.get("key"), asked.get("page"))
-    held = rates.backlog(asked.summary.held, limit=RANKED, now=asked.now, application=asked.name)
-    return held | {"parts": grid.parts(asked.name, wanted), "wanted": wanted}
+    wanted = task_grid.asked(asked.get("pipeline"), asked.get("key"), asked.get("page"))
+    held = failure_rates.backlog(
+        asked.summary.held, limit=RANKED, now=asked.now, application=asked.name
+    )
+    return held | {"parts": task_grid.parts(asked.name, wanted), "wanted": wanted}
 
 
 def _errors(asked: Asked) -> dict[str, object]:
-    span = rates.span(asked.parameters, now=asked.now)
-    causes = rates.causes(now=asked.now, limit=RANKED, application=asked.name)
-    return causes | {"rate": rates.rate(span, application=asked.name)}
+    span = failure_rates.span(asked.parameters, now=asked.now)
+    causes = failure_rates.causes(now=asked.now, limit=RANKED, application=asked.name)
+    return causes | {"rate": failure_rates.rate(span, application=asked.name)}
 
 
 def _timeline(asked: Asked) -> dict[str, object]:
@@ -93,13 +101,13 @@ def _commands(asked: Asked) -> dict[str, object]:
 def _instances(asked: Asked) -> dict[str, object]:
     alive = queries.instances(asked.name)
     return {
-        "listeners": listening.seen(alive, queries.heard(alive)),
+        "listeners": command_recipients.seen(alive, queries.heard(alive)),
         "ended": queries.instances(asked.name, ended=True)[:ENDED_SHOWN],
     }
 
 
 def _policy(asked: Asked) -> dict[str, object]:
-    return {"policies": policies.shown(asked.name, now=asked.now)}
+    return {"policies": policy_text.shown(asked.name, now=asked.now)}
 
 
 class Tab(NamedTuple):
@@ -149,13 +157,13 @@ def show(
     )
     context = {
         "summary": summary,
-        "buttons": buttons.for_application(who, summary.state, open_commands),
+        "buttons": action_buttons.for_application(who, summary.state, open_commands),
         "under_way": [command for command in open_commands if command.task is None],
-        "spark": rates.sparks_of_applications(now=now, application=name).get(name),
+        "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
         "tabs": TABS.values(),
         "tab": tab,
         "own": own,
     }
-    context |= then.shown(None, application=name, url=own)
+    context |= as_of.shown(None, application=name, url=own)
     given = tab.context(Asked(query, summary, now))
     return page(request, who, place, context | given, notice=notice, status=status, lags=lags)

@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.dashboard import filters
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Place, page
+from arrester.dashboard.components import filters
+from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.permissions import Person, for_people
 
 
 @for_people

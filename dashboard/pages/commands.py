@@ -15,10 +15,10 @@ from arrester.controlplane.domain.commands.decide import why_not_cancelled
 from arrester.controlplane.domain.errors import CommandRefused
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.dashboard import filters, listening, steps
-from arrester.dashboard.forms import act_id, after_act
-from arrester.dashboard.people import NOT_AN_OPERATOR, Person, for_operators, for_people
-from arrester.dashboard.shell import Notice, Place, page
+from arrester.dashboard.components import command_recipients, command_steps, filters
+from arrester.dashboard.components.action_forms import act_id, after_act
+from arrester.dashboard.page_frame import Notice, Place, page
+from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
 
 
 @for_people
@@ -71,11 +71,11 @@ def show(
     context = {
         "why_not_cancelled": late if who.may_act else NOT_AN_OPERATOR,
         "cancel_id": uuid5(id, who.name),
-        "expiry_minutes": listening.expiry_minutes(),
+        "expiry_minutes": command_recipients.expiry_minutes(),
         "notes": queries.notes_on_command(id),
         "note_id": uuid7(timezone.now()),
         "command": state,
-        "steps": steps.steps(state),
+        "steps": command_steps.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],
     }
     return page(request, who, place, context, notice=notice, status=status)

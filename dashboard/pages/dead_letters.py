@@ -9,9 +9,10 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import RecordsDeadLettered
 from arrester.controlplane.domain.state.states import task_id
-from arrester.dashboard import filters, record
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Place, page
+from arrester.dashboard.components import filters
+from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.text import record_text
 
 
 @for_people
@@ -52,7 +53,7 @@ def dead_letter(request: HttpRequest, who: Person, application: str, sequence: i
         "stored": stored,
         "letters": data,
         "task": task,
-        "examples": [(each, record.shown(each)) for each in told],
+        "examples": [(each, record_text.shown(each)) for each in told],
         "untold": max(0, data.count - len(told)),
     }
     return page(request, who, place, context)

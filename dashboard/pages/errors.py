@@ -16,10 +16,12 @@ from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.controlplane.queries import GroupDetail
 from arrester.controlplane.store.column_limits import MOST
-from arrester.dashboard import copying, filters, group_buttons, ranges, rates, record
-from arrester.dashboard.pages import then
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Notice, Place, ask_as_before, page
+from arrester.dashboard.components import failure_rates, filters, group_buttons, time_range
+from arrester.dashboard.page_frame import Notice, Place, ask_as_before, page
+from arrester.dashboard.pages import as_of
+from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.rest import issue_export
+from arrester.dashboard.text import record_text
 
 RECENT = 20
 DIGITS = len(str(MOST))
@@ -72,12 +74,12 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         "total": total,
         "elsewhere_count": counts.total() - total,
         "stages": queries.stages(wanted.application),
-        "range": ranges.read(request.GET, now=now),
+        "range": time_range.read(request.GET, now=now),
         "sort": sort,
         "groups": [
             (each, stopped.get((each.application, each.fingerprint), 0)) for each in groups.rows
         ],
-        "sparks": rates.sparks_of_groups(groups.rows, now=now),
+        "sparks": failure_rates.sparks_of_groups(groups.rows, now=now),
         "next": groups.next,
     }
     return page(request, who, place, context, notice=notice)
@@ -95,9 +97,9 @@ def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice
 @for_people
 def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
     """Show one error group, its newest example or the occurrence that `at` names; or as it was."""
-    when = then.asked(request)
+    when = as_of.asked(request)
     if when:
-        return then.error(request, who, application, fingerprint, when)
+        return as_of.error(request, who, application, fingerprint, when)
     return show(request, who, application, fingerprint)
 
 
@@ -125,7 +127,7 @@ def show(
         url=request.get_full_path() if request.method == "GET" else f"{url}?tab={tab}",
         shows=application,
     )
-    context = record.shown(example) | {
+    context = record_text.shown(example) | {
         "group": group.state,
         "stopped": group.stopped,
         "paused": [each for each in group.stopped if each.status == "PAUSED"],
@@ -134,13 +136,13 @@ def show(
         "occurrences": queries.group_occurrences(
             application, fingerprint, cursor=request.GET.get("after"), limit=RECENT
         ),
-        "rate": rates.rate(
-            rates.span(request.GET, now=timezone.now()),
+        "rate": failure_rates.rate(
+            failure_rates.span(request.GET, now=timezone.now()),
             application=application,
             fingerprint=fingerprint,
         ),
         "buttons": group_buttons.buttons(who, group.state),
-        "copies": copying.copies(
+        "copies": issue_export.copies(
             group.state,
             example,
             page=request.build_absolute_uri(url),
@@ -150,7 +152,7 @@ def show(
         "tab": tab,
         "note_id": uuid7(timezone.now()),
     }
-    context |= then.shown(None, application=application, url=url)
+    context |= as_of.shown(None, application=application, url=url)
     return page(
         request, who, place, context | _of_tab(tab, group.state), notice=notice, status=status
     )

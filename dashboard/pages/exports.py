@@ -22,8 +22,9 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.states import CommandState, GroupState
-from arrester.dashboard import acts, filters, words
-from arrester.dashboard.people import Person, for_people
+from arrester.dashboard.components import filters
+from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.text import audit_text, event_text
 
 ROWS_PER_PAGE = 500
 FORMS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
@@ -94,7 +95,7 @@ def _act_row(act: queries.Act) -> Row:
         assert act.event is not None
         kind, application = act.event.event.type, act.event.application
         instance = act.event.event.instance
-        what, about = acts.words_of(act.event.event.data), acts.about(act.event)
+        what, about = audit_text.words_of(act.event.event.data), audit_text.about(act.event)
         position = act.event.sequence
     return {
         "at": act.at,
@@ -153,7 +154,7 @@ def _event_row(stored: StoredEvent) -> Row:
         "occurred_at": stored.event.occurred_at,
         "received_at": stored.received_at,
         "type": stored.event.type,
-        "what": words.sentence(stored.event.data),
+        "what": event_text.sentence(stored.event.data),
         "epoch": stored.event.run and stored.event.run.epoch,
         "caused_by": stored.event.caused_by and str(stored.event.caused_by),
     }

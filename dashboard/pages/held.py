@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.dashboard import filters, rates
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Place, page
+from arrester.dashboard.components import failure_rates, filters
+from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.permissions import Person, for_people
 
 
 @for_people
@@ -29,8 +29,8 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
         "tasks": found,
         "instances": queries.instance_counts([*{task.id.application for task in found.rows}]),
         "records": records,
-        "levels": rates.levels(
-            rates.span(request.GET, now=now, default=rates.LAST_DAY),
+        "levels": failure_rates.levels(
+            failure_rates.span(request.GET, now=now, default=failure_rates.LAST_DAY),
             now=now,
             application=application,
         ),

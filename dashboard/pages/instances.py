@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.dashboard import filters
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Place, page
+from arrester.dashboard.components import filters
+from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.permissions import Person, for_people
 
 #: Between the clocks of an instance and of the server; more than this is marked.
 SKEW_SECONDS = 5.0

@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.dashboard import attention, rates
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Place, page
+from arrester.dashboard.components import attention, failure_rates
+from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.permissions import Person, for_people
 
 FEED, RANKED = 8, 6
 
@@ -28,9 +28,11 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
         "seen": seen,
         "attention": attention.items(seen, now=now),
         "tiles": attention.tiles(seen),
-        "rate": rates.rate(rates.span(request.GET, now=now)),
+        "rate": failure_rates.rate(failure_rates.span(request.GET, now=now)),
         "commands": queries.commands(limit=FEED).rows,
     }
     held_total = sum(each.held for each in seen.applications)
-    plots = rates.causes(now=now, limit=RANKED) | rates.backlog(held_total, limit=RANKED, now=now)
+    plots = failure_rates.causes(now=now, limit=RANKED) | failure_rates.backlog(
+        held_total, limit=RANKED, now=now
+    )
     return page(request, who, place, context | plots, lags=seen.lags, health=seen.health)

@@ -12,10 +12,10 @@ from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.dashboard import record
-from arrester.dashboard.forms import act_id, after_act, show_dialog
-from arrester.dashboard.people import Person, for_operators, for_people
-from arrester.dashboard.shell import Notice, Place, page
+from arrester.dashboard.components.action_forms import act_id, after_act, show_dialog
+from arrester.dashboard.page_frame import Notice, Place, page
+from arrester.dashboard.permissions import Person, for_operators, for_people
+from arrester.dashboard.text import record_text
 
 _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e24")
 STILL = "The entry is still invalid and stays here. Upgrade the server, then try again."
@@ -46,8 +46,10 @@ def _show(
         "waiting": waiting,
         "names": sorted(queries.positions()),
         "entries": entries,
-        "rows": [(each, record.hexdump(each.raw), _once(who, each.id)) for each in entries.rows],
-        "shown_bytes": record.SHOWN_BYTES,
+        "rows": [
+            (each, record_text.hexdump(each.raw), _once(who, each.id)) for each in entries.rows
+        ],
+        "shown_bytes": record_text.SHOWN_BYTES,
     }
     return page(request, who, place, context, notice=notice)
 

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_POST
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.roles import Role
-from arrester.dashboard.people import Person, for_admins, for_people, note_positions
-from arrester.dashboard.shell import Notice, Place, page
+from arrester.dashboard.page_frame import Notice, Place, page
+from arrester.dashboard.permissions import Person, for_admins, for_people, note_positions
 
 
 @for_people

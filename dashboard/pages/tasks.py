@@ -17,12 +17,13 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     ThreadStatus,
 )
-from arrester.dashboard import buttons, listening, policies, record, words
-from arrester.dashboard.history import as_json
-from arrester.dashboard.pages import then
-from arrester.dashboard.people import Person, for_people
-from arrester.dashboard.shell import Notice, Place, ask_as_before, page
-from arrester.dashboard.strip import strip
+from arrester.dashboard.components import action_buttons, command_recipients
+from arrester.dashboard.components.state_timeline import strip
+from arrester.dashboard.page_frame import Notice, Place, ask_as_before, page
+from arrester.dashboard.pages import as_of
+from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.text import event_text, policy_text, record_text
+from arrester.dashboard.text.history_json import as_json
 
 #: How much of the history its page shows, and how much of it the strip of states.
 RECENT, STRIP = 12, 200
@@ -91,7 +92,7 @@ def show(
     status: int = 200,
 ) -> HttpResponse:
     """Answer with the task's page, after an action with what it came to."""
-    when = then.asked(request)
+    when = as_of.asked(request)
     detail = queries.as_of_state.task(digest, when) if when else queries.task(digest)
     name = detail.state.id.application
     place = Place(
@@ -102,11 +103,11 @@ def show(
         shows=name,
         live=when is None,
     )
-    context = record.shown(detail.failure) | {
+    context = record_text.shown(detail.failure) | {
         "detail": detail,
         "task": detail.state,
     }
-    context |= then.shown(when, application=name, url=reverse("task", args=[digest]))
+    context |= as_of.shown(when, application=name, url=reverse("task", args=[digest]))
     given = _then(detail, digest, when) if when else _now(who, detail, digest)
     return page(request, who, place, context | given, notice=notice, status=status)
 
@@ -119,12 +120,12 @@ def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, obje
     turns = queries.task_turns(digest, limit=STRIP).rows
     run = detail.thread
     return {
-        "expiry_minutes": listening.expiry_minutes(),
-        "buttons": buttons.for_task(who, detail, queries.application(name).state),
-        "command_id": buttons.command_id(who, detail),
+        "expiry_minutes": command_recipients.expiry_minutes(),
+        "buttons": action_buttons.for_task(who, detail, queries.application(name).state),
+        "command_id": action_buttons.command_id(who, detail),
         "note_id": uuid7(now),
-        "meters": policies.meters(detail.state, detail.thread, now=now),
-        "listener": listening.listener(detail.thread, alive, queries.heard(alive)),
+        "meters": policy_text.meters(detail.state, detail.thread, now=now),
+        "listener": command_recipients.listener(detail.thread, alive, queries.heard(alive)),
         "recent": turns[:RECENT],
         "strip": strip(turns, now=now, ended=run.since if run and not _runs(run) else None),
         "still": _still(detail.thread, alive),
@@ -134,7 +135,7 @@ def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, obje
 def _still(thread: ThreadState | None, alive: Sequence[InstanceState]) -> str:
     """Return why what is shown is only how the task stood last; empty while its run is heard."""
     if not alive:
-        return words.still(0, 0)
+        return event_text.still(0, 0)
     if not _runs(thread):
         return NOT_RUNNING
     heard = [each.id for each in alive if not each.lost]

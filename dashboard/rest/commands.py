@@ -14,7 +14,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.rest import parameters, serializers
-from arrester.dashboard.rest.base import (
+from arrester.dashboard.rest.view_base import (
     IDEMPOTENCY_KEY,
     PROBLEMS,
     View,

@@ -7,38 +7,38 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
-from arrester.dashboard.rest import parameters, serializer_acts, serializers
-from arrester.dashboard.rest.base import PROBLEMS, View, listed, page_of, paged
+from arrester.dashboard.rest import action_serializers, parameters, serializers
+from arrester.dashboard.rest.view_base import PROBLEMS, View, listed, page_of, paged
 
 
 class Audit(View):
     """Who did what."""
 
     @extend_schema(
-        parameters=[serializer_acts.AuditQuery],
-        responses={200: page_of(serializer_acts.Act)} | PROBLEMS,
+        parameters=[action_serializers.AuditQuery],
+        responses={200: page_of(action_serializers.Act)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List what people did, newest first."""
-        wanted = listed(serializer_acts.AuditQuery, request)
+        wanted = listed(action_serializers.AuditQuery, request)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.audit(queries.AuditFilter(**wanted), cursor=cursor, limit=limit)
-        return paged(page, serializer_acts.Act)
+        return paged(page, action_serializers.Act)
 
 
 class DeadLetters(View):
     """Skipped records that were kept."""
 
     @extend_schema(
-        parameters=[serializer_acts.DeadLetterQuery],
-        responses={200: page_of(serializer_acts.DeadLetters)} | PROBLEMS,
+        parameters=[action_serializers.DeadLetterQuery],
+        responses={200: page_of(action_serializers.DeadLetters)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List dead letters, newest first: how many, where they are, who skipped them."""
-        wanted = listed(serializer_acts.DeadLetterQuery, request)
+        wanted = listed(action_serializers.DeadLetterQuery, request)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.dead_letters(queries.DeadLetterFilter(**wanted), cursor=cursor, limit=limit)
-        return paged(page, serializer_acts.DeadLetters)
+        return paged(page, action_serializers.DeadLetters)
 
 
 class Held(View):
@@ -59,11 +59,11 @@ class EveryInstance(View):
     """Instances of all applications."""
 
     @extend_schema(
-        parameters=[serializer_acts.RunningQuery],
-        responses={200: page_of(serializer_acts.Running)} | PROBLEMS,
+        parameters=[action_serializers.RunningQuery],
+        responses={200: page_of(action_serializers.Running)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List instances with what their heartbeats say: clock, spool, counted-only failures."""
-        wanted = listed(serializer_acts.RunningQuery, request)
+        wanted = listed(action_serializers.RunningQuery, request)
         page = queries.running(wanted.pop("application", None), **wanted)
-        return paged(page, serializer_acts.Running)
+        return paged(page, action_serializers.Running)

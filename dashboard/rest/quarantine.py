@@ -12,7 +12,8 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import parameters
-from arrester.dashboard.rest.base import (
+from arrester.dashboard.rest.serializers import Choice
+from arrester.dashboard.rest.view_base import (
     IDEMPOTENCY_KEY,
     PROBLEMS,
     View,
@@ -21,7 +22,6 @@ from arrester.dashboard.rest.base import (
     page_of,
     paged,
 )
-from arrester.dashboard.rest.serializers import Choice
 
 
 class KeptAside(fields.Serializer[Any]):

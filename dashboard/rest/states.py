@@ -12,7 +12,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.dashboard.rest import parameters, serializers
-from arrester.dashboard.rest.base import (
+from arrester.dashboard.rest.view_base import (
     PAST,
     PROBLEMS,
     View,

@@ -15,18 +15,19 @@ from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import GroupState, ThreadState, task_id
 from arrester.controlplane.queries import Summary
-from arrester.dashboard import record, steps, words
-from arrester.dashboard.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
+from arrester.dashboard.components import command_steps
+from arrester.dashboard.components.chart import SPARK_HEIGHT, SPARK_WIDTH, Spark
+from arrester.dashboard.text import event_text, record_text
 
 register = template.Library()
-register.filter("at", words.at)
-register.filter("cause", words.cause)
-register.filter("event_title", words.title)
-register.filter("pretty", record.pretty)
-register.filter("seen", record.seen)
-register.filter("sentence", words.sentence)
-register.filter("short", words.short)
-register.filter("steps", steps.steps)
+register.filter("at", event_text.at)
+register.filter("cause", event_text.cause)
+register.filter("event_title", event_text.title)
+register.filter("pretty", record_text.pretty)
+register.filter("seen", record_text.seen)
+register.filter("sentence", event_text.sentence)
+register.filter("short", event_text.short)
+register.filter("steps", command_steps.steps)
 
 #: Drawn on 16 by 16; filled with the colour of the text around them.
 ICONS = {
@@ -142,10 +143,10 @@ def run_state(thread: ThreadState, still: str = "") -> SafeString:
 
 @register.filter
 def still(counts: Summary | Mapping[str, int]) -> str:
-    """Return why nothing of an application is known to run: see `words.still`."""
+    """Return why nothing of an application is known to run: see `event_text.still`."""
     if isinstance(counts, Mapping):
-        return words.still(counts["alive"], counts["lost"])
-    return words.still(counts.instances, counts.lost)
+        return event_text.still(counts["alive"], counts["lost"])
+    return event_text.still(counts.instances, counts.lost)
 
 
 @register.simple_tag

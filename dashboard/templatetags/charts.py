@@ -10,7 +10,7 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from arrester.dashboard.chart import HEIGHT, Chart, Column
+from arrester.dashboard.components.chart import HEIGHT, Chart, Column
 from arrester.dashboard.templatetags.arrester import day_minute
 
 register = template.Library()

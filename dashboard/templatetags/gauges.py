@@ -12,9 +12,9 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.domain.state.states import TaskState, ThreadState
-from arrester.dashboard import policies, words
-from arrester.dashboard.policies import Meter
 from arrester.dashboard.templatetags.arrester import colour, key
+from arrester.dashboard.text import event_text, policy_text
+from arrester.dashboard.text.policy_text import Meter
 
 register = template.Library()
 
@@ -34,7 +34,7 @@ def nearest_limit(context: Context, task: TaskState, thread: ThreadState) -> Met
 def _nearest(task: TaskState, thread: ThreadState, now: datetime) -> Meter | None:
     if task.spent is None:
         return None
-    meters = policies.meters(task, thread, now=now)
+    meters = policy_text.meters(task, thread, now=now)
     spent = [each for each in meters if each.gauge.used]
     return max(spent, key=lambda each: each.gauge.share, default=None)
 
@@ -61,12 +61,16 @@ def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadStat
 
 def _look(task: TaskState, meter: Meter | None) -> str:
     """Return the colour of a cell; a limit that is nearly used up underlines it."""
-    near = meter is not None and meter.gauge.share >= policies.NEARLY
+    near = meter is not None and meter.gauge.share >= policy_text.NEARLY
     return f"{colour(task.status)}{' near-limit' if near else ''}"
 
 
 def _title(task: TaskState, meter: Meter | None) -> str:
     held = f", {task.held:,} held" if task.held else ""
-    why = f": {words.cause(task.failure)}"[:80] if task.failure and task.status != "RUNNING" else ""
+    why = (
+        f": {event_text.cause(task.failure)}"[:80]
+        if task.failure and task.status != "RUNNING"
+        else ""
+    )
     left_out = f"; left out {meter.sum}" if meter else ""
     return f"{key(task.id)[:60]} {task.status}{held}{why}{left_out}"

@@ -11,13 +11,13 @@ from django.utils.safestring import SafeString
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.error_groups import PERIODS
 from arrester.controlplane.domain.state.states import GroupState
-from arrester.dashboard import acts, words
 from arrester.dashboard.templatetags.arrester import icon
+from arrester.dashboard.text import audit_text, event_text
 
 register = template.Library()
-register.filter("act_about", acts.about)
-register.filter("act_url", acts.url)
-register.filter("act_words", acts.words_of)
+register.filter("act_about", audit_text.about)
+register.filter("act_url", audit_text.url)
+register.filter("act_words", audit_text.words_of)
 _ACCOUNT_WORDS = {"ROLE_CHANGED": "given the role", "PASSWORD_RESET": "given a new password"}
 
 
@@ -32,7 +32,7 @@ def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> 
     """Return what an act was done to; of an error its class, which says more than its mark."""
     mark = getattr(stored.event.data, "fingerprint", None)
     cause = causes.get((stored.application, mark)) if mark else None
-    return acts.about(stored) if cause is None else words.short(cause.exception_class)
+    return audit_text.about(stored) if cause is None else event_text.short(cause.exception_class)
 
 
 @register.filter

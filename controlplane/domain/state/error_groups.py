@@ -189,13 +189,13 @@ def _check_mute(wish: GroupWish, *, now: datetime) -> None:
 def refusal(act: GroupAct, status: GroupStatus) -> str | None:
     """Return why the state forbids the act, or None; pages call it before they offer the button."""
     match act, status:
-        case GroupAct.RESOLVE, GroupStatus.RESOLVED:
+        case [GroupAct.RESOLVE, GroupStatus.RESOLVED]:
             return "this group is RESOLVED already"
-        case GroupAct.REOPEN, GroupStatus.UNRESOLVED | GroupStatus.MUTED:
+        case [GroupAct.REOPEN, GroupStatus.UNRESOLVED | GroupStatus.MUTED]:
             return f"only a RESOLVED group can be reopened; this one is {status}"
-        case GroupAct.MUTE, GroupStatus.RESOLVED:
+        case [GroupAct.MUTE, GroupStatus.RESOLVED]:
             return "a RESOLVED group is silent already; it speaks when it fails again"
-        case GroupAct.UNMUTE, GroupStatus.UNRESOLVED | GroupStatus.RESOLVED:
+        case [GroupAct.UNMUTE, GroupStatus.UNRESOLVED | GroupStatus.RESOLVED]:
             return f"only a MUTED group can be unmuted; this one is {status}"
     return None
 

@@ -33,8 +33,8 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadStatus,
 )
-from arrester.dashboard import chart, rates, record
-from arrester.dashboard.strip import strip
+from arrester.dashboard.components import chart, failure_rates
+from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.arrester import (
     ICONS,
     KIND_WORDS,
@@ -43,6 +43,7 @@ from arrester.dashboard.templatetags.arrester import (
     relative,
     state,
 )
+from arrester.dashboard.text import record_text
 from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -91,16 +92,16 @@ def test_a_number_has_room_in_its_tile_and_is_exact_in_its_title(number: int, sh
 
 def test_what_no_eye_would_see_in_a_record_is_shown() -> None:
     turned = "paid \u202e00001\u202c now"
-    assert record.seen(f"{turned}\x00\x1b[31m\t\n") == (
+    assert record_text.seen(f"{turned}\x00\x1b[31m\t\n") == (
         "paid \\u202e00001\\u202c now\\u0000\\u001b[31m\t\n"
     )
     # What is copied means the same.
-    assert json.loads(record.pretty({"text": turned})) == {"text": turned}
+    assert json.loads(record_text.pretty({"text": turned})) == {"text": turned}
 
 
 def test_a_record_says_what_is_missing_and_why() -> None:
     body = Body(record={"a": None, "b": "", "c": {"d": [1]}}, redacted=("$.secret",))
-    shown = [(field.name, field.missing) for field in record.fields(body)]
+    shown = [(field.name, field.missing) for field in record_text.fields(body)]
     assert shown == [
         ("a", "NULL"),
         ("b", "empty"),
@@ -111,12 +112,12 @@ def test_a_record_says_what_is_missing_and_why() -> None:
 
 @given(st.text())
 def test_a_trace_keeps_every_line(stack: str) -> None:
-    assert [line.text for line in record.trace(stack)] == stack.splitlines()
+    assert [line.text for line in record_text.trace(stack)] == stack.splitlines()
 
 
 @given(st.text())
 def test_a_folded_trace_keeps_every_line_in_its_place(stack: str) -> None:
-    folded = record.folds(stack)
+    folded = record_text.folds(stack)
     assert [line.text for fold in folded for line in fold.lines] == stack.splitlines()
     assert all(before.own is not after.own for before, after in pairwise(folded))
 
@@ -129,7 +130,7 @@ def test_a_users_frame_of_the_jvm_is_told_from_the_platforms() -> None:
         "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
         "\t... 12 more"
     )
-    own, platform = record.folds(stack)
+    own, platform = record_text.folds(stack)
     assert [line.text.strip()[:11] for line in own.lines][1] == "at com.acme"
     assert (platform.own, platform.frames) == (False, 3)
 
@@ -210,7 +211,7 @@ def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
 def test_a_chart_s_time_is_cut_into_few_whole_steps(
     asked: dict[str, str], columns: int, unit: str
 ) -> None:
-    span = rates.span(asked, now=NOON + timedelta(seconds=17))
+    span = failure_rates.span(asked, now=NOON + timedelta(seconds=17))
     assert (span.columns, span.unit) == (columns, unit)
     assert span.start.timestamp() % span.step.total_seconds() == 0
     # All that was asked for, and less than a step more at either end.
@@ -223,15 +224,15 @@ def test_a_chart_s_time_is_cut_into_few_whole_steps(
 def test_a_chart_of_any_time_is_drawn(one: datetime, other: datetime) -> None:
     since, until = sorted([one, other])
     asked = {"from": since.isoformat(), "to": until.isoformat()} if since < until else {}
-    span = rates.span(asked, now=NOON)
-    assert 1 <= span.columns <= rates.MOST_COLUMNS + 1
+    span = failure_rates.span(asked, now=NOON)
+    assert 1 <= span.columns <= failure_rates.MOST_COLUMNS + 1
 
 
 @given(st.binary(max_size=5000))
 def test_a_hexdump_is_bounded_and_true(raw: bytes) -> None:
-    lines = record.hexdump(raw).splitlines()
+    lines = record_text.hexdump(raw).splitlines()
     shown = bytes.fromhex("".join(line[10:57] for line in lines))
-    assert shown == raw[: record.SHOWN_BYTES]
+    assert shown == raw[: record_text.SHOWN_BYTES]
 
 
 counts = st.lists(

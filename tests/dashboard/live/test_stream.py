@@ -23,8 +23,8 @@ from redis import Redis
 
 from arrester.controlplane import embedded, queries
 from arrester.controlplane.web.connection_pool import SIZE
-from arrester.dashboard import live
-from arrester.dashboard.hub import ALL, NAMES_LIMIT, Hub, Mailbox
+from arrester.dashboard.live import stream as live_stream
+from arrester.dashboard.live.hub import ALL, NAMES_LIMIT, Hub, Mailbox
 from tests.dashboard.browser import web
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import Story
@@ -66,7 +66,7 @@ class TestStream:
         flights.starts()
 
         async def story() -> dict[str, str]:
-            stream = live.stream(Hub(), before)
+            stream = live_stream.stream(Hub(), before)
             first = asyncio.ensure_future(heard(stream))
             await asyncio.sleep(0.5)
             await sync_to_async(flights.skips)("EWR", 3)
@@ -84,7 +84,7 @@ class TestStream:
         flights.starts()
 
         async def story() -> dict[str, str]:
-            stream = live.stream(Hub(), "1")
+            stream = live_stream.stream(Hub(), "1")
             event = await heard(stream)
             await stream.aclose()
             return event
@@ -97,7 +97,7 @@ class TestStream:
         present = position()
 
         async def story() -> list[str]:
-            stream = live.stream(Hub(), present, heartbeat_seconds=0.2)
+            stream = live_stream.stream(Hub(), present, heartbeat_seconds=0.2)
             said = [await anext(stream) for _ in range(3)]
             await stream.aclose()
             return said
@@ -109,7 +109,7 @@ class TestStream:
 
         async def story() -> tuple[int, int, int]:
             hub = Hub()
-            streams = [live.stream(hub, "0", heartbeat_seconds=0.2) for _ in range(10)]
+            streams = [live_stream.stream(hub, "0", heartbeat_seconds=0.2) for _ in range(10)]
             for stream in streams:
                 await anext(stream)
             await asyncio.sleep(0.5)
@@ -140,8 +140,8 @@ class TestStream:
     def test_a_stream_ends_soon_after_its_reader_may_see_no_more(
         self, redis: Redis, monkeypatch: pytest.MonkeyPatch, end: str
     ) -> None:
-        monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
-        monkeypatch.setattr(live, "LOOK_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr(live_stream, "HEARTBEAT_SECONDS", 0.05)
+        monkeypatch.setattr(live_stream, "LOOK_AGAIN_SECONDS", 0.0)
         user = make_user("ben", "viewer")
 
         async def story() -> None:
@@ -189,7 +189,7 @@ class TestStream:
         flights.starts()
 
         async def story() -> str:
-            stream = live.stream(Hub(), "0", heartbeat_seconds=0.2)
+            stream = live_stream.stream(Hub(), "0", heartbeat_seconds=0.2)
             await heard(stream)
             await sync_to_async(disturb)(services, payload)
             await asyncio.sleep(0.5)
@@ -213,7 +213,7 @@ class TestStream:
         async def story() -> str:
             async with silenced() as (address, silence):
                 monkeypatch.setattr(settings, "DATABASE_URL", address)
-                stream = live.stream(Hub(probe_seconds=0.3), "0", heartbeat_seconds=0.2)
+                stream = live_stream.stream(Hub(probe_seconds=0.3), "0", heartbeat_seconds=0.2)
                 await heard(stream)
                 # A few probes are answered, and nothing is read again for them.
                 assert [await anext(stream) for _ in range(4)] == [": nothing new\n\n"] * 4

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from arrester.controlplane import models, queries
 from arrester.controlplane.history import rebuild
-from arrester.dashboard import attention
+from arrester.dashboard.components import attention
 from tests.dashboard.story import Story
 
 HOUR = timedelta(hours=1)

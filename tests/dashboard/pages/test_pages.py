@@ -32,8 +32,8 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
 from arrester.controlplane.ingest import drain
-from arrester.dashboard import attention
-from arrester.dashboard.grid import DENSE_FROM
+from arrester.dashboard.components import attention
+from arrester.dashboard.components.task_grid import DENSE_FROM
 from arrester.dashboard.pages import applications
 from tests import histories
 from tests.controlplane import streams

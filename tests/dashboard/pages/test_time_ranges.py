@@ -7,30 +7,30 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.dashboard import ranges
+from arrester.dashboard.components import time_range
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("name", "length"), ranges.RELATIVE.items())
+@pytest.mark.parametrize(("name", "length"), time_range.RELATIVE.items())
 def test_a_relative_range_ends_now(name: str, length: timedelta) -> None:
-    assert ranges.read({"range": name}, now=NOON) == (NOON - length, None, name)
-    assert ranges.WORDS[name]
+    assert time_range.read({"range": name}, now=NOON) == (NOON - length, None, name)
+    assert time_range.WORDS[name]
 
 
 def test_from_and_to_are_utc_unless_they_say_otherwise() -> None:
-    found = ranges.read({"from": "2026-11-20T10:00", "to": "2026-11-20T13:00+02:00"}, now=NOON)
+    found = time_range.read({"from": "2026-11-20T10:00", "to": "2026-11-20T13:00+02:00"}, now=NOON)
     assert found[:] == (NOON - timedelta(hours=2), NOON - timedelta(hours=1), "custom")
     assert found.words == "from 2026-11-20 10:00 until 2026-11-20 11:00"
 
 
 def test_nothing_said_is_the_default_or_all_time() -> None:
-    assert ranges.read({}, now=NOON) == (None, None, "")
-    assert ranges.read({"range": "", "from": " "}, now=NOON, default="1h").name == "1h"
-    assert ranges.read({"range": "all"}, now=NOON, default="1h").words == "all time"
-    relative = ranges.read({"range": "1h", "from": "2026-11-20T10:00"}, now=NOON)
+    assert time_range.read({}, now=NOON) == (None, None, "")
+    assert time_range.read({"range": "", "from": " "}, now=NOON, default="1h").name == "1h"
+    assert time_range.read({"range": "all"}, now=NOON, default="1h").words == "all time"
+    relative = time_range.read({"range": "1h", "from": "2026-11-20T10:00"}, now=NOON)
     assert relative == (NOON - timedelta(hours=1), None, "1h")
-    assert ranges.read({"range": "15m"}, now=NOON).words == "last 15 min"
+    assert time_range.read({"range": "15m"}, now=NOON).words == "last 15 min"
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_what_is_wrong_is_named_with_what_is_allowed(
     name: str, value: str, more: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidValue) as wrong:
-        ranges.read({name: value} | more, now=NOON)
+        time_range.read({name: value} | more, now=NOON)
     assert (wrong.value.name, wrong.value.value) == (name, value)
     assert wrong.value.allowed
 
 
 def test_custom_needs_its_times() -> None:
     with pytest.raises(InvalidValue, match="from"):
-        ranges.read({"range": "custom"}, now=NOON)
+        time_range.read({"range": "custom"}, now=NOON)

@@ -22,7 +22,7 @@ from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.queries.failure_history import search
 from arrester.controlplane.store import failures
-from arrester.dashboard.rest.errors import STATUS_CODES, status_code
+from arrester.dashboard.http_errors import STATUS_CODES, status_code
 from arrester.dashboard.rest.serializers import A_TIME
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story

@@ -1,0 +1,1 @@
+"""The dialogs of commands and the actions behind their buttons."""

@@ -1,0 +1,1 @@
+"""Parts of pages: charts, lists, buttons and forms, ready for a template."""

@@ -1,0 +1,211 @@
+"""How many records failed, over the time that the URL asks for: charts, sparklines, top causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.dashboard.components import chart, time_range
+
+HOUR = timedelta(hours=1)
+DAY = 24
+Name = TypeVar("Name")
+
+
+#: What charts are cut into, and how each is called; the least that gives few enough columns.
+STEPS = (
+    (timedelta(minutes=1), "minute"),
+    (timedelta(minutes=5), "5 minutes"),
+    (HOUR, "hour"),
+    (3 * HOUR, "3 hours"),
+    (12 * HOUR, "12 hours"),
+    (timedelta(days=1), "day"),
+    (timedelta(days=7), "week"),
+    (timedelta(days=28), "4 weeks"),
+)
+#: And one more, where the range begins within a step.
+MOST_COLUMNS = 72
+#: No chart shows what was outside of this.
+EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+FIRST, LAST_DAY = "1h", "24h"
+
+
+class Span(NamedTuple):
+    """A range of time, cut into the columns of a chart."""
+
+    range: time_range.Range
+    start: datetime
+    step: timedelta
+    columns: int
+    unit: str
+
+    @property
+    def end(self) -> datetime:
+        """The end of the last column."""
+        return self.start + self.step * self.columns
+
+    @property
+    def by_day(self) -> bool:
+        """Whether a moment in it needs its day to be known."""
+        return self.end - self.start > timedelta(hours=DAY)
+
+
+class Rate(NamedTuple):
+    """A chart with the time that it is of, and the others that can be chosen."""
+
+    chart: chart.Chart
+    span: Span
+    names: tuple[str, ...] = tuple(time_range.RELATIVE)
+
+
+def span(parameters: Mapping[str, str], *, now: datetime, default: str = FIRST) -> Span:
+    """Return the time that a URL's parameters name, by default the last hour; see `ranges.read`.
+
+    All of it is in the columns: the first and the last one may begin before it and end after it.
+    """
+    asked = time_range.read(parameters, now=now, default=default)
+    until = _drawn(asked.until or now)
+    since = _drawn(asked.since or until - time_range.RELATIVE["30d"])
+    length = max(timedelta(minutes=1), until - since)
+    step, unit = next((each for each in STEPS if length / each[0] <= MOST_COLUMNS), STEPS[-1])
+    end = _floor(until - timedelta(microseconds=1), step) + step
+    start = _floor(max(since, end - step * (MOST_COLUMNS + 1)), step)
+    return Span(asked, start, step, max(1, (end - start) // step), unit)
+
+
+def _drawn(moment: datetime) -> datetime:
+    """Return a moment, or the nearest one that a chart can be drawn around."""
+    return min(max(moment, EARLIEST), LATEST)
+
+
+def _floor(moment: datetime, step: timedelta) -> datetime:
+    seconds = step.total_seconds()
+    return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
+
+
+def rate(asked: Span, *, application: str | None = None, fingerprint: str | None = None) -> Rate:
+    """Return the failure rate by application: of all, of one, or of one of its error groups."""
+    counted = queries.failed_by_application(
+        since=asked.start,
+        until=asked.end,
+        step=asked.step,
+        application=application,
+        fingerprint=fingerprint,
+        apart=chart.COLOURS,
+    )
+    rows = ((each.moment, each.application, each.count) for each in counted)
+    drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)
+    return Rate(chart=drawn, span=asked)
+
+
+def day(now: datetime) -> tuple[datetime, datetime]:
+    """Return the 24 hours that end with the present one."""
+    end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
+    return end - DAY * HOUR, end
+
+
+def sparks_of_applications(
+    *, now: datetime, application: str | None = None
+) -> dict[str, chart.Spark]:
+    """Return the last day of each application in which records failed, or only of one."""
+    since, until = day(now)
+    counted = queries.failed_by_application(
+        since=since, until=until, step=HOUR, application=application
+    )
+    return _sparks(((each.application, each.moment, each.count) for each in counted), since)
+
+
+def sparks_of_groups(
+    groups: Iterable[GroupState], *, now: datetime
+) -> dict[tuple[str, str], chart.Spark]:
+    """Return the last day of each of the groups, by application and fingerprint."""
+    since, until = day(now)
+    counted = queries.failed_by_group(groups, since=since, until=until)
+    named = (
+        ((each.application, each.fingerprint or ""), each.moment, each.count) for each in counted
+    )
+    return _sparks(named, since)
+
+
+def _sparks(
+    counted: Iterable[tuple[Name, datetime, int]], since: datetime
+) -> dict[Name, chart.Spark]:
+    values: dict[Name, list[int]] = {}
+    for name, moment, count in counted:
+        values.setdefault(name, [0] * DAY)[(moment - since) // HOUR] += count
+    return {name: chart.spark(each) for name, each in values.items()}
+
+
+class Ranked(NamedTuple):
+    """A line of a ranking: what is counted, how many, and its part of the greatest, in percent."""
+
+    subject: object
+    number: int
+    percent: float
+
+
+def ranked(counted: Iterable[tuple[object, int]]) -> list[Ranked]:
+    """Return the lines of a ranking, greatest first as they come."""
+    lines = list(counted)
+    most = max((count for _, count in lines), default=0)
+    return [Ranked(each, count, round(100 * count / most, 1)) for each, count in lines if count]
+
+
+def causes(*, now: datetime, limit: int, application: str | None = None) -> dict[str, object]:
+    """Return the ranking of the last day's causes with the sparkline of each, for a template."""
+    since, until = day(now)
+    top = queries.top_causes(since=since, until=until, application=application, limit=limit)
+    sparks = sparks_of_groups([each.group for each in top], now=now)
+    return {
+        "causes": ranked((each.group, each.count) for each in top),
+        "sparks": sparks,
+        "quiet": queries.quiet_groups(application),
+    }
+
+
+class Levels(NamedTuple):
+    """What was held at the end of each column of a chart; and by whom it is held now."""
+
+    chart: chart.Chart
+    span: Span
+    #: By series of the chart.
+    now: list[tuple[chart.Series, int]]
+    names: tuple[str, ...] = ("24h", "7d", "30d")
+
+
+def levels(asked: Span, *, now: datetime, application: str | None = None) -> Levels:
+    """Return the chart of what is held over a time; over the last day where that is short.
+
+    What is held is counted by the hour: of less than some hours there is nothing to see.
+    """
+    if asked.step < HOUR:
+        asked = span({}, now=now, default=LAST_DAY)
+    counted = queries.held_over_time(
+        since=asked.start,
+        until=asked.end,
+        step=asked.step,
+        application=application,
+        apart=chart.COLOURS,
+    )
+    rows = ((each.moment, each.application, each.count) for each in counted)
+    drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)
+    last = drawn.columns[-1] if drawn.columns else None
+    ends = last.counts if last is not None and last.end == asked.end else [0] * chart.COLOURS
+    return Levels(drawn, asked, [*zip(drawn.series, ends, strict=False)])
+
+
+def backlog(
+    total: int, *, limit: int, now: datetime, application: str | None = None
+) -> dict[str, object]:
+    """Return what is held over the last day, and the ranking of the tasks that hold most records
+    of `total`, for a template."""
+    holding = queries.held(application, limit=limit).rows
+    return {
+        "levels": levels(span({}, now=now, default=LAST_DAY), now=now, application=application),
+        "backlog": ranked((task, task.held) for task in holding),
+        "held_total": total,
+        "held_more": sum(task.held for task in holding) < total,
+    }

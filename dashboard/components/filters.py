@@ -1,0 +1,94 @@
+"""What lists are filtered by, read from the URL: a page, its export and its links mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
+from arrester.dashboard.components import time_range
+
+#: In place of a state: all of them.
+ALL = "all"
+#: In place of a command's state: whatever can follow.
+OPEN = "open"
+GROUP_FIELDS = ("state", "application", "stage", "class", "text", "range", "from", "to", "sort")
+AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
+DEAD_LETTER_FIELDS = ("application", "pipeline", "task", "range", "from", "to")
+
+
+def asked(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    """Return the fields of a form as they were filled in, also those that were not."""
+    return {name: parameters.get(name, "") for name in names}
+
+
+def of_groups(parameters: Mapping[str, str], *, now: datetime) -> queries.GroupFilter:
+    """Return which error groups a URL means: by default those that are UNRESOLVED."""
+    state = parameters.get("state") or GroupStatus.UNRESOLVED.value
+    if state not in (ALL, *GroupStatus):
+        raise InvalidValue("state", state, ", ".join([*GroupStatus, ALL]))
+    found = time_range.read(parameters, now=now)
+    return queries.GroupFilter(
+        application=parameters.get("application") or None,
+        state=None if state == ALL else state,
+        stage=parameters.get("stage") or None,
+        exception_class=parameters.get("class") or None,
+        text=parameters.get("text") or None,
+        since=found.since,
+        until=found.until,
+    )
+
+
+def sort_of_groups(parameters: Mapping[str, str]) -> str:
+    """Return what the list of error groups is sorted by."""
+    return parameters.get("sort") or queries.NEWEST
+
+
+def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return which commands a URL means, as `queries.commands` takes it."""
+    state = parameters.get("state") or None
+    if state not in (None, OPEN, *CommandStatus):
+        raise InvalidValue("state", state, ", ".join([*CommandStatus, OPEN]))
+    return {
+        "application": parameters.get("application") or None,
+        "state": None if state == OPEN else state,
+        "open": state == OPEN,
+    }
+
+
+def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFilter:
+    """Return which acts of people a URL means."""
+    found = time_range.read(parameters, now=now)
+    return queries.AuditFilter(
+        actor=parameters.get("actor") or None,
+        kind=parameters.get("kind") or None,
+        application=parameters.get("application") or None,
+        since=found.since,
+        until=found.until,
+    )
+
+
+def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.DeadLetterFilter:
+    """Return which dead letters a URL means."""
+    found = time_range.read(parameters, now=now)
+    return queries.DeadLetterFilter(
+        application=parameters.get("application") or None,
+        pipeline=parameters.get("pipeline") or None,
+        task=parameters.get("task") or None,
+        since=found.since,
+        until=found.until,
+    )
+
+
+def form(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the templates of a filter form need."""
+    filled = asked(parameters, names)
+    return {
+        "asked": filled,
+        "filtered": any(filled.values()),
+        "names": sorted(queries.positions()),
+        "range_words": time_range.WORDS.items(),
+    }

@@ -1,0 +1,1 @@
+"""Live pages: the stream of server-sent events and its hub."""

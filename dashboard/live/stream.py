@@ -1,0 +1,100 @@
+"""The stream of server-sent events that tells an open page what has moved.
+
+An event names the applications that moved; its id is the position of the whole log. A client that
+comes with a position that is not the present one is told to read everything again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.db import SessionStore
+from django.db import OperationalError, connections
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.views.decorators.http import require_GET
+
+from arrester.dashboard.live.hub import ALL, RETRY_SECONDS, Hub
+from arrester.dashboard.permissions import person
+
+HEARTBEAT_SECONDS = 15.0
+#: How long after a log-out, or the loss of a role, a stream may go on.
+LOOK_AGAIN_SECONDS = 60.0
+HUB = Hub()
+
+
+@require_GET
+async def live(request: HttpRequest) -> HttpResponseBase:
+    """Stream what moves to a page, from the position that it shows."""
+    try:
+        user = await request.auser()
+        who = await sync_to_async(person)(user)
+    except OperationalError:
+        return HttpResponse(status=503)
+    if who is None:
+        return HttpResponse(status=401)
+    # The stream may last for days, and holds no more of PostgreSQL than the hub's listener.
+    await sync_to_async(connections.close_all)()
+    key = request.session.session_key
+    shown = request.headers.get("Last-Event-ID") or request.GET.get("position", "")
+    return StreamingHttpResponse(
+        stream(
+            HUB,
+            shown,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+            may_see=partial(_may_see, key),
+            look_again_seconds=LOOK_AGAIN_SECONDS,
+        ),
+        content_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _may_see(session_key: str | None) -> bool:
+    """Return whether whoever began the stream is still logged in and has a role."""
+    return await sync_to_async(_look_again)(session_key)
+
+
+def _look_again(session_key: str | None) -> bool:
+    request = HttpRequest()
+    request.session = SessionStore(session_key)
+    try:
+        return person(get_user(request)) is not None
+    except OperationalError:
+        # While PostgreSQL is away there is nothing to tell.
+        return True
+    finally:
+        connections.close_all()
+
+
+async def _anybody() -> bool:
+    return True
+
+
+async def stream(
+    hub: Hub,
+    shown: str,
+    *,
+    heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    may_see: Callable[[], Awaitable[bool]] = _anybody,
+    look_again_seconds: float = LOOK_AGAIN_SECONDS,
+) -> AsyncGenerator[str, None]:
+    """Yield events for a client that shows the position `shown`, until it goes, or may not see
+    them any more: that is asked again every now and then."""
+    async with hub.subscription() as mailbox:
+        yield f"retry: {int(RETRY_SECONDS * 1000)}\n\n"
+        next_look = time.monotonic() + look_again_seconds
+        while True:
+            moved = await mailbox.take(timeout=heartbeat_seconds)
+            if time.monotonic() >= next_look:
+                if not await may_see():
+                    return
+                next_look = time.monotonic() + look_again_seconds
+            if not moved or (ALL in moved and str(hub.position) == shown):
+                yield ": nothing new\n\n"
+                continue
+            shown = str(hub.position)
+            yield f"event: changed\nid: {shown}\ndata: {' '.join(sorted(moved))}\n\n"

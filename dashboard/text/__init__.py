@@ -1,0 +1,1 @@
+"""Texts for people: events, policies, audit entries, records."""

@@ -1,0 +1,106 @@
+"""What people did, in words: for an error group's history and for the audit."""
+
+from __future__ import annotations
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from arrester.controlplane.domain.events import (
+    CommandIssued,
+    CommandKind,
+    ErrorGroupMuted,
+    ErrorGroupReopened,
+    ErrorGroupResolved,
+    ErrorGroupUnmuted,
+    EventData,
+    NoteAdded,
+    PolicyChanged,
+    QuarantineDismissed,
+    QuarantineRequeued,
+    StoredEvent,
+)
+from arrester.controlplane.domain.identity.names import task_digest
+from arrester.controlplane.domain.state.error_groups import PERIODS
+from arrester.controlplane.domain.state.states import task_id
+from arrester.dashboard.text import event_text
+
+
+def words_of(data: EventData) -> str:
+    """Return what an act says beyond its name and its actor."""
+    match data:
+        case ErrorGroupMuted():
+            return "; ".join(filter(None, [_end(data), data.reason]))
+        case ErrorGroupResolved() | ErrorGroupReopened() | ErrorGroupUnmuted():
+            return data.reason or ""
+        case NoteAdded():
+            return data.text
+        case CommandIssued(kind=CommandKind.SET_POLICY):
+            what = f"set policy of {data.stage} to {data.answer or 'as in the code'}"
+            return f"{what}: {data.reason}"
+        case QuarantineDismissed() | QuarantineRequeued():
+            return _aside(data)
+        case CommandIssued():
+            kind = data.kind.replace("_", " ").lower()
+            return f"{kind}: {data.reason}" if data.reason else kind
+        case _:
+            return event_text.sentence(data)
+
+
+def _aside(data: QuarantineDismissed | QuarantineRequeued) -> str:
+    what = "1 thing" if data.count == 1 else f"{data.count:,} things"
+    entry = f" of entry {data.entry}" if data.entry else ""
+    reason = data.reason if isinstance(data, QuarantineDismissed) else None
+    return f"{what}{entry}: {reason}" if reason else f"{what}{entry}"
+
+
+def _end(data: ErrorGroupMuted) -> str:
+    ends = []
+    if data.until is not None:
+        ends.append(f"until {data.until:%Y-%m-%d %H:%M} UTC")
+    if data.failures is not None and data.period_seconds is not None:
+        period = PERIODS.get(data.period_seconds) or f"{data.period_seconds} s"
+        ends.append(f"until {data.failures:,} failed records within one {period}")
+    return ", or ".join(ends)
+
+
+def about(stored: StoredEvent) -> str:
+    """Return what an act was done to: a task, an error, a command, or the application."""
+    data, run = stored.event.data, stored.event.run
+    pipeline: str | None = getattr(data, "pipeline", None) or (
+        None if run is None else run.pipeline
+    )
+    if pipeline and not getattr(data, "stage", None):
+        key: str | None = getattr(data, "task", None)
+        return f"{pipeline}_{key or ''}"
+    if pipeline:
+        return pipeline
+    fingerprint: str | None = getattr(data, "fingerprint", None)
+    if fingerprint:
+        return f"error {fingerprint}"
+    command = getattr(data, "command", None)
+    if command is not None and not isinstance(data, CommandIssued):
+        return f"command {command}"
+    return stored.application
+
+
+def url(stored: StoredEvent) -> str:
+    """Return the page of what an act was done to; empty where it has none."""
+    data, run = stored.event.data, stored.event.run
+    command = getattr(data, "command", None)
+    if command is not None:
+        return reverse("command", args=[command])
+    fingerprint: str | None = getattr(data, "fingerprint", None)
+    if fingerprint:
+        return f"{reverse('error', args=[stored.application, fingerprint])}?tab=notes"
+    if isinstance(data, PolicyChanged):
+        return f"{reverse('application', args=[stored.application])}?tab=policy"
+    if isinstance(data, QuarantineDismissed | QuarantineRequeued):
+        return f"{reverse('quarantine')}?{urlencode({'application': stored.application})}"
+    key: str | None = getattr(data, "task", None)
+    if run is not None:
+        return reverse("task", args=[task_id(stored.application, run, key).digest])
+    pipeline, checkpoint = getattr(data, "pipeline", None), getattr(data, "checkpoint", None)
+    if pipeline and checkpoint:
+        digest = task_digest(stored.application, pipeline, checkpoint, key)
+        return reverse("task", args=[digest])
+    return reverse("application", args=[stored.application])
