@@ -1,4 +1,4 @@
-"""The pages and REST; all models are `controlplane`'s."""
+"""The Django app of pages and REST; all models belong to `controlplane`."""
 
 from __future__ import annotations
 

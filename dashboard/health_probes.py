@@ -1,4 +1,4 @@
-"""Two questions that machines ask without logging in: is the process alive, can it do its work."""
+"""Health probes without a login: liveness and readiness."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from arrester.controlplane import queries
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer that the process is alive; nothing else is asked."""
+    """Answer 200 while the process is alive."""
     return HttpResponse("alive\n", content_type="text/plain")
 
 
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when PostgreSQL and Redis are reachable, else 503 and which of them is away."""
+    """Answer 200 if PostgreSQL and Redis are reachable, else 503 with the unreachable ones."""
     health = queries.health()
     reaches = {"postgres": health.postgres, "redis": health.redis}
     away = [name for name, reach in reaches.items() if not reach.up]

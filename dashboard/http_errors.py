@@ -1,4 +1,4 @@
-"""What each of our errors is over HTTP: one table, for REST and pages alike."""
+"""The HTTP status of each of our errors, for REST and pages."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ AWAY = "PostgreSQL does not answer; pipelines keep running and their events wait
 
 
 def status_code(error: ArresterError) -> int:
-    """Return the answer for `error`, by its nearest class in the table."""
+    """Return the status of `error`, by its nearest class in the table."""
     return next(STATUS_CODES[cls] for cls in type(error).__mro__ if cls in STATUS_CODES)
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Turn an exception of a REST view into its answer; None lets it become a 500."""
+    """Convert an exception of a REST view into a response; None results in a 500."""
     if isinstance(error, ArresterError):
         return Response(_said(error), status=status_code(error))
     if isinstance(error, DataError):
@@ -61,7 +61,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
 
 @csrf_exempt
 def unknown(request: HttpRequest, path: str) -> JsonResponse:
-    """Answer for whatever is no endpoint, as for what one does not find."""
+    """Answer for a path that is not an endpoint."""
     return JsonResponse(
         {"detail": f"there is no {request.path}; /api/docs/ has what there is"}, status=404
     )
@@ -85,7 +85,7 @@ def _said(error: ArresterError) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return `value` as JSON can carry it: neither infinity nor half of a surrogate pair."""
+    """Return `value` for JSON: without infinity and unpaired surrogates."""
     if isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return _encodable(str(value))

@@ -23,18 +23,18 @@ Sample = tuple[Sequence[str], float | None]
 
 
 class Metrics(View):
-    """Prometheus's page."""
+    """The endpoint of Prometheus."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
-        """Return all metrics as they are now; a viewer's token is enough."""
+        """Return all current metrics; a viewer's token is enough."""
         registry = CollectorRegistry()
         registry.register(Everything(queries.metrics()))
         return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
 class Everything(Collector):
-    """What one answer of `queries.metrics` comes to."""
+    """The samples of one result of `queries.metrics`."""
 
     def __init__(self, found: queries.Metrics) -> None:
         self._found = found
@@ -161,7 +161,7 @@ def _counter(name: str, meaning: str, samples: Iterable[Sample]) -> CounterMetri
 
 
 def _fill(family: Any, samples: Iterable[Sample]) -> None:
-    """Add samples; what is not known, while Redis is away, is left out."""
+    """Add samples; values unknown while Redis is unreachable are omitted."""
     for labels, value in samples:
         if value is not None:
             family.add_metric(list(labels), value)

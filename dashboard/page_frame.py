@@ -1,4 +1,4 @@
-"""The frame around every page, and the one road by which a page or its refresh is answered."""
+"""The frame of every page, and the single function that renders a page or its refresh."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from arrester.dashboard.permissions import POSITIONS, Person
 
 
 class Section(NamedTuple):
-    """A page of the menu: its URL's name, what people call it, and the key after `g`."""
+    """A page of the menu: the name of its URL, its label, and its key after `g`."""
 
     name: str
     word: str
     key: str
 
 
-#: What is looked at every day, and what is looked for.
+#: The menu.
 SECTIONS = (
     Section("overview", "Overview", "o"),
     Section("applications", "Applications", "a"),
@@ -39,13 +39,13 @@ MORE = (
     Section("quarantine", "Quarantine", "q"),
     Section("settings", "Settings", "s"),
 )
-#: A batch that waits longer than this to be folded is worth a banner.
+#: An older waiting batch is reported in a banner.
 BEHIND_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What an action came to, said once, above the page."""
+    """The result of an action, shown once above the page."""
 
     text: str
     url: str = ""
@@ -55,16 +55,16 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a page stands: its template, section and title, and which applications it shows."""
+    """The identity of a page: its template, section and title, and the applications it shows."""
 
     template: str
     section: str
     title: str
-    #: Where the page itself lives; a POST is answered with it too.
+    #: The page's own URL; the response to a POST contains it too.
     url: str
-    #: Names, apart by spaces; all applications where empty.
+    #: Names separated by spaces; empty means all applications.
     shows: str = ""
-    #: Whether it can change: the past does not.
+    #: Whether it can change; a past state cannot.
     live: bool = True
 
 
@@ -79,9 +79,9 @@ def page(
     lags: Sequence[queries.Lag] | None = None,
     health: queries.Health | None = None,
 ) -> HttpResponse:
-    """Answer with the whole page, or to htmx with what of it refreshes: the same templates.
+    """Render the whole page, or for htmx its refreshed part, from the same templates.
 
-    `lags` and `health` are what the page itself has asked for already, if it has.
+    `lags` and `health` are passed if the page has already queried them.
     """
     lags = queries.lags() if lags is None else lags
     positions: dict[str, int] = request.META[POSITIONS]
@@ -109,7 +109,7 @@ def page(
 
 
 def ask_as_before(request: HttpRequest, own: str) -> None:
-    """Let an action answer with the page at `own` as it was asked for before, links and all."""
+    """Repeat the page's earlier query in the response of an action."""
     shown = urlsplit(request.headers.get("HX-Current-URL", ""))
     if request.method != "GET" and unquote(shown.path) == unquote(own):
         request.GET = cast(Any, QueryDict(shown.query))

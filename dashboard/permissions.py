@@ -1,4 +1,4 @@
-"""Who looks at a page: roles from Django's groups, and the decorators that pages stand behind."""
+"""Permissions: roles from Django's groups, and the decorators of pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.roles import Role
 from arrester.dashboard.http_errors import AWAY, NOT_A_VALUE, status_code
 
-#: Where a request keeps how long each application's log was.
+#: Where a request keeps the lengths of the logs.
 POSITIONS = "arrester.positions"
 Args = ParamSpec("Args")
 AnyUser = AbstractBaseUser | AnonymousUser
@@ -29,24 +29,24 @@ AnyUser = AbstractBaseUser | AnonymousUser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody who is logged in and has a role."""
+    """A logged-in user with a role."""
 
     name: str
     role: Role
 
     @property
     def may_act(self) -> bool:
-        """Whether the buttons are theirs to press."""
+        """Whether the user may use action buttons."""
         return self.role is not Role.VIEWER
 
     @property
     def decides(self) -> bool:
-        """Whether the accounts are theirs to change."""
+        """Whether the user may manage accounts."""
         return self.role is Role.ADMIN
 
 
 def person(user: AnyUser) -> Person | None:
-    """Return the user with their role; None without one: nobody sees payloads by accident."""
+    """Return the user with the role; None without one: nobody reads payloads by accident."""
     if not isinstance(user, User) or not user.is_active:
         return None
     if user.is_superuser:
@@ -69,7 +69,7 @@ View = Callable[Concatenate[HttpRequest, Person, Args], HttpResponse]
 
 
 def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    """Show the page to whoever has a role, and hand the view who that is."""
+    """Serve the view to users with a role, and pass the user to it."""
 
     @wraps(view)
     @never_cache
@@ -91,9 +91,9 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
 
 
 def note_positions(request: HttpRequest) -> None:
-    """Keep how long each log is, before anything else is read.
+    """Record the length of each log before anything else is read.
 
-    A page shows at least what happened until then, and may claim no more.
+    A page shows at least the events up to there, and claims no more.
     """
     request.META[POSITIONS] = queries.positions()
 
@@ -101,7 +101,7 @@ def note_positions(request: HttpRequest) -> None:
 def for_anybody(
     view: Callable[Concatenate[HttpRequest, Args], HttpResponseBase],
 ) -> Callable[Concatenate[HttpRequest, Args], HttpResponseBase]:
-    """Show Django's own page to whoever comes, and say it when PostgreSQL is away."""
+    """Serve Django's own page to everyone; report an unreachable PostgreSQL."""
 
     @wraps(view)
     def guarded(
@@ -119,7 +119,7 @@ def for_anybody(
 
 
 def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    """Let only operators in; the page shows its buttons disabled to everybody else."""
+    """Serve the view to operators and admins only; pages show disabled buttons to others."""
 
     @wraps(view)
     def guarded(
@@ -137,7 +137,7 @@ NOT_AN_ADMIN = "requires the role admin"
 
 
 def for_admins(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    """Let only admins in: who may do what is theirs."""
+    """Serve the view to admins only."""
 
     @wraps(view)
     def guarded(
@@ -151,7 +151,7 @@ def for_admins(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
 
 
 def said(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
-    """Answer with a page that only says why there is no other; to a refresh, with a banner."""
+    """Return a page with only a message; for a refresh, a banner."""
     if "HX-Request" in request.headers:
         answer = render(request, "dashboard/refusal_banner.html", {"text": text}, status=status)
         answer["HX-Reswap"] = "none"
@@ -163,5 +163,5 @@ def said(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
 def _to_login(request: HttpRequest) -> HttpResponse:
     if "HX-Request" not in request.headers:
         return redirect_to_login(request.get_full_path())
-    # A refresh of a page whose session has ended: the whole page goes to the login.
+    # A refresh after the session has ended: the whole page goes to the login.
     return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})

@@ -1,4 +1,4 @@
-"""Every page, dialog, action and endpoint."""
+"""The URLs of all pages, dialogs, actions and endpoints."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Digest:
 
 
 class AnyText(Digest):
-    """A text that an agent made: whatever it is, its page has a URL."""
+    """A text from an agent: any text has a URL."""
 
     regex = ".*"
 
 
 class Verb(Digest):
-    """What is done with an error group in one click."""
+    """The act on an error group."""
 
     regex = "resolve|reopen|unmute"
 

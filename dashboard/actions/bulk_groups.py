@@ -1,4 +1,4 @@
-"""What people do with many error groups at once: those that they ticked in the list."""
+"""Acts on the error groups that are selected in the list."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import errors
 from arrester.dashboard.permissions import Person, for_operators
 
-#: How many refusals a notice names.
+#: The most refusals that a notice names.
 NAMED = 3
 
 
 @require_GET
 @for_operators
 def dialog(request: HttpRequest, who: Person) -> HttpResponse:
-    """Ask before something is done with the groups that are ticked: which they are."""
+    """Show the dialog with the selected groups."""
     return _dialog(request, _act(request.GET.get("act", "")), request.GET.getlist("group"))
 
 
@@ -49,7 +49,7 @@ def _dialog(
 @require_POST
 @for_operators
 def act(request: HttpRequest, who: Person) -> HttpResponse:
-    """Do it with the groups that the dialog named, and say what became of them."""
+    """Act on the groups of the dialog, and report the results."""
     wanted, ticked = _act(request.POST.get("act", "")), request.POST.getlist("group")
     try:
         done = actions.act_on_groups(_keys(ticked), _wish(request, who, wanted))
@@ -77,7 +77,7 @@ def _act(text: str) -> GroupAct:
 
 
 def _keys(ticked: list[str]) -> list[tuple[str, str]]:
-    """Return application and fingerprint of each: the name of an application has no slash."""
+    """Return application and fingerprint of each: the name of an application contains no slash."""
     keys = [each.partition("/")[::2] for each in ticked]
     if not 1 <= len(keys) <= actions.MOST_GROUPS:
         raise InvalidValue("group", len(keys), f"1 to {actions.MOST_GROUPS} error groups at once")

@@ -1,4 +1,4 @@
-"""Resuming many tasks at once: all that stand in an application, or those of one error."""
+"""Resume many tasks at once: all PAUSED ones of an application, or those of one error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMED = 3
 @require_GET
 @for_operators
 def dialog(request: HttpRequest, who: Person) -> HttpResponse:
-    """Ask before tasks are resumed: which, what they hold, and who is listening."""
+    """Show the dialog: the tasks, their held records, and the live instances."""
     application = request.GET.get("application", "")
     cause = request.GET.get("fingerprint") or None
     ticked = request.GET.getlist("task")
@@ -34,7 +34,7 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
         if ticked
         else queries.paused(application, fingerprint=cause, limit=actions.MOST_AT_ONCE)
     )
-    # Ticked rows may be of several applications, each with instances of its own.
+    # Selected rows may belong to several applications with different instances.
     names = [application] if application else {task.id.application for task in found.tasks}
     alive = [each for name in sorted(names) for each in queries.instances(name)]
     now = timezone.now()
@@ -55,7 +55,7 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
 @require_POST
 @for_operators
 def resume(request: HttpRequest, who: Person) -> HttpResponse:
-    """Resume the tasks that the dialog named, and say what became of each."""
+    """Resume the tasks of the dialog, and report the results."""
     done = actions.resume_tasks(
         request.POST.getlist("task"),
         actor=who.name,

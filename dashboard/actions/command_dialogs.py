@@ -1,4 +1,4 @@
-"""What people do: the dialogs that ask, and the actions behind them. Each is one command."""
+"""The dialogs and actions of commands; each action is one command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Issue = Callable[[UUID], CommandState]
 @require_GET
 @for_operators
 def skip_dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Ask before a record is given up: the record, and why."""
+    """Show the dialog to skip a record: the record, and a field for the reason."""
     return _skip_dialog(request, digest)
 
 
@@ -50,7 +50,7 @@ def _skip_dialog(request: HttpRequest, digest: str, *, wrong: str = "") -> HttpR
 @require_GET
 @for_operators
 def resume_at_dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Ask where a task shall go on, and why the held records before that are given up."""
+    """Show the dialog to resume at a position, with a reason for the skipped records."""
     return _resume_at_dialog(request, digest)
 
 
@@ -70,21 +70,21 @@ def _resume_at_dialog(request: HttpRequest, digest: str, *, wrong: str = "") -> 
 @require_GET
 @for_operators
 def shut_down_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Ask before an application is shut down: what is touched, what survives, its name, why."""
+    """Show the dialog to shut an application down: the effects, its name to type, the reason."""
     return _application_dialog(request, "shut_down", name)
 
 
 @require_GET
 @for_operators
 def start_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Say what starting does before it is done."""
+    """Show the dialog to start an application."""
     return _application_dialog(request, "start", name)
 
 
 @require_GET
 @for_operators
 def policy_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Ask what failures of a stage shall be answered, and why."""
+    """Show the dialog to override the policy of a stage."""
     pipeline, stage = request.GET.get("pipeline", ""), request.GET.get("stage", "")
     return _policy_dialog(request, name, pipeline, stage)
 
@@ -159,7 +159,7 @@ def skip(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
 @require_POST
 @for_operators
 def resume_at(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Resume a task at a position, past the held records before it."""
+    """Resume a task at a position, skipping the held records before it."""
     reason = request.POST.get("reason", "").strip()
     position = _whole_number(request.POST.get("position", ""))
     if position is None:
@@ -185,7 +185,7 @@ def _whole_number(text: str) -> int | None:
 @require_POST
 @for_operators
 def pause(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Hold a running task until somebody resumes it."""
+    """Pause a running task until it is resumed."""
     return _done(
         request,
         lambda command: actions.pause_task(digest, actor=who.name, command=command),
@@ -196,7 +196,7 @@ def pause(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
 @require_POST
 @for_operators
 def restart(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Let a task that died alone go on at the record that it died of."""
+    """Restart a task that died alone at the failed record."""
     return _done(
         request,
         lambda command: actions.restart_task(digest, actor=who.name, command=command),
@@ -207,7 +207,7 @@ def restart(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
 @require_POST
 @for_operators
 def shut_down(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Shut an application down, once its name was typed."""
+    """Shut an application down after its name was typed."""
     reason = request.POST.get("reason", "").strip()
     if request.POST.get("name", "") != name:
         wrong = f"Type {name} to confirm."
@@ -226,7 +226,7 @@ def shut_down(request: HttpRequest, who: Person, name: str) -> HttpResponse:
 @require_POST
 @for_operators
 def set_policy(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Set what failures of a stage are answered; an empty answer is the one of the code."""
+    """Override the policy of a stage; an empty answer removes the override."""
     given = {field: request.POST.get(field, "") for field in ("pipeline", "stage")}
     reason, answer = request.POST.get("reason", "").strip(), request.POST.get("answer")
     if answer is None or answer not in ("", *get_args(StageAnswer)):
@@ -246,7 +246,7 @@ def set_policy(request: HttpRequest, who: Person, name: str) -> HttpResponse:
 @require_POST
 @for_operators
 def start(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Let the instances of a shut down application run again."""
+    """Open a shut down application, so that its instances may run again."""
     reason = request.POST.get("reason", "").strip() or None
     return _done(
         request,
@@ -258,7 +258,7 @@ def start(request: HttpRequest, who: Person, name: str) -> HttpResponse:
 
 
 def _done(request: HttpRequest, issue: Issue, show: Show) -> HttpResponse:
-    """Issue the command under the form's id; answer with the page as it is then."""
+    """Issue the command with the form's id; respond with the page after it."""
     command = act_id(request, "command")
     try:
         issue(command)

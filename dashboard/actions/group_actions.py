@@ -1,4 +1,4 @@
-"""What people do on an error group's page: resolve, reopen, mute, unmute, write a note."""
+"""Acts on an error group's page: resolve, reopen, mute, unmute, note."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def act(
 def mute_dialog(
     request: HttpRequest, who: Person, application: str, fingerprint: str
 ) -> HttpResponse:
-    """Ask until when a group shall be silent."""
+    """Show the dialog to mute a group."""
     return _mute_dialog(request, application, fingerprint)
 
 
@@ -62,7 +62,7 @@ def _mute_dialog(
 @require_POST
 @for_operators
 def mute(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
-    """Silence a group until a time, or until it fails more often."""
+    """Mute a group until a time, or until it fails more often."""
     try:
         wish = mute_form.wish(request, who, fingerprint)
         return _done(request, who, application, wish)
@@ -73,7 +73,7 @@ def mute(request: HttpRequest, who: Person, application: str, fingerprint: str) 
 @require_POST
 @for_operators
 def note(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
-    """Write something down about a group."""
+    """Add a note to a group."""
     actions.note_on_group(
         application,
         fingerprint,

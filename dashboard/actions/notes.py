@@ -1,4 +1,4 @@
-"""Notes that people leave on tasks."""
+"""Notes on tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arrester.dashboard.permissions import Person, for_operators
 @require_POST
 @for_operators
 def on_task(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Write something down about a task: it stands in its history."""
+    """Add a note to a task, shown in its history."""
     text, note = request.POST.get("text", "").strip(), act_id(request)
     task = queries.task(digest).state.id
     actions.note_on_task(task, actor=who.name, text=text, id=note)

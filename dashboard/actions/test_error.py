@@ -1,4 +1,4 @@
-"""The button that sends a test error, and where it leads."""
+"""The button that sends a test error."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from arrester.dashboard.permissions import Person, for_operators
 @require_POST
 @for_operators
 def send(request: HttpRequest, who: Person) -> HttpResponse:
-    """Send a test error, and go to where it appears by itself."""
+    """Send a test error, and redirect to the page where it will appear."""
     actions.send_test_error(actor=who.name)
     return redirect(f"{reverse('errors')}?application=test&sent=1")

@@ -1,4 +1,4 @@
-"""Which buttons may be pressed, and why the others may not: the domain's rule, asked ahead."""
+"""Which buttons are enabled, and why the others are not, by the domain's rules."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e21")
 
 
 class Button(NamedTuple):
-    """A button: whether it works is whether there is no reason against it."""
+    """A button, enabled unless there is a reason against it."""
 
     kind: CommandKind
     why_not: str
 
     @property
     def works(self) -> bool:
-        """Whether it may be pressed."""
+        """Whether it is enabled."""
         return not self.why_not
 
 
@@ -64,10 +64,10 @@ def _button(
 
 
 def command_id(who: Person, detail: TaskDetail) -> UUID:
-    """Return the id of the resume that this page offers: pressing twice is one command.
+    """Return the id of the resume offered by this page: a double click is one command.
 
-    It changes with the pause and with each command for the task, and with nothing else, so that
-    a refresh between two clicks does not make two commands of them.
+    It changes only with the pause and with each command for the task, so that a refresh between two
+    clicks does not make two commands of them.
     """
     last = "" if detail.last_command is None else detail.last_command.id
     name = f"{who.name}\0{detail.state.id.digest}\0{detail.state.status_sequence}\0{last}"

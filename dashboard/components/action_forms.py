@@ -1,4 +1,4 @@
-"""Forms that act: their dialogs, the id that each was made with, the page that it comes back to."""
+"""Forms of actions: their dialogs, their ids, and the page after them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arrester.dashboard.permissions import note_positions
 
 
 def act_id(request: HttpRequest, field: str = "id") -> UUID:
-    """Return the id by which sending a form twice is one act; raises InvalidValue."""
+    """Return the id that makes a repeated form one act; raises InvalidValue."""
     text = request.POST.get(field, "")
     try:
         return UUID(text)
@@ -23,7 +23,7 @@ def act_id(request: HttpRequest, field: str = "id") -> UUID:
 
 
 def show_dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
-    """Return a dialog; what is `wrong` with the form that was sent stands in it, as 400."""
+    """Return a dialog; faults of a sent form are shown in it, with status 400."""
     wrong = bool(context.get("wrong"))
     status = 400 if wrong else 200
     answer = render(request, f"dashboard/dialogs/{name}.html", context, status=status)
@@ -35,9 +35,9 @@ def show_dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> Htt
 def after_act(
     request: HttpRequest, show: Callable[[], HttpResponse], *, plainly: str
 ) -> HttpResponse:
-    """Return what a form is answered: the page as it is then, whose dialog closes.
+    """Return the response to a form: the page after the act, with the dialog closed.
 
-    Without JavaScript it is a redirect to the URL `plainly`, so that going back repeats no act.
+    Without JavaScript it redirects to the URL `plainly`, so that going back repeats no act.
     """
     if "HX-Request" not in request.headers:
         return redirect(plainly)

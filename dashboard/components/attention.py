@@ -1,4 +1,4 @@
-"""What needs somebody, most urgent first: the top of the overview."""
+"""What needs attention, most urgent first: the top of the overview."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from arrester.controlplane.queries import Brief, Lag, Overview, Stop
 from arrester.dashboard.components import filters
 from arrester.dashboard.text import event_text
 
-#: An instance that listens answers within a second; after this somebody should look.
+#: A live instance answers within a second; after this time an operator should look.
 ANSWER_WITHIN = timedelta(seconds=10)
 
 
 class Item(NamedTuple):
-    """One thing that needs somebody; `key` is its id in the list."""
+    """One entry of the list; `key` is its id."""
 
     key: str
     status: str
@@ -32,7 +32,7 @@ class Item(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A number on the first page that leads to what it counts; `look` colours what is amiss."""
+    """A number of the overview with its link; `look` is the colour if it needs attention."""
 
     number: int
     word: str
@@ -42,7 +42,7 @@ class Tile(NamedTuple):
 
 
 def tiles(seen: Overview) -> list[Tile]:
-    """Return the numbers of the first page."""
+    """Return the numbers of the overview."""
     every = seen.applications
     tasks = reverse("tasks")
     paused = sum(each.paused for each in every)
@@ -76,8 +76,8 @@ def tiles(seen: Overview) -> list[Tile]:
 
 
 def items(seen: Overview, *, now: datetime) -> list[Item]:
-    """Return DEAD tasks, PAUSED ones by age, what is held where nobody runs, lost instances, silent
-    commands, quarantine, twins."""
+    """Return DEAD tasks, PAUSED ones by age, held records without a live instance, lost
+    instances, unanswered commands, quarantine, duplicate checkpoints."""
     stops = [_stop(each) for each in seen.stops]
     nobody = [_nobody(each) for each in seen.applications if each.held and not each.instances]
     lost = [_lost(each) for each in seen.applications if each.lost]
@@ -147,7 +147,7 @@ def _lost(application: Brief) -> Item:
 
 
 def _silent(commands: Sequence[CommandState]) -> list[Item]:
-    """Return one item for all of a kind and application: nobody hears any of them."""
+    """Return one entry for all commands of a kind and application without a live instance."""
     alike: dict[tuple[str, str], list[CommandState]] = defaultdict(list)
     for each in commands:
         alike[each.application, each.kind].append(each)

@@ -1,4 +1,4 @@
-"""Charts: from counts over time to shapes that a template draws as SVG, and their tables."""
+"""Charts: from counts over time to shapes for SVG, and their tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 96.0, 20.0
 #: The applications with most failures have a colour each; the others share the last.
 COLOURS = 5
 OTHERS = "others"
-#: What others are called in the counts, where they have been added up already.
+#: The name of the others if they were already combined.
 REST = ""
 
 
@@ -35,7 +35,7 @@ class Series(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A step of time: what is said when it is pointed at, and its row in the table."""
+    """A step of time: its tooltip, and its row in the table."""
 
     moment: datetime
     end: datetime
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Everything a template needs to draw, name and read out the chart."""
+    """Everything that a template needs to draw and describe the chart."""
 
     bars: list[Bar]
     series: list[Series]
@@ -107,7 +107,7 @@ def _series(totals: Counter[str]) -> list[Series]:
 
 
 class Place(NamedTuple):
-    """Where a column stands, in time and on the picture."""
+    """The time and the place of a column."""
 
     moment: datetime
     end: datetime
@@ -147,7 +147,7 @@ def _bars(column: Column, top: int) -> list[Bar]:
 
 
 def _rounded_up(value: int) -> int:
-    """Return the next of 1, 2, 5, 10, 20, 50, …: a scale that does not twitch at each refresh."""
+    """Return the next of 1, 2, 5, 10, 20, 50, …: a scale that stays the same at most refreshes."""
     step = 1
     while True:
         for factor in (1, 2, 5):
@@ -157,7 +157,7 @@ def _rounded_up(value: int) -> int:
 
 
 class Spark(NamedTuple):
-    """A line of little bars, as the path of one SVG, and what it says in words."""
+    """A sparkline as the path of one SVG, and its description."""
 
     path: str
     total: int
@@ -165,9 +165,9 @@ class Spark(NamedTuple):
 
 
 def spark(values: Sequence[int]) -> Spark:
-    """Return the sparkline of `values`, oldest first, on a base line that is a hair.
+    """Return the sparkline of `values`, oldest first, with a base line.
 
-    In whole numbers, and without what is empty: a list has a hundred of them.
+    In whole numbers and without empty bars: a list has a hundred of them.
     """
     most = max(values, default=0)
     step = int(SPARK_WIDTH) // max(1, len(values))

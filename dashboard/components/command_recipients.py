@@ -1,4 +1,4 @@
-"""Who would hear a command, said before the click."""
+"""The instances that will receive a command, shown before it is issued."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 
 
 class Listener(NamedTuple):
-    """An instance, and when it was last heard; None when that is not known."""
+    """An instance, and the time of its last heartbeat; None if unknown."""
 
     instance: InstanceState
     heard: datetime | None
 
 
 def seen(instances: Iterable[InstanceState], heard: Mapping[UUID, datetime]) -> list[Listener]:
-    """Return the instances with when each was last heard."""
+    """Return the instances with the times of their last heartbeats."""
     return [Listener(each, heard.get(each.id)) for each in instances]
 
 
@@ -35,7 +35,7 @@ def listener(
     instances: Iterable[InstanceState],
     heard: Mapping[UUID, datetime],
 ) -> Listener | None:
-    """Return the instance that runs the thread, if it listens."""
+    """Return the instance that runs the thread, if it fetches commands."""
     if thread is None or thread.status is ThreadStatus.DEAD:
         return None
     every = listeners(instances, heard)
@@ -43,5 +43,5 @@ def listener(
 
 
 def expiry_minutes() -> int:
-    """Return how long a command waits for somebody to fetch it."""
+    """Return how long a command waits to be fetched."""
     return int(settings.ENVIRONMENT.command_expiry_seconds) // 60

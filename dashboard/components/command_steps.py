@@ -1,4 +1,4 @@
-"""The steps of a command: issued, delivered, and how it ended."""
+"""The steps of a command: issued, delivered, and its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BAD = (CommandStatus.REFUSED, CommandStatus.EXPIRED, CommandStatus.CANCELLED)
 
 
 class Step(NamedTuple):
-    """One step: `look` is done, now, bad, or empty for what has not come yet."""
+    """One step: `look` is done, now, bad, or empty for a future step."""
 
     name: str
     look: str
@@ -20,7 +20,7 @@ class Step(NamedTuple):
 
 
 def steps(command: CommandState) -> list[Step]:
-    """Return the steps that the command went through and the one that it waits for."""
+    """Return the completed steps of the command and the one that it waits for."""
     issued = Step("Issued", "done", command.issued_at, f"by {command.actor}")
     return [issued, *_delivered(command), _end(command)]
 
@@ -31,7 +31,7 @@ def _delivered(command: CommandState) -> list[Step]:
         instances = "1 instance" if fetched == 1 else f"{fetched} instances"
         return [Step("Delivered", "done", command.delivered_at, f"to {instances}")]
     if command.status.final:
-        # Decided by the server alone: there was nobody to deliver it to.
+        # Decided by the server alone, without a delivery.
         return []
     return [Step("Delivered", "now", None, "waiting for an instance")]
 

@@ -1,4 +1,4 @@
-"""How many records failed, over the time that the URL asks for: charts, sparklines, top causes."""
+"""Failed records over the time range of the URL: charts, sparklines, top causes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY = 24
 Name = TypeVar("Name")
 
 
-#: What charts are cut into, and how each is called; the least that gives few enough columns.
+#: The steps of charts with their names; the smallest with few enough columns is chosen.
 STEPS = (
     (timedelta(minutes=1), "minute"),
     (timedelta(minutes=5), "5 minutes"),
@@ -26,15 +26,15 @@ STEPS = (
     (timedelta(days=7), "week"),
     (timedelta(days=28), "4 weeks"),
 )
-#: And one more, where the range begins within a step.
+#: Plus one, if the range begins within a step.
 MOST_COLUMNS = 72
-#: No chart shows what was outside of this.
+#: Charts are limited to these years.
 EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 FIRST, LAST_DAY = "1h", "24h"
 
 
 class Span(NamedTuple):
-    """A range of time, cut into the columns of a chart."""
+    """A range of time, divided into the columns of a chart."""
 
     range: time_range.Range
     start: datetime
@@ -49,12 +49,12 @@ class Span(NamedTuple):
 
     @property
     def by_day(self) -> bool:
-        """Whether a moment in it needs its day to be known."""
+        """Whether times in it need the day."""
         return self.end - self.start > timedelta(hours=DAY)
 
 
 class Rate(NamedTuple):
-    """A chart with the time that it is of, and the others that can be chosen."""
+    """A chart with its time range, and the other ranges to choose from."""
 
     chart: chart.Chart
     span: Span
@@ -62,9 +62,9 @@ class Rate(NamedTuple):
 
 
 def span(parameters: Mapping[str, str], *, now: datetime, default: str = FIRST) -> Span:
-    """Return the time that a URL's parameters name, by default the last hour; see `ranges.read`.
+    """Return the time range of a URL's parameters, by default the last hour; see `time_range.read`.
 
-    All of it is in the columns: the first and the last one may begin before it and end after it.
+    The columns contain all of it: the first may begin before it, the last end after it.
     """
     asked = time_range.read(parameters, now=now, default=default)
     until = _drawn(asked.until or now)
@@ -77,7 +77,7 @@ def span(parameters: Mapping[str, str], *, now: datetime, default: str = FIRST) 
 
 
 def _drawn(moment: datetime) -> datetime:
-    """Return a moment, or the nearest one that a chart can be drawn around."""
+    """Return a moment, or the nearest one within the limits of charts."""
     return min(max(moment, EARLIEST), LATEST)
 
 
@@ -102,7 +102,7 @@ def rate(asked: Span, *, application: str | None = None, fingerprint: str | None
 
 
 def day(now: datetime) -> tuple[datetime, datetime]:
-    """Return the 24 hours that end with the present one."""
+    """Return the 24 hours that end with the current one."""
     end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
     return end - DAY * HOUR, end
 
@@ -110,7 +110,7 @@ def day(now: datetime) -> tuple[datetime, datetime]:
 def sparks_of_applications(
     *, now: datetime, application: str | None = None
 ) -> dict[str, chart.Spark]:
-    """Return the last day of each application in which records failed, or only of one."""
+    """Return the last day of each application with failed records, or of one."""
     since, until = day(now)
     counted = queries.failed_by_application(
         since=since, until=until, step=HOUR, application=application
@@ -140,7 +140,7 @@ def _sparks(
 
 
 class Ranked(NamedTuple):
-    """A line of a ranking: what is counted, how many, and its part of the greatest, in percent."""
+    """A line of a ranking: its subject, its count, and its share of the largest in percent."""
 
     subject: object
     number: int
@@ -148,14 +148,14 @@ class Ranked(NamedTuple):
 
 
 def ranked(counted: Iterable[tuple[object, int]]) -> list[Ranked]:
-    """Return the lines of a ranking, greatest first as they come."""
+    """Return the lines of a ranking, in the given order."""
     lines = list(counted)
     most = max((count for _, count in lines), default=0)
     return [Ranked(each, count, round(100 * count / most, 1)) for each, count in lines if count]
 
 
 def causes(*, now: datetime, limit: int, application: str | None = None) -> dict[str, object]:
-    """Return the ranking of the last day's causes with the sparkline of each, for a template."""
+    """Return the ranking of the last day's causes with their sparklines, for a template."""
     since, until = day(now)
     top = queries.top_causes(since=since, until=until, application=application, limit=limit)
     sparks = sparks_of_groups([each.group for each in top], now=now)
@@ -167,7 +167,7 @@ def causes(*, now: datetime, limit: int, application: str | None = None) -> dict
 
 
 class Levels(NamedTuple):
-    """What was held at the end of each column of a chart; and by whom it is held now."""
+    """The held records at the end of each column of a chart, and their current owners."""
 
     chart: chart.Chart
     span: Span
@@ -177,9 +177,9 @@ class Levels(NamedTuple):
 
 
 def levels(asked: Span, *, now: datetime, application: str | None = None) -> Levels:
-    """Return the chart of what is held over a time; over the last day where that is short.
+    """Return the chart of held records over a time range, or over the last day if it is short.
 
-    What is held is counted by the hour: of less than some hours there is nothing to see.
+    Held records are counted by the hour: a range of few hours has too few values.
     """
     if asked.step < HOUR:
         asked = span({}, now=now, default=LAST_DAY)
@@ -200,8 +200,8 @@ def levels(asked: Span, *, now: datetime, application: str | None = None) -> Lev
 def backlog(
     total: int, *, limit: int, now: datetime, application: str | None = None
 ) -> dict[str, object]:
-    """Return what is held over the last day, and the ranking of the tasks that hold most records
-    of `total`, for a template."""
+    """Return the held records over the last day, and the ranking of the tasks that hold most of
+    `total`, for a template."""
     holding = queries.held(application, limit=limit).rows
     return {
         "levels": levels(span({}, now=now, default=LAST_DAY), now=now, application=application),

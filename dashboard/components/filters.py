@@ -1,4 +1,4 @@
-"""What lists are filtered by, read from the URL: a page, its export and its links mean the same."""
+"""The filters of lists, read from the URL in the same way for a page, its export and its links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arrester.dashboard.components import time_range
 
 #: In place of a state: all of them.
 ALL = "all"
-#: In place of a command's state: whatever can follow.
+#: In place of a command's state: all that are not final.
 OPEN = "open"
 GROUP_FIELDS = ("state", "application", "stage", "class", "text", "range", "from", "to", "sort")
 AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
@@ -21,12 +21,12 @@ DEAD_LETTER_FIELDS = ("application", "pipeline", "task", "range", "from", "to")
 
 
 def asked(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    """Return the fields of a form as they were filled in, also those that were not."""
+    """Return the fields of a form as filled in, including empty ones."""
     return {name: parameters.get(name, "") for name in names}
 
 
 def of_groups(parameters: Mapping[str, str], *, now: datetime) -> queries.GroupFilter:
-    """Return which error groups a URL means: by default those that are UNRESOLVED."""
+    """Return the filter of error groups: by default those that are UNRESOLVED."""
     state = parameters.get("state") or GroupStatus.UNRESOLVED.value
     if state not in (ALL, *GroupStatus):
         raise InvalidValue("state", state, ", ".join([*GroupStatus, ALL]))
@@ -43,12 +43,12 @@ def of_groups(parameters: Mapping[str, str], *, now: datetime) -> queries.GroupF
 
 
 def sort_of_groups(parameters: Mapping[str, str]) -> str:
-    """Return what the list of error groups is sorted by."""
+    """Return the sort order of error groups."""
     return parameters.get("sort") or queries.NEWEST
 
 
 def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return which commands a URL means, as `queries.commands` takes it."""
+    """Return the filter of commands, as arguments of `queries.commands`."""
     state = parameters.get("state") or None
     if state not in (None, OPEN, *CommandStatus):
         raise InvalidValue("state", state, ", ".join([*CommandStatus, OPEN]))
@@ -60,7 +60,7 @@ def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
 
 
 def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFilter:
-    """Return which acts of people a URL means."""
+    """Return the filter of the audit."""
     found = time_range.read(parameters, now=now)
     return queries.AuditFilter(
         actor=parameters.get("actor") or None,
@@ -72,7 +72,7 @@ def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFi
 
 
 def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.DeadLetterFilter:
-    """Return which dead letters a URL means."""
+    """Return the filter of dead letters."""
     found = time_range.read(parameters, now=now)
     return queries.DeadLetterFilter(
         application=parameters.get("application") or None,
@@ -84,7 +84,7 @@ def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.
 
 
 def form(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the templates of a filter form need."""
+    """Return the context of a filter form's templates."""
     filled = asked(parameters, names)
     return {
         "asked": filled,

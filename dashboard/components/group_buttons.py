@@ -1,4 +1,4 @@
-"""Which buttons of an error group, or of many, may be pressed, and why the others may not."""
+"""Which buttons of an error group, or of many, are enabled, and why the others are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e23")
 
 
 class ManyButton(NamedTuple):
-    """A button for the groups that are ticked in a list, and the word for what became of them."""
+    """A button for the selected groups of a list, and the past participle of its act."""
 
     act: GroupAct
     word: str
@@ -35,7 +35,7 @@ MANY = {
 
 
 class GroupButton(NamedTuple):
-    """A button, and the id that pressing it twice is one act by."""
+    """A button, and the id that makes a double click one act."""
 
     act: GroupAct
     why_not: str
@@ -43,12 +43,12 @@ class GroupButton(NamedTuple):
 
     @property
     def works(self) -> bool:
-        """Whether it may be pressed."""
+        """Whether it is enabled."""
         return not self.why_not
 
 
 def on_many(state: str | None) -> list[ManyButton]:
-    """Return the buttons of a list of groups that are all in one state, or in any for None."""
+    """Return the buttons of a list of groups that are all in one state; None: any state."""
     if state is None:
         return [*MANY.values()]
     status = GroupStatus(state)

@@ -1,4 +1,4 @@
-"""The form that silences error groups: until when, or until they fail more often."""
+"""The form that mutes error groups: until a time, or until they fail more often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arrester.dashboard.components import time_range
 from arrester.dashboard.components.action_forms import act_id
 from arrester.dashboard.permissions import Person
 
-#: For how long a click may mute: the form's words and the times they stand for.
+#: The durations of the form with their names.
 LENGTHS = {
     "1h": ("1 hour", timedelta(hours=1)),
     "24h": ("24 hours", timedelta(hours=24)),
@@ -23,7 +23,7 @@ LENGTHS = {
 
 
 def ends(request: HttpRequest) -> dict[str, Any]:
-    """Return what the form offers, and what of it was chosen before."""
+    """Return the options of the form, and the chosen values."""
     return {
         "lengths": [(value, words) for value, (words, _) in LENGTHS.items()],
         "periods": PERIODS.items(),
@@ -32,7 +32,7 @@ def ends(request: HttpRequest) -> dict[str, Any]:
 
 
 def wish(request: HttpRequest, who: Person, fingerprint: str) -> GroupWish:
-    """Return what the form asks for; raises InvalidValue for an end that is none."""
+    """Return the request of the form; raises InvalidValue for an invalid end."""
     end = request.POST.get("end", "")
     until, length, failures, period = None, None, None, None
     if end == "failures":

@@ -1,4 +1,4 @@
-"""A task's states over time, as one strip that a template draws as SVG, and its table."""
+"""A task's states over time as a strip for SVG, and its table."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state.states import TaskStatus
 
-#: What is shown at least, so that a pause of a second ago is no strip of one colour.
+#: The shortest time shown, so that a recent pause does not fill the strip.
 LEAST = timedelta(hours=1)
 
 
 class Part(NamedTuple):
-    """A stretch in one state, by the event that began it."""
+    """A period in one state, with the event that began it."""
 
     status: TaskStatus
     begin: datetime
@@ -42,9 +42,10 @@ class Strip(NamedTuple):
 def strip(
     turns: Sequence[StoredEvent], *, now: datetime, ended: datetime | None = None
 ) -> Strip | None:
-    """Return the strip of what changed a task's state, newest first; None where nothing did.
+    """Return the strip of the state changes, newest first; None if there are none.
 
-    It is empty before the first of them, and where the task would run but its run has `ended`.
+    It is empty before the first of them, and while the task would be RUNNING but its run has
+    `ended`.
     """
     found = _changes(turns)
     if not found:
@@ -62,7 +63,7 @@ def strip(
                 end=end,
                 sequence=sequence,
                 x=round(100 * (begin - start).total_seconds() / whole, 2),
-                # What lasted a moment only is to be seen, too.
+                # Very short periods are visible, too.
                 width=round(max(0.4, 100 * (end - begin).total_seconds() / whole), 2),
             )
             for (begin, status, sequence), end in zip(found, ends, strict=True)
@@ -74,7 +75,8 @@ def strip(
 
 
 def _changes(turns: Sequence[StoredEvent]) -> list[tuple[datetime, TaskStatus, int]]:
-    """Return when which state began by which event, oldest first; an older run changes none."""
+    """Return the beginning, state and event of each period, oldest first; an older run changes
+    none."""
     found: list[tuple[datetime, TaskStatus, int]] = []
     newest = 0
     for stored in reversed(turns):
@@ -83,7 +85,7 @@ def _changes(turns: Sequence[StoredEvent]) -> list[tuple[datetime, TaskStatus, i
             continue
         newest = run.epoch
         if not found or found[-1][1] is not status:
-            # Times are the agent's: a clock set back would give stretches of less than nothing.
+            # Times are the agent's: a clock set back would give negative periods.
             at = max(stored.event.occurred_at, found[-1][0]) if found else stored.event.occurred_at
             found.append((at, status, stored.sequence))
     return found

@@ -1,4 +1,4 @@
-"""The task grid of an application: a cell per task, page by page where there are many."""
+"""The task grid of an application: a cell per task, on several pages if there are many."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.queries import Pipeline
 
-#: Cells of one pipeline on one page, and from how many on they are small.
+#: Cells of one pipeline on one page, and the number from which on they are small.
 CELLS, DENSE_FROM = 400, 48
-#: Pages that can be asked for: far more than any pipeline's tasks need.
+#: The highest page number: far more than any pipeline's tasks need.
 MOST_PAGES = 100_000
 
 
 class Part(NamedTuple):
-    """A pipeline, and which of its tasks are shown."""
+    """A pipeline, and its tasks on this page."""
 
     pipeline: Pipeline
-    #: How many tasks have a row.
+    #: The number of tasks with a row.
     total: int
     first: int
     last: int
@@ -29,12 +29,12 @@ class Part(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """Whether cells have only room for a letter."""
+        """Whether cells have room for a letter only."""
         return self.total > DENSE_FROM
 
     @property
     def cut(self) -> bool:
-        """Whether what is not shown is on no other page."""
+        """Whether tasks are left out that no other page shows."""
         return not self.partly and self.last < self.total
 
     @property
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the URL asks the grid for."""
+    """The part of the grid requested by the URL."""
 
     pipeline: str
     key: str
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 def asked(pipeline: str, key: str, page: str) -> Asked:
-    """Return what the URL's texts ask for; raise InvalidValue."""
+    """Return the request of the URL's texts; raise InvalidValue."""
     if not page:
         return Asked(pipeline, key, 1)
     if not page.isdecimal() or len(page) > 6 or not 1 <= int(page) <= MOST_PAGES:
@@ -61,7 +61,7 @@ def asked(pipeline: str, key: str, page: str) -> Asked:
 
 
 def parts(application: str, wanted: Asked) -> list[Part]:
-    """Return the pipelines of an application with the tasks of the page that is asked for."""
+    """Return the pipelines of an application with the tasks of the requested page."""
     found = queries.pipelines(
         application,
         only=wanted.pipeline or None,
@@ -73,7 +73,7 @@ def parts(application: str, wanted: Asked) -> list[Part]:
 
 
 def parts_then(pipelines: Iterable[Pipeline]) -> list[Part]:
-    """Return pipelines as they were, each with its first tasks."""
+    """Return past pipelines, each with its first tasks."""
     return [
         Part(
             pipeline=each,

@@ -1,6 +1,6 @@
 """Time ranges in URLs: `range=6h`, which stays relative, or `from=…&to=…`, which does not.
 
-All lists, charts and exports read them here, so that one URL means the same everywhere.
+All lists, charts and exports read them here, so that a URL means the same everywhere.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _TIME = "a time like 2026-11-20T12:00, in UTC or with its offset"
 
 
 class Range(NamedTuple):
-    """A range of time: from `since` on, before `until`; None leaves it open."""
+    """A range of time: from `since` on, before `until`; None is open."""
 
     since: datetime | None
     until: datetime | None
-    #: One of RELATIVE, CUSTOM, or nothing: all time.
+    #: One of RELATIVE, CUSTOM, or empty for all time.
     name: str = ""
 
     @property
     def words(self) -> str:
-        """Return it as a heading says it."""
+        """Return the text of a heading."""
         if self.name in RELATIVE:
             return WORDS[self.name]
         if self.since is None and self.until is None:
@@ -53,10 +53,10 @@ class Range(NamedTuple):
 
 
 def read(parameters: Mapping[str, str], *, now: datetime, default: str = "") -> Range:
-    """Return the range that a URL's parameters name; where they name none, `default`.
+    """Return the range of a URL's parameters; `default` if they contain none.
 
-    A relative range counts more than times beside it: a form sends both. Raises InvalidValue with
-    the value and what is allowed.
+    A relative range precedes absolute times: a form sends both. Raises InvalidValue with the value
+    and the allowed ones.
     """
     name = parameters.get("range", "").strip()
     begin = moment("from", parameters.get("from", ""))
@@ -76,7 +76,7 @@ def read(parameters: Mapping[str, str], *, now: datetime, default: str = "") -> 
 
 
 def moment(name: str, text: str) -> datetime | None:
-    """Return the moment that a field says, in UTC; None where it says nothing."""
+    """Return the time of a field, in UTC; None if it is empty."""
     if not text.strip():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Who must be told what has moved: one PostgreSQL listener per process, one mailbox per client."""
+"""The hub of live pages: one PostgreSQL listener per process, one mailbox per client."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from arrester.controlplane.settings import database_settings
 LOG = logging.getLogger(__name__)
 CHANNEL: Final = "arrester"
 RETRY_SECONDS: Final = 1.0
-#: Silence for so long may be a connection that is gone without a word: a firewall forgot it.
+#: Silence for this long may be a connection that a firewall has dropped.
 PROBE_SECONDS: Final = 15.0
-#: Everything may have moved.
+#: Any application may have changed.
 ALL: Final = "*"
-#: A mailbox with more names than this says ALL instead.
+#: A mailbox with more names contains ALL instead.
 NAMES_LIMIT: Final = 100
 
 
 class Mailbox:
-    """The applications that moved since a client last looked: bounded, however slow it is."""
+    """The applications that changed since a client last read it; bounded for a slow client."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._filled = asyncio.Event()
 
     def put(self, name: str) -> None:
-        """Note that an application, or ALL of them, moved."""
+        """Add an application, or ALL of them."""
         self._names.add(name)
         if len(self._names) > NAMES_LIMIT:
             self._names = {ALL}
         self._filled.set()
 
     async def take(self, *, timeout: float) -> set[str]:
-        """Return what moved as soon as something did; nothing after `timeout` seconds."""
+        """Return the changed applications as soon as there are any; none after `timeout`
+        seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._filled.wait(), timeout)
         self._filled.clear()
@@ -51,7 +52,7 @@ class Mailbox:
 
 
 class Hub:
-    """Listens while somebody is subscribed, and knows the position of the whole log."""
+    """Listen while there are subscribers, and know the position of the whole log."""
 
     def __init__(self, *, probe_seconds: float = PROBE_SECONDS) -> None:
         self._probe_seconds = probe_seconds
@@ -61,14 +62,14 @@ class Hub:
 
     @property
     def position(self) -> int:
-        """One number that grows with each event of any application, as far as was heard."""
+        """One number that grows with each event of any application, as far as received."""
         return sum(self._sequences.values())
 
     @contextlib.asynccontextmanager
     async def subscription(self) -> AsyncIterator[Mailbox]:
-        """Give a mailbox; the first one starts the listener, the last one to go ends it.
+        """Yield a mailbox; the first subscriber starts the listener, the last one ends it.
 
-        It is filled with ALL once the listener listens: from then on nothing is missed.
+        It contains ALL once the listener listens: from then on nothing is missed.
         """
         mailbox = Mailbox()
         self._mailboxes.add(mailbox)
@@ -99,7 +100,7 @@ class Hub:
         )
         async with connection:
             await connection.execute(f"LISTEN {CHANNEL}")
-            # Beside the requests' threads: the listener outlives the one that started it.
+            # In another thread than the requests': the listener outlives the one that started it.
             self._sequences = await sync_to_async(_positions, thread_sensitive=False)()
             self._tell(ALL)
             while True:
@@ -110,7 +111,7 @@ class Hub:
                 await self._probe(connection)
 
     async def _probe(self, connection: psycopg.AsyncConnection) -> None:
-        """Raise OperationalError when nobody answers at the other end."""
+        """Raise OperationalError if the server does not answer."""
         try:
             await asyncio.wait_for(connection.execute("SELECT 1"), self._probe_seconds)
         except TimeoutError:

@@ -1,7 +1,7 @@
-"""The stream of server-sent events that tells an open page what has moved.
+"""The stream of server-sent events that notifies open pages of changes.
 
-An event names the applications that moved; its id is the position of the whole log. A client that
-comes with a position that is not the present one is told to read everything again.
+An event names the changed applications; its id is the position of the whole log. A client whose
+position is not the current one is notified to read everything again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from arrester.dashboard.live.hub import ALL, RETRY_SECONDS, Hub
 from arrester.dashboard.permissions import person
 
 HEARTBEAT_SECONDS = 15.0
-#: How long after a log-out, or the loss of a role, a stream may go on.
+#: How long a stream may continue after a log-out or the loss of a role.
 LOOK_AGAIN_SECONDS = 60.0
 HUB = Hub()
 
 
 @require_GET
 async def live(request: HttpRequest) -> HttpResponseBase:
-    """Stream what moves to a page, from the position that it shows."""
+    """Stream changes to a page, from the position that it shows."""
     try:
         user = await request.auser()
         who = await sync_to_async(person)(user)
@@ -36,7 +36,7 @@ async def live(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse(status=503)
     if who is None:
         return HttpResponse(status=401)
-    # The stream may last for days, and holds no more of PostgreSQL than the hub's listener.
+    # The stream may last for days, and needs no PostgreSQL connection besides the hub's.
     await sync_to_async(connections.close_all)()
     key = request.session.session_key
     shown = request.headers.get("Last-Event-ID") or request.GET.get("position", "")
@@ -54,7 +54,7 @@ async def live(request: HttpRequest) -> HttpResponseBase:
 
 
 async def _may_see(session_key: str | None) -> bool:
-    """Return whether whoever began the stream is still logged in and has a role."""
+    """Return whether the user of the stream is still logged in and has a role."""
     return await sync_to_async(_look_again)(session_key)
 
 
@@ -64,7 +64,7 @@ def _look_again(session_key: str | None) -> bool:
     try:
         return person(get_user(request)) is not None
     except OperationalError:
-        # While PostgreSQL is away there is nothing to tell.
+        # While PostgreSQL is unreachable there are no changes to send.
         return True
     finally:
         connections.close_all()
@@ -82,8 +82,8 @@ async def stream(
     may_see: Callable[[], Awaitable[bool]] = _anybody,
     look_again_seconds: float = LOOK_AGAIN_SECONDS,
 ) -> AsyncGenerator[str, None]:
-    """Yield events for a client that shows the position `shown`, until it goes, or may not see
-    them any more: that is asked again every now and then."""
+    """Yield events for a client that shows the position `shown`, until it leaves or loses its
+    permission, which is checked periodically."""
     async with hub.subscription() as mailbox:
         yield f"retry: {int(RETRY_SECONDS * 1000)}\n\n"
         next_look = time.monotonic() + look_again_seconds

@@ -1,1 +1,1 @@
-"""The pages, one module per subject: they unpack, call queries or one action, and answer."""
+"""The pages, one module per subject: they read the request, call queries, and render."""

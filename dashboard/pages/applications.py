@@ -1,4 +1,4 @@
-"""The list of applications, and one application by tabs: each reads only what it shows."""
+"""The list of applications, and one application by tabs; each tab reads only what it shows."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def applications(request: HttpRequest, who: Person) -> HttpResponse:
 
 @for_people
 def application(request: HttpRequest, who: Person, name: str) -> HttpResponse:
-    """Show one application, as it is or as it was."""
+    """Show one application, now or in the past."""
     when = as_of.asked(request)
     return as_of.application(request, who, name, when) if when else show(request, who, name)
 
 
 class Asked(NamedTuple):
-    """What a tab is made of."""
+    """The request of a tab."""
 
     query: QueryDict
     summary: queries.Summary
@@ -62,17 +62,17 @@ class Asked(NamedTuple):
         return self.summary.state.name
 
     def get(self, name: str) -> str:
-        """Return what the URL says of something; empty where it says nothing."""
+        """Return a parameter of the URL, or an empty text."""
         return self.query.get(name, "")
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Return all that the URL says."""
+        """Return all parameters of the URL."""
         return {name: self.get(name) for name in self.query}
 
     @property
     def cursor(self) -> str | None:
-        """Where a list goes on; None for its beginning."""
+        """The cursor of a list; None for its beginning."""
         return self.query.get("after")
 
 
@@ -111,7 +111,7 @@ def _policy(asked: Asked) -> dict[str, object]:
 
 
 class Tab(NamedTuple):
-    """A tab of the application's page, by the word in its URL."""
+    """A tab of the application's page, by its name in the URL."""
 
     key: str
     word: str
@@ -119,7 +119,7 @@ class Tab(NamedTuple):
 
     @property
     def template(self) -> str:
-        """What draws it."""
+        """The tab's template."""
         return f"dashboard/tabs/{self.key}.html"
 
 
@@ -139,7 +139,7 @@ TABS = {
 def show(
     request: HttpRequest, who: Person, name: str, *, notice: Notice | None = None, status: int = 200
 ) -> HttpResponse:
-    """Answer with the application's page, after an action with what it came to."""
+    """Render the application's page, after an action with its result."""
     lags = queries.lags()
     summary = queries.application(name, lags)
     open_commands = queries.open_commands(name)

@@ -1,4 +1,4 @@
-"""Pages of the past: how an application, or an error group, stood at a time or position."""
+"""Pages as of the past: an application, or an error group, at a time or position."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from arrester.dashboard.text import record_text
 
 
 def asked(request: HttpRequest) -> queries.AsOf | None:
-    """Return the point of the past that the URL asks for; None for now. Raises InvalidValue."""
+    """Return the point of the past in the URL; None for now. Raises InvalidValue."""
     text = request.GET.get("as_of", "") if request.method == "GET" else ""
     return queries.as_of(text) if text else None
 
 
 def shown(when: queries.AsOf | None, *, application: str, url: str) -> dict[str, Any]:
-    """Return what the box and the banner of a page need whose present is at `url`."""
+    """Return the context of the form and the banner of a page whose current state is at `url`."""
     return {
         "when": when,
         "of": application,
@@ -33,7 +33,7 @@ def shown(when: queries.AsOf | None, *, application: str, url: str) -> dict[str,
 
 
 def application(request: HttpRequest, who: Person, name: str, when: queries.AsOf) -> HttpResponse:
-    """Answer with an application as it was: its tasks and the instances that lived."""
+    """Render an application as of then: its tasks and live instances."""
     own, then = (
         reverse("application", args=[name]),
         queries.as_of_state.whole(name, when, tasks=task_grid.CELLS),
@@ -59,7 +59,7 @@ def application(request: HttpRequest, who: Person, name: str, when: queries.AsOf
 def error(
     request: HttpRequest, who: Person, application: str, fingerprint: str, when: queries.AsOf
 ) -> HttpResponse:
-    """Answer with an error group as it was, and the tasks that stood because of it."""
+    """Render an error group as of then, with the number of stopped tasks."""
     detail = queries.as_of_state.group(application, fingerprint, when)
     place = Place(
         template="dashboard/error_as_of.html",

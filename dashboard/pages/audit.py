@@ -1,4 +1,4 @@
-"""Who did what: every act of a person, from all logs and of all accounts."""
+"""The audit: every act of a person, from all logs and of all accounts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arrester.dashboard.permissions import Person, for_people
 
 @for_people
 def audit(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show what people did, newest first, filtered by the URL."""
+    """Show acts, newest first, filtered by the URL."""
     wanted = filters.of_audit(request.GET, now=timezone.now())
     place = Place(
         template="dashboard/audit.html",

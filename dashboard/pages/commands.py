@@ -1,4 +1,4 @@
-"""The list of commands, and one command with its life."""
+"""The list of commands, and one command with its steps."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
 
 @for_people
 def command(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
-    """Show one command: its steps, and what each instance answered."""
+    """Show one command: its steps, and the answers of instances."""
     return show(request, who, id)
 
 
 def show(
     request: HttpRequest, who: Person, id: UUID, *, notice: Notice | None = None, status: int = 200
 ) -> HttpResponse:
-    """Answer with the command's page, after an action with what it came to."""
+    """Render the command's page, after an action with its result."""
     state = queries.command(id)
     every = (
         *queries.instances(state.application),
@@ -84,7 +84,7 @@ def show(
 @require_POST
 @for_operators
 def cancel(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
-    """Take a command back that no instance has fetched."""
+    """Cancel a command that no instance has fetched."""
     notice, status = None, 200
     try:
         reason = request.POST.get("reason", "").strip() or None
@@ -98,7 +98,7 @@ def cancel(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
 @require_POST
 @for_operators
 def note(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
-    """Write something down about a command."""
+    """Add a note to a command."""
     text = request.POST.get("text", "").strip()
     actions.note_on_command(id, actor=who.name, text=text, id=act_id(request))
     page = partial(show, request, who, id)

@@ -1,4 +1,4 @@
-"""Skipped records that were kept at a place: the list, and one entry with what the server holds."""
+"""Dead letters: the list, and one entry with what the server stores of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
 
 @for_people
 def dead_letter(request: HttpRequest, who: Person, application: str, sequence: int) -> HttpResponse:
-    """Show some dead letters: where they are, and those that were told in full."""
+    """Show one entry: its destination, and the records that were reported in full."""
     stored = queries.event(application, sequence)
     run, data = stored.event.run, stored.event.data
     if not isinstance(data, RecordsDeadLettered) or run is None:

@@ -1,4 +1,4 @@
-"""Failed records by cause: the list of error groups, and one group with all that is known."""
+"""Failed records by cause: the list of error groups, and one group by tabs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TABS = {
 
 
 class Choice(NamedTuple):
-    """A state that the list may be narrowed to, and how many groups are in it."""
+    """A state to filter by, and its number of groups."""
 
     value: str
     word: str
@@ -50,7 +50,7 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
 
 
 def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
-    """Answer with the list, after an action with what it came to: filtered as it was."""
+    """Render the list with its filter, after an action with its result."""
     own = reverse("errors")
     ask_as_before(request, own)
     now = timezone.now()
@@ -96,7 +96,7 @@ def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice
 
 @for_people
 def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
-    """Show one error group, its newest example or the occurrence that `at` names; or as it was."""
+    """Show one error group with its newest example, or the occurrence `at`; now or in the past."""
     when = as_of.asked(request)
     if when:
         return as_of.error(request, who, application, fingerprint, when)
@@ -113,7 +113,7 @@ def show(
     notice: Notice | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """Answer with the group's page, after an action with what it came to."""
+    """Render the group's page, after an action with its result."""
     tab = tab or request.GET.get("tab") or "trace"
     if tab not in TABS:
         raise InvalidValue("tab", tab, ", ".join(TABS))
@@ -166,7 +166,7 @@ def _kept(request: HttpRequest, *, tab: str) -> str:
 
 
 def _of_tab(tab: str, group: GroupState) -> dict[str, Any]:
-    """Return what only one tab reads."""
+    """Return the context of one tab."""
     match tab:
         case "tasks":
             return {"affected": queries.affected(group.application, group.fingerprint)}
@@ -185,11 +185,11 @@ def _of_tab(tab: str, group: GroupState) -> dict[str, Any]:
 
 
 def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:
-    """Return the occurrence that the URL names, or the newest one that was told in full."""
+    """Return the occurrence of the URL, or the newest one that was reported in full."""
     text = request.GET.get("at")
     if text is None:
         return group.example
-    # More digits than these no position has, and Python reads no number of thousands of them.
+    # No position has more digits, and Python refuses to read very long numbers.
     if not text.isdecimal() or len(text) > DIGITS or int(text) > MOST:
         raise InvalidValue("at", text, f"the position of an event, a whole number up to {MOST}")
     found = queries.event(group.state.application, int(text))

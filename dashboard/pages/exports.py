@@ -1,6 +1,6 @@
-"""What a list is filtered to, as a file: CSV or JSON lines, page by page while it is read.
+"""Export of a filtered list as a file: CSV or JSON lines, streamed page by page.
 
-Nothing is held in memory but a page; whoever stops reading stops the reading of the log.
+Only one page is in memory; when the client stops reading, so does the export.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from arrester.dashboard.text import audit_text, event_text
 
 ROWS_PER_PAGE = 500
 FORMS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
-#: What a spreadsheet would take for a formula.
+#: A spreadsheet would read these as the start of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Row = dict[str, Any]
-#: Reads the page behind a cursor.
+#: Reads the page after a cursor.
 Read = Callable[[str | None], queries.Page[Any]]
 
 
 class Export(NamedTuple):
-    """A list that may be taken away: how its pages are read, and what a row says."""
+    """A list that can be exported: how its pages are read, and its rows."""
 
     read: Callable[[QueryDict, datetime], Read]
     row: Callable[[Any], Row]
-    #: The names of a row's values, which a file without rows says, too.
+    #: The names of a row's values, also written to a file without rows.
     columns: str
 
 
@@ -201,14 +201,14 @@ EXPORTS = {
 @require_GET
 @for_people
 def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpResponse:
-    """Stream a list as its page's URL filters it, from its beginning to its end."""
+    """Stream a list as filtered by its page's URL, from beginning to end."""
     if what not in EXPORTS or form not in FORMS:
         raise Http404(f"{what}.{form}")
     if "after" in request.GET:
         raise InvalidValue("after", request.GET["after"], "nothing: an export is the whole list")
     chosen = EXPORTS[what]
     read = chosen.read(request.GET, timezone.now())
-    # Read here, so that what is wrong is said before the first byte.
+    # Read here, so that faults are reported before the first byte.
     first = read(None)
     said = stream(first, read, partial(_packed, chosen, form))
     answer = StreamingHttpResponse(said, content_type=FORMS[form])
@@ -219,7 +219,7 @@ def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpRespo
 async def stream(
     page: queries.Page[Any], read: Read, pack: Callable[[Iterable[Any], bool], str]
 ) -> AsyncIterator[str]:
-    """Yield a page after the other, packed; the first with its heading."""
+    """Yield one packed page after the other, the first with the heading."""
     yield pack(page.rows, True)
     while page.next is not None:
         page = await sync_to_async(read)(page.next)
@@ -248,7 +248,7 @@ def _cell(value: Any) -> str | int:
     if isinstance(value, int):
         return value
     text = value.isoformat() if isinstance(value, datetime) else str(value)
-    # Whoever opens the file did not mean to run what a record says.
+    # A spreadsheet must not execute the text of a record.
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

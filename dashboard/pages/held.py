@@ -1,4 +1,4 @@
-"""What tasks hold back, the most first."""
+"""Held records by task, most first."""
 
 from __future__ import annotations
 

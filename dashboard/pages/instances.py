@@ -1,4 +1,4 @@
-"""The driver processes of all applications: where, what, how well heard, and waiting in them."""
+"""The instances of all applications: host, versions, heartbeat, spool."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from arrester.dashboard.components import filters
 from arrester.dashboard.page_frame import Place, page
 from arrester.dashboard.permissions import Person, for_people
 
-#: Between the clocks of an instance and of the server; more than this is marked.
+#: A larger difference between the clocks of an instance and the server is marked.
 SKEW_SECONDS = 5.0
 FIELDS = ("application", "show")
-#: By the word in the URL.
+#: By the value in the URL.
 SHOWN = {"": "live", "lost": "LOST", "ended": "ended"}
 
 
 @for_people
 def instances(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show instances that live, with `show=lost` LOST, with `ended` the others."""
+    """Show live instances, with `show=lost` LOST, with `ended` the others."""
     asked = filters.asked(request.GET, FIELDS)
     if asked["show"] not in SHOWN:
         raise InvalidValue("show", asked["show"], ", ".join(filter(None, SHOWN)))

@@ -1,4 +1,4 @@
-"""The first page: what needs somebody, how much fails, and what was commanded."""
+"""The overview: what needs attention, failure rates, recent commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEED, RANKED = 8, 6
 
 @for_people
 def overview(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show the first page."""
+    """Show the overview."""
     now = timezone.now()
     seen = queries.overview()
     place = Place(

@@ -1,4 +1,4 @@
-"""What was not understood: raw bytes, reasons, times; and what people do with it."""
+"""The quarantine: raw bytes, reasons and times of invalid entries, requeue and dismiss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STILL = "The entry is still invalid and stays here. Upgrade the server, then try
 
 @for_people
 def quarantine(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show what was kept aside, newest first; with `waiting=1` waiting for somebody."""
+    """Show quarantined entries, newest first; with `waiting=1` those that need an operator."""
     return _show(request, who, request.GET.get("application", ""))
 
 
@@ -57,7 +57,7 @@ def _show(
 @require_GET
 @for_operators
 def dismiss_dialog(request: HttpRequest, who: Person, number: int) -> HttpResponse:
-    """Ask why somebody lets go of something."""
+    """Show the dialog to dismiss an entry with a reason."""
     return _dismiss_dialog(request, number)
 
 
@@ -74,7 +74,7 @@ def _dismiss_dialog(request: HttpRequest, number: int, *, wrong: str = "") -> Ht
 @require_POST
 @for_operators
 def dismiss(request: HttpRequest, who: Person, number: int) -> HttpResponse:
-    """Let go of something."""
+    """Dismiss an entry."""
     reason = request.POST.get("reason", "").strip()
     if not reason:
         return _dismiss_dialog(request, number, wrong="A reason is required.")
@@ -85,7 +85,7 @@ def dismiss(request: HttpRequest, who: Person, number: int) -> HttpResponse:
 @require_POST
 @for_operators
 def put_back(request: HttpRequest, who: Person, number: int) -> HttpResponse:
-    """Have something read again, and put into the log what is understood of it."""
+    """Requeue an entry that this version can read."""
     understood = actions.requeue_one(number, actor=who.name, id=act_id(request))
     return _done(request, who, None if understood else Notice(text=STILL, bad=True))
 
@@ -96,5 +96,5 @@ def _done(request: HttpRequest, who: Person, notice: Notice | None) -> HttpRespo
 
 
 def _once(who: Person, number: int) -> UUID:
-    """Return the id that pressing a button twice is one act by."""
+    """Return the id that makes a double click one act."""
     return uuid5(_FORMS, f"{who.name}\0{number}")

@@ -1,4 +1,4 @@
-"""Who may do what, which applications may run, and how long things are kept."""
+"""Settings: accounts, applications that may run, retention."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _show(
         section="settings",
         title="Settings",
         url=reverse("settings"),
-        # Read again, the page would be without it.
+        # A refresh would remove the password from the page.
         live=not password,
     )
     context = {
@@ -50,7 +50,7 @@ def _show(
 @require_POST
 @for_admins
 def create(request: HttpRequest, who: Person) -> HttpResponse:
-    """Make an account; its password is shown once."""
+    """Create an account; its password is shown once."""
     name, role = request.POST.get("name", "").strip(), _role(request)
     return _done(request, who, lambda: actions.create_account(name, role, actor=who.name))
 
@@ -58,7 +58,7 @@ def create(request: HttpRequest, who: Person) -> HttpResponse:
 @require_POST
 @for_admins
 def change(request: HttpRequest, who: Person, verb: str) -> HttpResponse:
-    """Change an account: its role, its password, whether it may log in."""
+    """Change an account: its role, its password, whether it is active."""
     name = request.POST.get("name", "")
     match verb:
         case "role":

@@ -1,4 +1,4 @@
-"""The list of tasks that were ever told of, one task, and its history."""
+"""The list of tasks, one task, and its history."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import event_text, policy_text, record_text
 from arrester.dashboard.text.history_json import as_json
 
-#: How much of the history its page shows, and how much of it the strip of states.
+#: Entries of the history on the task's page, and entries read for its timeline.
 RECENT, STRIP = 12, 200
-#: The forms of a history: what changed a state, everything, and everything as it is stored.
+#: The forms of a history: state changes, all events, all events as stored.
 VIEWS = {"compact": "Compact", "full": "Full", "json": "JSON"}
 
 NOT_RUNNING = "Not running"
@@ -35,15 +35,15 @@ NOT_RUNNING = "Not running"
 
 @for_people
 def tasks(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show the tasks that have failed or stood, filtered by the URL.
+    """Show the tasks with failures, filtered by the URL.
 
-    Those of the checkpoints that the task grid shows; with `history=1` of all.
+    Those of the checkpoints that the task grid shows; with `history=1` of all checkpoints.
     """
     return show_all(request, who)
 
 
 def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
-    """Answer with the list, after an action with what it came to: filtered as it was."""
+    """Render the list with its filter, after an action with its result."""
     own = reverse("tasks")
     ask_as_before(request, own)
     query = request.GET
@@ -79,7 +79,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
 
 @for_people
 def task(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Show one task: why it stands, and what can be done."""
+    """Show one task: its failure, and the possible actions."""
     return show(request, who, digest)
 
 
@@ -91,7 +91,7 @@ def show(
     notice: Notice | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """Answer with the task's page, after an action with what it came to."""
+    """Render the task's page, after an action with its result."""
     when = as_of.asked(request)
     detail = queries.as_of_state.task(digest, when) if when else queries.task(digest)
     name = detail.state.id.application
@@ -113,7 +113,7 @@ def show(
 
 
 def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, object]:
-    """Return what is shown beside the task as it is: what can be done, and its newest history."""
+    """Return the context of the current state: the actions, and the newest history."""
     name = detail.state.id.application
     alive = queries.instances(name)
     now = timezone.now()
@@ -133,7 +133,7 @@ def _now(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, obje
 
 
 def _still(thread: ThreadState | None, alive: Sequence[InstanceState]) -> str:
-    """Return why what is shown is only how the task stood last; empty while its run is heard."""
+    """Return why the shown state may be out of date; empty while its run has a live instance."""
     if not alive:
         return event_text.still(0, 0)
     if not _runs(thread):
@@ -147,7 +147,7 @@ def _runs(thread: ThreadState | None) -> bool:
 
 
 def _then(detail: queries.TaskDetail, digest: str, when: queries.AsOf) -> dict[str, object]:
-    """Return what is shown beside the task as it was: the history until then."""
+    """Return the context of a past state: the history until then."""
     return {
         "recent": queries.as_of_state.task_history(digest, when, limit=RECENT).rows,
         "still": "" if _runs(detail.thread) else NOT_RUNNING,
@@ -156,7 +156,7 @@ def _then(detail: queries.TaskDetail, digest: str, when: queries.AsOf) -> dict[s
 
 @for_people
 def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Show what happened to a task, page by page."""
+    """Show the history of a task, page by page."""
     detail = queries.task(digest)
     view = request.GET.get("view", "")
     view = view if view in VIEWS else "compact"

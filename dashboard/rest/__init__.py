@@ -1,1 +1,1 @@
-"""REST: the same reads and acts as the pages, for programs. Views unpack, call one, answer."""
+"""REST: the same reads and actions as the pages, for programs."""

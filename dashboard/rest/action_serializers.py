@@ -1,4 +1,4 @@
-"""What REST answers and asks about acts of people, dead letters and the audit, by field."""
+"""The fields of actions of people, dead letters and the audit in REST."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ID = "Repeating it has no further effect. Or an Idempotency-Key."
 
 
 class Act(serializers.Serializer[Any]):
-    """What a person did; of an account, `application` and `position` are null."""
+    """An act of a person; for an account, `application` and `position` are null."""
 
     at = serializers.DateTimeField()
     actor = serializers.CharField(allow_null=True)
@@ -40,29 +40,29 @@ class Act(serializers.Serializer[Any]):
     )
 
     def get_kind(self, act: queries.Act) -> str:
-        """Return the event's name, or what was done with an account."""
+        """Return the event's name, or the act on an account."""
         return act.change.act if act.change is not None else _event(act).event.type
 
     def get_application(self, act: queries.Act) -> str | None:
-        """Return whose log it stands in."""
+        """Return the application of the log."""
         return None if act.change is not None else _event(act).application
 
     def get_about(self, act: queries.Act) -> str:
-        """Return what it was done to."""
+        """Return the subject of the act."""
         return act.change.account if act.change is not None else audit_text.about(_event(act))
 
     def get_what(self, act: queries.Act) -> str:
-        """Return what it says beyond its name."""
+        """Return the description of the act."""
         if act.change is not None:
             return act.change.detail
         return audit_text.words_of(_event(act).event.data)
 
     def get_instance(self, act: queries.Act) -> UUID | None:
-        """Return whose word it is."""
+        """Return the instance of the event."""
         return None if act.change is not None else _event(act).event.instance
 
     def get_position(self, act: queries.Act) -> int | None:
-        """Return where in the log it stands."""
+        """Return the position in the log."""
         return None if act.change is not None else _event(act).sequence
 
 
@@ -103,7 +103,7 @@ class DeadLetterQuery(PageQuery):
 
 
 class DeadLetters(serializers.Serializer[Any]):
-    """Skipped records that were kept at a place."""
+    """Skipped records that were written as dead letters."""
 
     application = serializers.CharField()
     sequence = serializers.IntegerField()
@@ -128,7 +128,7 @@ class DeadLetters(serializers.Serializer[Any]):
 
 
 class NewGroupAct(serializers.Serializer[Any]):
-    """What to do with an error group; MUTE needs `until`, or `failures` per period, or both."""
+    """An act on an error group; MUTE needs `until`, or `failures` per period, or both."""
 
     id = serializers.UUIDField(required=False, help_text=_ID)
     act = Choice(choices(GroupAct))
@@ -141,13 +141,13 @@ class NewGroupAct(serializers.Serializer[Any]):
 
 
 class GroupKey(serializers.Serializer[Any]):
-    """Which error group is meant."""
+    """The key of an error group."""
 
     application = serializers.CharField()
     fingerprint = serializers.CharField()
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the values; a name that is not known is refused."""
+        """Return the values; an unknown name is refused."""
         strange = [name for name in data if name not in self.fields] if data else []
         if strange and isinstance(data, dict):
             raise serializers.ValidationError({strange[0]: [f"one of {', '.join(self.fields)}"]})
@@ -155,13 +155,13 @@ class GroupKey(serializers.Serializer[Any]):
 
 
 class NewGroupsAct(NewGroupAct):
-    """What to do with each of some error groups."""
+    """An act on several error groups."""
 
     groups = serializers.ListField(child=GroupKey(), min_length=1, max_length=MOST_GROUPS)
 
 
 class ActedOn(serializers.Serializer[Any]):
-    """What became of one error group of many."""
+    """The result for one error group of many."""
 
     application = serializers.CharField()
     fingerprint = serializers.CharField()
@@ -181,7 +181,7 @@ class NewNote(serializers.Serializer[Any]):
 
 
 class Note(serializers.Serializer[Any]):
-    """A note that was written."""
+    """A note that was added."""
 
     id = serializers.UUIDField()
     actor = serializers.CharField()
@@ -189,14 +189,14 @@ class Note(serializers.Serializer[Any]):
 
 
 class NewCancel(serializers.Serializer[Any]):
-    """Why a command is taken back."""
+    """The reason for cancelling a command."""
 
     id = serializers.UUIDField(required=False, help_text=_ID)
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
 
 
 class NewResume(serializers.Serializer[Any]):
-    """Which tasks to resume: `tasks`, or those PAUSED of an `application`, or of one cause."""
+    """The tasks to resume: `tasks`, or the PAUSED ones of an `application`, or of one cause."""
 
     id = serializers.UUIDField(required=False, help_text=_ID)
     tasks = serializers.ListField(
@@ -209,7 +209,7 @@ class NewResume(serializers.Serializer[Any]):
 
 
 class Resumed(serializers.Serializer[Any]):
-    """What became of one of many tasks."""
+    """The result for one task of many."""
 
     task = serializers.CharField(source="task.digest")
     command = Command(allow_null=True)
@@ -217,21 +217,21 @@ class Resumed(serializers.Serializer[Any]):
 
 
 class ResumedMany(serializers.Serializer[Any]):
-    """What became of some tasks, and how many more stand PAUSED that were meant."""
+    """The results for some tasks, and the number of further PAUSED ones that match."""
 
     results = Resumed(many=True)
     left = serializers.IntegerField()
 
 
 class RunningQuery(PageQuery):
-    """Which instances to list."""
+    """Filters of the list of instances."""
 
     application = serializers.CharField(required=False)
     ended = serializers.BooleanField(required=False, default=False)
 
 
 class Running(serializers.Serializer[Any]):
-    """An instance, and what its heartbeat says; null where none is heard."""
+    """An instance with its heartbeat; null without one."""
 
     id = serializers.UUIDField(source="state.id")
     application = serializers.CharField(source="state.application")

@@ -1,4 +1,4 @@
-"""REST: commands, listed, looked up and issued."""
+"""REST: list, read and issue commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from arrester.dashboard.rest.view_base import (
 
 
 class Commands(View):
-    """What people asked for."""
+    """Commands."""
 
     @extend_schema(
         operation_id="commands_list",
@@ -48,9 +48,9 @@ class Commands(View):
         | PROBLEMS,
     )
     def post(self, request: Request) -> Response:
-        """Issue a command: 202 while it waiting for an answer, 201 when it is done already.
+        """Issue a command: 202 while it waits for an answer, 201 if it is already done.
 
-        409 when the state forbids it; the refused command is in the log too.
+        409 if the state forbids it; the refused command is in the log too.
         """
         wish = asked(serializers.NewCommand, request.data)
         state = _issue(request, wish)
@@ -129,7 +129,7 @@ def _given(wish: dict[str, Any], name: str) -> str:
 
 
 def _answer(wish: dict[str, Any]) -> StageAnswer | None:
-    """Return the answer to set; null takes it back, and leaving it out is no answer."""
+    """Return the requested answer; null removes the override, a missing answer is an error."""
     if "answer" not in wish:
         raise InvalidValue("answer", None, "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code")
     value: StageAnswer | None = wish["answer"]

@@ -1,4 +1,4 @@
-"""What REST answers of what an application is made of, by field."""
+"""The fields of instances, runs, policies and events in REST."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Instance(serializers.Serializer[Any]):
 
 
 class StagePolicy(serializers.Serializer[Any]):
-    """What holds for failures of one stage."""
+    """The error policy of one stage."""
 
     name = serializers.CharField(help_text="`process:<name>` and the like.")
     step = serializers.CharField(allow_null=True, help_text="The author's name of it.")
@@ -51,7 +51,7 @@ class StagePolicy(serializers.Serializer[Any]):
 
 
 class StageCommanded(serializers.Serializer[Any]):
-    """A stage whose failures are answered as a person has commanded, whatever its code says."""
+    """A stage whose policy a person has overridden."""
 
     name = serializers.CharField()
     answer = serializers.ChoiceField(get_args(StageAnswer))
@@ -61,7 +61,7 @@ class StageCommanded(serializers.Serializer[Any]):
 
 
 class Policy(serializers.Serializer[Any]):
-    """What a run does about failures, as it said when it began."""
+    """The error policy of a run, as reported at its start."""
 
     stages = StagePolicy(many=True)
     commanded = StageCommanded(many=True, help_text="Operator override; it takes precedence.")
@@ -91,7 +91,7 @@ class Policy(serializers.Serializer[Any]):
 
 
 class Spent(serializers.Serializer[Any]):
-    """Records that the run has left out, of the task that left out most; 0 without a limit."""
+    """The largest number of records that one task of the run has left out; 0 without a limit."""
 
     total = serializers.IntegerField(help_text="Since the run began.")
     task = serializers.CharField(allow_null=True, allow_blank=True, help_text="The task's key.")
@@ -102,12 +102,12 @@ class Spent(serializers.Serializer[Any]):
     window_task = serializers.CharField(allow_null=True, allow_blank=True)
 
     def get_window_start(self, spent: MostSpent) -> datetime | None:
-        """Return when the window began; None where nothing was left out."""
+        """Return the start of the window; None if nothing was left out."""
         return moment(spent.window_start_ms) if spent.in_window else None
 
 
 class Thread(serializers.Serializer[Any]):
-    """A pipeline at a checkpoint: its newest run."""
+    """A pipeline on a checkpoint: its newest run."""
 
     application = serializers.CharField()
     pipeline = serializers.CharField()
@@ -125,13 +125,13 @@ class Thread(serializers.Serializer[Any]):
 
 
 class InstanceQuery(AsOfQuery):
-    """Which instances of an application."""
+    """Filters of the instances of an application."""
 
     ended = serializers.BooleanField(required=False, default=False)
 
 
 class StoredEventRow(serializers.Serializer[Any]):
-    """An event as it stands in the log, without its body."""
+    """An event of the log, without its body."""
 
     application = serializers.CharField()
     sequence = serializers.IntegerField(help_text="Counted on by one in each application.")
@@ -148,18 +148,18 @@ class StoredEventRow(serializers.Serializer[Any]):
     )
 
     def get_run(self, stored: StoredEvent) -> dict[str, Any] | None:
-        """Return the run that says it."""
+        """Return the run of the event."""
         found: dict[str, Any] | None = msgspec.to_builtins(stored.event.run)
         return found
 
     def get_data(self, stored: StoredEvent) -> dict[str, Any]:
-        """Return what the event says; fields that have their default are left out."""
+        """Return the fields of the event, without those at their defaults."""
         said = msgspec.to_builtins(stored.event.data)
         return {name: value for name, value in said.items() if name != "type"}
 
 
 class FeedPage(serializers.Serializer[Any]):
-    """Some events, and the cursor to go on with: behind it nothing ever appears."""
+    """Some events, and the cursor to continue with: nothing ever appears before it."""
 
     events = StoredEventRow(many=True)
     cursor = serializers.CharField()
@@ -167,7 +167,7 @@ class FeedPage(serializers.Serializer[Any]):
 
 
 class FeedQuery(serializers.Serializer[Any]):
-    """What to follow, and from where."""
+    """Which events to follow, and from where."""
 
     application = serializers.CharField(required=False, help_text="One log; all without it.")
     cursor = serializers.CharField(required=False, help_text="Of the answer before.")

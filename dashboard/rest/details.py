@@ -1,4 +1,4 @@
-"""REST: what an application is made of (instances, runs), and one error group."""
+"""REST: instances and runs of an application, one error group, and the event feed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Instances(View):
         responses={200: detail_serializers.Instance(many=True)} | PAST,
     )
     def get(self, request: Request, name: str) -> Response:
-        """List the instances of an application that live, or with `ended` the others."""
+        """List the live instances of an application, or with `ended` the others."""
         wanted = asked(detail_serializers.InstanceQuery, request.query_params)
         when, ended = when_asked(wanted), wanted["ended"]
         queries.check_known(name)
@@ -42,7 +42,7 @@ class Instance(View):
         parameters=[parameters.AsOfQuery], responses={200: detail_serializers.Instance} | PAST
     )
     def get(self, request: Request, name: str, id: UUID) -> Response:
-        """Return one instance of an application, also one that has ended."""
+        """Return one instance of an application, live or ended."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
         found = queries.as_of_state.instance(name, id, when) if when else queries.instance(name, id)
         return Response(detail_serializers.Instance(found).data)
@@ -57,7 +57,7 @@ class Threads(View):
         responses={200: detail_serializers.Thread(many=True)} | PAST,
     )
     def get(self, request: Request, name: str) -> Response:
-        """List the newest run of each pipeline at each checkpoint of an application."""
+        """List the newest run of each pipeline on each checkpoint of an application."""
         when = when_asked(asked(parameters.AsOfQuery, request.query_params))
         queries.check_known(name)
         found = queries.as_of_state.threads(name, when) if when else queries.threads(name)
@@ -82,7 +82,7 @@ class ErrorGroup(View):
 
 
 class Feed(View):
-    """Everything that happens."""
+    """All events."""
 
     permission_classes = (MayRead,)
 
@@ -92,10 +92,10 @@ class Feed(View):
         responses={200: detail_serializers.FeedPage} | PAST,
     )
     def get(self, request: Request) -> Response:
-        """Return the events that follow a cursor, of all applications or of one.
+        """Return the events after a cursor, of all applications or of one.
 
-        Nothing is missed and nothing comes twice, however many write at the same time. 410 when
-        retention has dropped what follows: start again without a cursor.
+        Nothing is missed or repeated, with any number of writers. 410 if retention has dropped
+        events after the cursor: start again without one.
         """
         return _feed(request.query_params)
 
@@ -105,8 +105,8 @@ class Feed(View):
         responses={200: detail_serializers.FeedPage} | PAST,
     )
     def post(self, request: Request) -> Response:
-        """Return the same, asked for by a body: a cursor of thousands of applications is longer
-        than a server or proxy lets an address be."""
+        """Return the same for a request body: a cursor of thousands of applications exceeds the
+        URL limit of servers and proxies."""
         return _feed(request.data)
 
 

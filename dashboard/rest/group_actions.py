@@ -1,4 +1,4 @@
-"""REST: what people do with error groups, notes, taking a command back, resuming many tasks."""
+"""REST: act on error groups, add notes, cancel commands, resume many tasks."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ActOnGroup(View):
         responses={200: serializers.ErrorGroup} | REFUSED,
     )
     def post(self, request: Request, application: str, fingerprint: str) -> Response:
-        """Do something with an error group; answer with the group as it is then.
+        """Act on an error group; return the group after the act.
 
-        409 with `state` and `position` when its state forbids it.
+        409 with `state` and `position` if its state forbids it.
         """
         given = asked(action_serializers.NewGroupAct, request.data)
         group = actions.act_on_group(application, _wish(request, given, fingerprint))
@@ -54,9 +54,10 @@ class ActOnGroups(View):
         responses={200: action_serializers.ActedOn(many=True)} | PROBLEMS,
     )
     def post(self, request: Request) -> Response:
-        """Do something with 1 to 100 error groups, each by itself; answer what became of each.
+        """Act on 1 to 100 error groups individually; return the result of each.
 
-        What the state of one forbids stops no other: its `group` is null, and `refused` says why.
+        A refusal of one does not affect the others: its `group` is null, and `refused` has the
+        reason.
         """
         given = asked(action_serializers.NewGroupsAct, request.data)
         keys = [(each["application"], each["fingerprint"]) for each in given.pop("groups")]
@@ -75,21 +76,21 @@ def _wish(request: Request, given: dict[str, Any], fingerprint: str) -> GroupWis
 
 
 class GroupHistory(View):
-    """Who did what with an error group."""
+    """The history of an error group."""
 
     @extend_schema(
         parameters=[parameters.PageQuery],
         responses={200: page_of(action_serializers.Act)} | PROBLEMS,
     )
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
-        """List what people and the clock did with an error group, and the notes on it."""
+        """List the acts on an error group, the ends of its mutes, and its notes."""
         wanted = asked(parameters.PageQuery, request.query_params)
         page = queries.group_history(application, fingerprint, **wanted)
         return paged(action_serializers.as_acts(page), action_serializers.Act)
 
 
 class Notes(View):
-    """What people wrote down."""
+    """Notes."""
 
     @extend_schema(
         request=action_serializers.NewNote,
@@ -97,7 +98,7 @@ class Notes(View):
         responses={201: action_serializers.Note} | PROBLEMS,
     )
     def post(self, request: Request) -> Response:
-        """Write a note on an error group, a task, or a command: say which of the three."""
+        """Add a note to an error group, a task, or a command: name one of the three."""
         given = asked(action_serializers.NewNote, request.data)
         id = command_id(request, given)
         _write(given, id, actor=request.user.get_username())
@@ -121,7 +122,7 @@ def _write(given: dict[str, Any], id: UUID, *, actor: str) -> None:
 
 
 class CancelCommand(View):
-    """Take a command back."""
+    """Cancel a command."""
 
     @extend_schema(
         request=action_serializers.NewCancel,
@@ -129,7 +130,7 @@ class CancelCommand(View):
         responses={200: serializers.Command} | REFUSED,
     )
     def post(self, request: Request, id: UUID) -> Response:
-        """Cancel a command that no instance has fetched; 409 when that is too late."""
+        """Cancel a command that no instance has fetched; 409 if it is too late."""
         given = asked(action_serializers.NewCancel, request.data)
         actor = request.user.get_username()
         state = actions.cancel_command(
@@ -147,13 +148,14 @@ class ResumeMany(View):
         responses={200: action_serializers.ResumedMany} | PROBLEMS,
     )
     def post(self, request: Request) -> Response:
-        """Resume the PAUSED tasks of an application, or those that one error stopped.
+        """Resume the PAUSED tasks of an application, or those stopped by one error.
 
-        With `dry_run` nothing is done: the answer has the tasks that would be resumed. Send their
-        ids as `tasks` to resume exactly these. What one task's state forbids stops no other.
-        Said again under one id, it is about the tasks that it was about the first time.
-        500 tasks are resumed at once; `left` says how many more there are: ask again, with a new
-        id, until there is none.
+        With `dry_run` nothing is done: the response contains the tasks that would be resumed. Send
+        their ids as `tasks` to resume exactly these. A refusal of one task does not affect the
+        others.
+        A repetition with the same id applies to the tasks of the first request.
+        Up to 500 tasks are resumed at once; `left` is the number of further ones: repeat with a new
+        id until it is 0.
         """
         given = asked(action_serializers.NewResume, request.data)
         id = command_id(request, given)
@@ -172,7 +174,7 @@ class ResumeMany(View):
 
 
 def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:
-    """Return the tasks that are meant, and how many more there are."""
+    """Return the requested tasks, and the number of further ones."""
     if "tasks" in given:
         return given["tasks"], 0
     application = given.get("application")
@@ -181,6 +183,6 @@ def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:
     found = queries.paused(application, fingerprint=given.get("fingerprint"))
     asked = [] if given["dry_run"] else queries.resumed_by(id, application)
     if asked:
-        # Of these, some may be PAUSED again.
+        # Some of these may be PAUSED again.
         return asked, found.left + sum(each.id.digest not in asked for each in found.tasks)
     return sorted(each.id.digest for each in found.tasks), found.left

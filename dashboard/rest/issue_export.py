@@ -1,4 +1,4 @@
-"""An error group as text to take elsewhere: an issue, a script, a shell."""
+"""Export an error group as text: for an issue, a script, a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arrester.controlplane.domain.state.states import GroupState
 from arrester.dashboard.rest import serializers
 from arrester.dashboard.text import event_text
 
-#: A trace that is longer says nothing more in an issue.
+#: Longer traces are cut in an issue.
 TRACE_LINES = 60
 
 

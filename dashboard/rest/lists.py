@@ -12,14 +12,14 @@ from arrester.dashboard.rest.view_base import PROBLEMS, View, listed, page_of, p
 
 
 class Audit(View):
-    """Who did what."""
+    """The audit."""
 
     @extend_schema(
         parameters=[action_serializers.AuditQuery],
         responses={200: page_of(action_serializers.Act)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List what people did, newest first."""
+        """List acts of people, newest first."""
         wanted = listed(action_serializers.AuditQuery, request)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.audit(queries.AuditFilter(**wanted), cursor=cursor, limit=limit)
@@ -27,14 +27,14 @@ class Audit(View):
 
 
 class DeadLetters(View):
-    """Skipped records that were kept."""
+    """Dead letters."""
 
     @extend_schema(
         parameters=[action_serializers.DeadLetterQuery],
         responses={200: page_of(action_serializers.DeadLetters)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List dead letters, newest first: how many, where they are, who skipped them."""
+        """List dead letters, newest first: their number, destination, and who skipped them."""
         wanted = listed(action_serializers.DeadLetterQuery, request)
         cursor, limit = wanted.pop("cursor", None), wanted.pop("limit")
         page = queries.dead_letters(queries.DeadLetterFilter(**wanted), cursor=cursor, limit=limit)
@@ -63,7 +63,7 @@ class EveryInstance(View):
         responses={200: page_of(action_serializers.Running)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List instances with what their heartbeats say: clock, spool, counted-only failures."""
+        """List instances with their heartbeats: clock, spool, counted-only failures."""
         wanted = listed(action_serializers.RunningQuery, request)
         page = queries.running(wanted.pop("application", None), **wanted)
         return paged(page, action_serializers.Running)

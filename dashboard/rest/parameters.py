@@ -1,4 +1,4 @@
-"""What a list or a state is asked for in its URL, by field."""
+"""The URL parameters of lists and states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A_LIMIT: dict[str, Any] = dict.fromkeys(
 
 
 class AsOfQuery(serializers.Serializer[Any]):
-    """When: now, unless something else is said."""
+    """A point in time: by default now."""
 
     as_of = serializers.CharField(
         required=False,
@@ -26,7 +26,7 @@ class AsOfQuery(serializers.Serializer[Any]):
 
 
 class PageQuery(serializers.Serializer[Any]):
-    """Which page of a list."""
+    """The page of a list."""
 
     cursor = serializers.CharField(required=False, help_text="`next` of the page before.")
     limit = serializers.IntegerField(
@@ -39,7 +39,7 @@ class PageQuery(serializers.Serializer[Any]):
 
 
 class ApplicationQuery(PageQuery):
-    """A list that one application may be chosen from."""
+    """The filter of a list by application."""
 
     application = serializers.CharField(required=False)
 
@@ -89,7 +89,7 @@ class TaskQuery(ApplicationQuery, AsOfQuery):
 class FailureQuery(ApplicationQuery):
     """Filters of the list of failures; times are of occurrence, `until` is exclusive.
 
-    They are listed by when they occurred, those of a task by when they were told.
+    Failures are sorted by time of occurrence, those of a task by time of receipt.
     """
 
     pipeline = serializers.CharField(required=False)

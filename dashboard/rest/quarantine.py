@@ -1,4 +1,4 @@
-"""REST: what was not understood, and what people do with it."""
+"""REST: the quarantine, requeue and dismiss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from arrester.dashboard.rest.view_base import (
 
 
 class KeptAside(fields.Serializer[Any]):
-    """An entry of a stream, or one event of a batch, that was not understood."""
+    """An invalid entry of a stream, or an invalid event of a batch."""
 
     id = fields.IntegerField()
     application = fields.CharField()
@@ -40,12 +40,12 @@ class KeptAside(fields.Serializer[Any]):
     dismissed_at = fields.DateTimeField(allow_null=True)
 
     def get_raw(self, kept: queries.Quarantined) -> str:
-        """Return the bytes as JSON can carry them."""
+        """Return the bytes in a form that JSON can contain."""
         return base64.b64encode(kept.raw).decode()
 
 
 class NewQuarantineAct(fields.Serializer[Any]):
-    """What to do with it; a DISMISS needs a reason."""
+    """An act on a quarantined entry; DISMISS needs a reason."""
 
     id = fields.UUIDField(required=False, help_text="Repeating it has no further effect.")
     act = Choice(["REQUEUE", "DISMISS"])
@@ -53,7 +53,7 @@ class NewQuarantineAct(fields.Serializer[Any]):
 
 
 class Quarantine(View):
-    """What was not understood."""
+    """The quarantine."""
 
     @extend_schema(
         operation_id="quarantine_list",
@@ -61,14 +61,14 @@ class Quarantine(View):
         responses={200: page_of(KeptAside)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List what was kept aside, newest first."""
+        """List quarantined entries, newest first."""
         wanted = asked(parameters.ApplicationQuery, request.query_params)
         page = queries.quarantine(wanted.pop("application", None), **wanted)
         return paged(page, KeptAside)
 
 
 class ActOnQuarantine(View):
-    """Put something back, or let it go."""
+    """Requeue or dismiss an entry."""
 
     @extend_schema(
         request=NewQuarantineAct,
@@ -76,9 +76,9 @@ class ActOnQuarantine(View):
         responses={200: KeptAside} | PROBLEMS,
     )
     def post(self, request: Request, number: int) -> Response:
-        """Do something with one thing; answer with it as it is then.
+        """Act on one entry; return it after the act.
 
-        What a REQUEUE still does not understand waits on: `requeued_at` stays null.
+        If a requeued entry is still invalid, it waits on: `requeued_at` stays null.
         """
         given = asked(NewQuarantineAct, request.data)
         id, actor = command_id(request, given), request.user.get_username()

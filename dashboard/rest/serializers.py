@@ -1,4 +1,4 @@
-"""What REST answers and asks, by field; the OpenAPI schema is made of these."""
+"""The fields of REST responses and requests, from which the OpenAPI schema is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arrester.controlplane.domain.state.states import (
     task_id,
 )
 
-#: How a time is written.
+#: The formats of a time.
 A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
 
 
@@ -26,7 +26,7 @@ def choices(enum: Any) -> list[str]:
 
 
 class Choice(serializers.ChoiceField):
-    """One of some values; any other is answered with these."""
+    """One of some values; the error for another value lists them."""
 
     def __init__(self, allowed: Sequence[Any], **kwargs: Any) -> None:
         super().__init__(allowed, **kwargs)
@@ -34,7 +34,7 @@ class Choice(serializers.ChoiceField):
 
 
 class Moment(serializers.DateTimeField):
-    """A time; what is none is answered with how one is written."""
+    """A time; the error for an invalid one shows the formats."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -56,7 +56,7 @@ class FailureField(serializers.Serializer[Any]):
 
 
 class Application(serializers.Serializer[Any]):
-    """An application: its state, and the counts of what it is made of."""
+    """An application: its state and counts."""
 
     name = serializers.CharField(source="state.name")
     status = serializers.ChoiceField(choices(ApplicationStatus), source="state.status.value")
@@ -78,7 +78,7 @@ class Application(serializers.Serializer[Any]):
 
 
 class Counters(serializers.Serializer[Any]):
-    """The counters of a task, for ever."""
+    """The counters of a task, since creation."""
 
     record_failures = serializers.IntegerField()
     records_skipped = serializers.IntegerField()
@@ -90,7 +90,7 @@ class Counters(serializers.Serializer[Any]):
 
 
 class Task(serializers.Serializer[Any]):
-    """A task: one partition, or one key, of a pipeline at a checkpoint."""
+    """A task: one partition, or one key, of a pipeline on a checkpoint."""
 
     id = serializers.CharField(
         source="id.digest", help_text="32 hexadecimal digits; never changes."
@@ -113,7 +113,7 @@ class Task(serializers.Serializer[Any]):
 
 
 class Failure(serializers.Serializer[Any]):
-    """One failed record told in full, or several that were counted.
+    """One failed record reported in full, or several that were only counted.
 
     The sum of `count` over all rows of a filter is exact: each failed record is in one row.
     """
@@ -138,7 +138,7 @@ class Failure(serializers.Serializer[Any]):
     failure = FailureField(source="event.data.failure")
 
     def get_task(self, stored: StoredEvent) -> str:
-        """Return the digest of the task that the run speaks of."""
+        """Return the digest of the run's task."""
         run, data = stored.event.run, stored.event.data
         key: str | None = getattr(data, "task", None)
         return "" if run is None else task_id(stored.application, run, key).digest
@@ -157,7 +157,7 @@ class Failure(serializers.Serializer[Any]):
 
 
 class FailurePage(serializers.Serializer[Any]):
-    """Some failures, and the cursor to go on with."""
+    """Some failures, and the cursor to continue with."""
 
     results = Failure(many=True, source="rows")
     next = serializers.CharField(allow_null=True, help_text="Null: nothing more is meant.")
@@ -169,7 +169,7 @@ class FailurePage(serializers.Serializer[Any]):
 
 
 class Mute(serializers.Serializer[Any]):
-    """What ends the silence about an error group."""
+    """What ends the mute of an error group."""
 
     until = serializers.DateTimeField(allow_null=True)
     failures = serializers.IntegerField(allow_null=True)
@@ -209,7 +209,7 @@ class ErrorGroup(serializers.Serializer[Any]):
 
 
 class Delivery(serializers.Serializer[Any]):
-    """A command's life at one instance."""
+    """The state of a command at one instance."""
 
     instance = serializers.UUIDField()
     status = serializers.ChoiceField(choices(CommandStatus), source="status.value")
@@ -219,7 +219,7 @@ class Delivery(serializers.Serializer[Any]):
 
 
 class Command(serializers.Serializer[Any]):
-    """A wish, and what became of it."""
+    """A command and its result."""
 
     id = serializers.UUIDField()
     kind = serializers.ChoiceField(choices(CommandKind), source="kind.value")
@@ -249,7 +249,7 @@ class Command(serializers.Serializer[Any]):
 
 
 class NewCommand(serializers.Serializer[Any]):
-    """What a command is made of: `task` where it is about one, else `application`."""
+    """The fields of a new command: `task` if it is about one, else `application`."""
 
     id = serializers.UUIDField(
         required=False, help_text="Repeating it has no further effect. Or an Idempotency-Key."
@@ -283,7 +283,7 @@ class NewCommand(serializers.Serializer[Any]):
 
 
 class Problem(serializers.Serializer[Any]):
-    """Why there is no other answer."""
+    """An error response."""
 
     detail = serializers.CharField()
     field = serializers.CharField(required=False, help_text="400: what was wrong,")

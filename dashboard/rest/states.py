@@ -1,4 +1,4 @@
-"""REST: applications, tasks, failures and error groups, as they are and as they were."""
+"""REST: applications, tasks, failures and error groups, now or in the past."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Tasks(View):
         responses={200: page_of(serializers.Task)} | PAST,
     )
     def get(self, request: Request) -> Response:
-        """List tasks of all checkpoints, also of those that no run uses any more.
+        """List tasks of all checkpoints, including those that no run uses any more.
 
-        One that never failed is RUNNING and has no row.
+        A task that never failed is RUNNING and has no row.
         """
         wanted = listed(parameters.TaskQuery, request)
         when, cursor, limit = when_asked(wanted), wanted.pop("cursor", None), wanted.pop("limit")
@@ -98,8 +98,8 @@ class Failures(View):
         """List failures, newest first.
 
         Each row stands for `count` failed records; their sum over all pages is exact. A page reads
-        a bounded part of the history: where little of it is meant, it may be short, or empty, and
-        have a `next` all the same.
+        a bounded part of the history: if few rows match, it may be short or empty and still have a
+        `next`.
         """
         wanted = listed(parameters.FailureQuery, request)
         if "exception_class" in wanted:
@@ -120,7 +120,7 @@ class ErrorGroups(View):
         responses={200: page_of(serializers.ErrorGroup)} | PAST,
     )
     def get(self, request: Request) -> Response:
-        """List error groups, those that failed last first."""
+        """List error groups, the last failed first."""
         wanted = listed(parameters.GroupQuery, request)
         names: list[str] = [name for name in ("sort", "cursor", "limit") if name in wanted]
         rest = {name: wanted.pop(name) for name in names}

@@ -33,7 +33,7 @@ urlpatterns = [
         group_actions.GroupHistory.as_view(),
         name="api-group-history",
     ),
-    # Behind the two: a fingerprint may have any character.
+    # After the two others: a fingerprint may contain any character.
     path(
         "errors/<str:application>/<path:fingerprint>",
         details.ErrorGroup.as_view(),

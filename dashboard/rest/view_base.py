@@ -1,4 +1,4 @@
-"""What all endpoints share: who may, pages, what is asked for, and the id of an act."""
+"""The base of all endpoints: permissions, pages, parameters, ids of acts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from arrester.dashboard.rest import serializers
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 PROBLEMS = dict.fromkeys((400, 401, 403, 404), serializers.Problem)
-#: Of what can be asked for as it was.
+#: The responses of endpoints with past states.
 PAST = PROBLEMS | {410: serializers.Problem}
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -39,18 +39,18 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 
 
 class HasRole(BasePermission):
-    """Viewers read, operators act too; an account without a role does neither."""
+    """Viewers read, operators also act; an account without a role does neither."""
 
     message = NOT_AN_OPERATOR
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return whether the role is enough for the method."""
+        """Return whether the role suffices for the method."""
         who = person(request.user)
         return who is not None and (request.method in SAFE_METHODS or who.may_act)
 
 
 class MayRead(BasePermission):
-    """Whoever has a role reads, also where what is asked for comes in a body."""
+    """Every role may read, also by POST."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Return whether there is a role."""
@@ -58,7 +58,7 @@ class MayRead(BasePermission):
 
 
 class View(APIView):
-    """Base of the views: who may."""
+    """Base of the views, with permissions."""
 
     permission_classes: tuple[type[BasePermission], ...] = (HasRole,)
 
@@ -73,9 +73,9 @@ def page_of(row: type[fields.Serializer[Any]]) -> fields.Serializer[Any]:
 
 
 def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
-    """Return the values of a request; raise InvalidValue for the first that may not be so.
+    """Return the values of a request; raise InvalidValue for the first invalid one.
 
-    A name that is not known is refused too: a misspelt filter would answer with everything.
+    An unknown name is refused too: a misspelt filter would return everything.
     """
     if not isinstance(given, Mapping):
         raise InvalidValue("body", given, "a JSON object")
@@ -98,8 +98,8 @@ def asked(form: type[fields.Serializer[Any]], given: Any) -> dict[str, Any]:
 
 
 def listed(form: type[fields.Serializer[Any]], request: Request) -> dict[str, Any]:
-    """Return what a list is asked for; raise NotFound for an application never heard of: that
-    nothing of a misspelt one failed would read as if all were well."""
+    """Return the parameters of a list; raise NotFound for an unknown application: an empty list
+    for a misspelt name would look like success."""
     wanted = asked(form, request.query_params)
     if "application" in wanted:
         queries.check_known(wanted["application"])
@@ -107,7 +107,7 @@ def listed(form: type[fields.Serializer[Any]], request: Request) -> dict[str, An
 
 
 def _first_wrong(errors: Any, name: str = "") -> tuple[str, str]:
-    """Return the name of the first value that may not be so, `groups[0].application`, and why."""
+    """Return the name of the first invalid value, `groups[0].application`, and the reason."""
     if isinstance(errors, Mapping):
         inner, problems = next(iter(errors.items()))
         if isinstance(inner, int):
@@ -119,18 +119,18 @@ def _first_wrong(errors: Any, name: str = "") -> tuple[str, str]:
 
 
 def paged(page: queries.Page[Any], row: type[fields.Serializer[Any]]) -> Response:
-    """Return a page of rows as an answer."""
+    """Return a page of rows as a response."""
     return Response({"results": row(page.rows, many=True).data, "next": page.next})
 
 
 def when_asked(wanted: dict[str, Any]) -> queries.AsOf | None:
-    """Take `as_of` out of what is wanted; None means now."""
+    """Remove `as_of` from the parameters and return it; None means now."""
     text = wanted.pop("as_of", None)
     return None if text is None else queries.as_of(text)
 
 
 def command_id(request: Request, wish: dict[str, Any]) -> UUID:
-    """Return the id that a request gives, or that its key stands for, or a new one."""
+    """Return the id of a request, or one derived from its key, or a new one."""
     if "id" in wish:
         given: UUID = wish["id"]
         return given

@@ -1,4 +1,4 @@
-"""How states, times and numbers look: all that gives a state its colour, icon and word."""
+"""The display of states, times and numbers: colour, icon and text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ICONS = {
 
 
 class Look(NamedTuple):
-    """How a state is shown: the class of its colour, its icon, and its word where it is another."""
+    """The display of a state: the class of its colour, its icon, and its text if it differs."""
 
     colour: str
     icon: str
@@ -116,7 +116,7 @@ KIND_WORDS = {
 
 @register.simple_tag
 def icon(name: str, size: int = 14) -> SafeString:
-    """Draw an icon; the word beside it says the same."""
+    """Draw an icon; the text beside it means the same."""
     return format_html(
         '<svg width="{0}" height="{0}" viewBox="0 0 16 16" fill="currentColor" aria-hidden="true">'
         '<path fill-rule="evenodd" d="{1}"/></svg>',
@@ -127,7 +127,8 @@ def icon(name: str, size: int = 14) -> SafeString:
 
 @register.simple_tag
 def state(status: str, still: str = "") -> SafeString:
-    """Show a state as colour, icon and word; without a colour where all is well, but `still`."""
+    """Show a state as colour, icon and text; without colour if all is well or if it is `still`
+    the last known one."""
     look = LOOKS[str(status)]
     word = look.word or str(status)
     shown = "is-quiet" if still and look.colour == "is-running" else look.colour
@@ -136,14 +137,14 @@ def state(status: str, still: str = "") -> SafeString:
 
 @register.simple_tag
 def run_state(thread: ThreadState, still: str = "") -> SafeString:
-    """Show the state of a run; one that ended with no failure is quiet."""
+    """Show the state of a run; one that ended without a failure has no colour."""
     shown: SafeString = state("STOPPED" if thread.stopped else thread.status, still)
     return shown
 
 
 @register.filter
 def still(counts: Summary | Mapping[str, int]) -> str:
-    """Return why nothing of an application is known to run: see `event_text.still`."""
+    """Return why an application's states may be out of date: see `event_text.still`."""
     if isinstance(counts, Mapping):
         return event_text.still(counts["alive"], counts["lost"])
     return event_text.still(counts.instances, counts.lost)
@@ -151,7 +152,7 @@ def still(counts: Summary | Mapping[str, int]) -> str:
 
 @register.simple_tag
 def spark(drawn: Spark | None, words: str = "failed in 24 h") -> SafeString:
-    """Draw a sparkline, which says its sum to whoever does not see it."""
+    """Draw a sparkline with its sum as text for screen readers."""
     if drawn is None:
         return format_html('<span class="muted small">0 {}</span>', words)
     return format_html(
@@ -168,13 +169,13 @@ def spark(drawn: Spark | None, words: str = "failed in 24 h") -> SafeString:
 
 @register.simple_tag
 def state_parts(running: int, paused: int, dead: int, still: str = "") -> SafeString:
-    """Draw how many of some tasks are in each state, as parts of one bar."""
+    """Draw the numbers of tasks by state as parts of one bar."""
     run = "fill-quiet" if still else "fill-running"
     counts = (("fill-dead", dead), ("fill-paused", paused), (run, running))
     total = running + paused + dead
     rects, x = [], 0.0
     for name, number in counts:
-        # Even one of ten thousand is to be seen.
+        # One of ten thousand is still visible.
         width = max(3.0, 100 * number / total) if number else 0.0
         rects.append((name, round(x, 2), round(width, 2)))
         x += width
@@ -189,7 +190,7 @@ def state_parts(running: int, paused: int, dead: int, still: str = "") -> SafeSt
 
 @register.filter
 def subject(stored: StoredEvent) -> TaskId | None:
-    """Return the task that an event is about; None where it is about none."""
+    """Return the task of an event; None if it has none."""
     key: str | None = getattr(stored.event.data, "task", None)
     if stored.event.run is None or not hasattr(stored.event.data, "task"):
         return None
@@ -198,7 +199,7 @@ def subject(stored: StoredEvent) -> TaskId | None:
 
 @register.filter
 def printed(stored: StoredEvent) -> str:
-    """Return the task that an event is about as people read it; its pipeline where it is none."""
+    """Return the display name of an event's task, or its pipeline."""
     task = subject(stored)
     if task is not None:
         return task.printed
@@ -207,7 +208,7 @@ def printed(stored: StoredEvent) -> str:
 
 @register.filter
 def get(known: Mapping[Any, Any], key: object) -> Any:
-    """Return what a mapping has under a key; None where it has nothing."""
+    """Return the value of a key; None if there is none."""
     return known.get(key)
 
 
@@ -220,25 +221,26 @@ def spark_of(sparks: Mapping[tuple[str, str], Spark], group: GroupState) -> Safe
 
 @register.filter
 def colour(status: str) -> str:
-    """Return the class of a state's colour, for what is larger than its badge."""
+    """Return the class of a state's colour, for elements larger than its badge."""
     return LOOKS[str(status)].colour
 
 
 @register.filter
 def kind(value: str) -> str:
-    """Return what people call a kind of command."""
+    """Return the display name of a kind of command."""
     return KIND_WORDS[str(value)]
 
 
 @register.filter
 def count(value: int) -> str:
-    """Return a number with its thousands apart: 18,233."""
+    """Return a number with thousands separators: 18,233."""
     return f"{value:,}"
 
 
 @register.filter
 def large(value: int) -> SafeString:
-    """Show a number in large type: 9.88 bn of more than it has room for, the whole in its title."""
+    """Show a number in large type, shortened like 9.88 bn if it is too long, with the full one
+    as its title."""
     for size, word in ((10**12, "tn"), (10**9, "bn"), (10**6, "m")):
         if value >= size:
             return format_html(
@@ -249,13 +251,13 @@ def large(value: int) -> SafeString:
 
 @register.filter
 def position(value: int | None) -> str:
-    """Return a position as a table shows it."""
+    """Return a position for a table."""
     return "-" if value is None else f"{value:,}"
 
 
 @register.filter
 def key(id: TaskId) -> str:
-    """Return the task's key as people read it."""
+    """Return the display name of the task's key."""
     if id.key is None:
         return "(no key)"
     return id.key or "(empty)"
@@ -263,14 +265,14 @@ def key(id: TaskId) -> str:
 
 @register.filter
 def plural(value: int, words: str) -> str:
-    """Return the number and the word that fits it: `{{ n|plural:"task,tasks" }}`."""
+    """Return the number and the matching form: `{{ n|plural:"task,tasks" }}`."""
     one, _, many = words.partition(",")
     return f"{value:,} {one if value == 1 else many}"
 
 
 @register.simple_tag(takes_context=True)
 def ago(context: Context, moment: datetime | None) -> str | SafeString:
-    """Show how long ago something was; the page's script keeps it ticking."""
+    """Show the age of something; the page's script updates it."""
     if moment is None:
         return "never"
     return _time(moment, "ago", relative(moment, now=context["now"]))
@@ -278,31 +280,31 @@ def ago(context: Context, moment: datetime | None) -> str | SafeString:
 
 @register.simple_tag(takes_context=True)
 def since(context: Context, moment: datetime) -> SafeString:
-    """Show from when on something is so, and how long ago that was."""
+    """Show since when something holds, and for how long."""
     return format_html("since {} ({})", clock(moment), ago(context, moment))
 
 
 @register.simple_tag
 def until(moment: datetime) -> SafeString:
-    """Show how long something still lasts; the page's script counts down."""
+    """Show the remaining time; the page's script counts down."""
     return _time(moment, "left", f"until {_utc(moment):%H:%M:%S} UTC")
 
 
 @register.filter
 def clock(moment: datetime) -> SafeString:
-    """Show the moment itself, to the second; the page's script says it in the chosen zone."""
+    """Show a time to the second; the page's script converts it to the chosen zone."""
     return _time(moment, "clock", f"{_utc(moment):%Y-%m-%d %H:%M:%S}")
 
 
 @register.filter
 def minute(moment: datetime) -> SafeString:
-    """Show the hour and minute of a moment, as on an axis."""
+    """Show the hour and minute of a time, as on an axis."""
     return _time(moment, "minute", f"{_utc(moment):%H:%M}")
 
 
 @register.filter
 def day_minute(moment: datetime) -> SafeString:
-    """Show the day, hour and minute of a moment, as on an axis of some days."""
+    """Show the day, hour and minute of a time, as on an axis of some days."""
     return _time(moment, "moment", f"{_utc(moment):%m-%d %H:%M}")
 
 
@@ -322,7 +324,7 @@ def _utc(moment: datetime) -> datetime:
 
 
 def relative(moment: datetime, *, now: datetime) -> str:
-    """Return how long before `now` the moment was, in the largest unit that says something."""
+    """Return how long before `now` the moment was, in the largest suitable unit."""
     seconds = int((now - moment).total_seconds())
     if seconds < 0:
         return "just now"

@@ -1,5 +1,5 @@
-"""The parts of a chart that there are hundreds of: written at one go, since a template's tag for
-each number would take longer than all else on the page."""
+"""The repeated parts of a chart, written at once: a template tag for each of hundreds of
+numbers would take longer than the rest of the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ register = template.Library()
 
 @register.simple_tag
 def chart_columns(chart: Chart, errors_of: str, word: str = "failed") -> SafeString:
-    """Draw what is pointed at: each column with its time and number, a link where there is one."""
+    """Draw the columns with their tooltips, and links if there are any."""
     tag = "a" if errors_of else "g"
     return _safe(
         f'<{tag}{_link(each, errors_of)} tabindex="-1">'
@@ -31,7 +31,7 @@ def chart_columns(chart: Chart, errors_of: str, word: str = "failed") -> SafeStr
 
 @register.simple_tag
 def chart_rows(chart: Chart, errors_of: str) -> SafeString:
-    """Write the rows of the table behind a chart."""
+    """Write the rows of the table of a chart."""
     return _safe(
         f'<tr><th scope="row">{_linked(each, errors_of)}</th>'
         + "".join(f'<td class="number">{number:,}</td>' for number in each.counts)

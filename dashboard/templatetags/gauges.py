@@ -1,4 +1,4 @@
-"""Gauges of tolerance, and the cells of the task grid that have no room for one."""
+"""Gauges of tolerance, and the small cells of the task grid."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ register = template.Library()
 
 @register.filter
 def percent(share: float) -> str:
-    """Return a part of one as hundredths, for what is drawn 100 wide."""
+    """Return a share as hundredths, for drawings of width 100."""
     return f"{100 * share:.1f}"
 
 
 @register.simple_tag(takes_context=True)
 def nearest_limit(context: Context, task: TaskState, thread: ThreadState) -> Meter | None:
-    """Return the gauge of the limit that a task is nearest to; None while it has spent nothing."""
+    """Return the gauge of the limit that a task is nearest to; None if it has used nothing."""
     return _nearest(task, thread, context["now"])
 
 
@@ -41,12 +41,12 @@ def _nearest(task: TaskState, thread: ThreadState, now: datetime) -> Meter | Non
 
 @register.simple_tag(takes_context=True)
 def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadState) -> SafeString:
-    """Draw a task each in a cell that has only room for a letter; its title has the words.
+    """Draw each task in a cell with room for a letter only; its title has the text.
 
-    Not a template: hundreds of them are on a page.
+    Not a template: a page contains hundreds of them.
     """
     prefix, now, then = reverse("tasks") + "/", context["now"], context.get("then", "")
-    # What counted against a limit at a time of the past is not known.
+    # What counted against a limit in the past is not known.
     meters = (None if then else _nearest(task, thread, now) for task in tasks)
     return format_html_join(
         "",
@@ -60,7 +60,7 @@ def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadStat
 
 
 def _look(task: TaskState, meter: Meter | None) -> str:
-    """Return the colour of a cell; a limit that is nearly used up underlines it."""
+    """Return the colour of a cell; a nearly used limit underlines it."""
     near = meter is not None and meter.gauge.share >= policy_text.NEARLY
     return f"{colour(task.status)}{' near-limit' if near else ''}"
 

@@ -1,4 +1,4 @@
-"""How error groups, acts and instances look beside their states."""
+"""The display of error groups, acts and instances."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ _ACCOUNT_WORDS = {"ROLE_CHANGED": "given the role", "PASSWORD_RESET": "given a n
 
 @register.simple_tag
 def recurred() -> SafeString:
-    """Say that a group failed again after it was resolved."""
+    """Mark a group that failed again after it was resolved."""
     return format_html('<span class="state is-dead">{}CAME BACK</span>', icon("again"))
 
 
 @register.simple_tag
 def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> str:
-    """Return what an act was done to; of an error its class, which says more than its mark."""
+    """Return the subject of an act; for an error its class, which is clearer than its
+    fingerprint."""
     mark = getattr(stored.event.data, "fingerprint", None)
     cause = causes.get((stored.application, mark)) if mark else None
     return audit_text.about(stored) if cause is None else event_text.short(cause.exception_class)
@@ -37,7 +38,7 @@ def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> 
 
 @register.filter
 def account_word(act: str) -> str:
-    """Return what was done with an account, as the end of a sentence."""
+    """Return the act on an account, as the end of a sentence."""
     return _ACCOUNT_WORDS.get(act, act.lower())
 
 
@@ -51,5 +52,5 @@ def skew(seconds: float) -> str:
 
 @register.filter
 def period(seconds: int) -> str:
-    """Return what people call a period."""
+    """Return the name of a period."""
     return PERIODS.get(seconds) or f"{seconds:,} s"

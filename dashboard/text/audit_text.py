@@ -1,4 +1,4 @@
-"""What people did, in words: for an error group's history and for the audit."""
+"""Texts of acts, for an error group's history and for the audit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from arrester.dashboard.text import event_text
 
 
 def words_of(data: EventData) -> str:
-    """Return what an act says beyond its name and its actor."""
+    """Return the details of an act, besides its name and its actor."""
     match data:
         case ErrorGroupMuted():
             return "; ".join(filter(None, [_end(data), data.reason]))
@@ -64,7 +64,7 @@ def _end(data: ErrorGroupMuted) -> str:
 
 
 def about(stored: StoredEvent) -> str:
-    """Return what an act was done to: a task, an error, a command, or the application."""
+    """Return the subject of an act: a task, an error, a command, or the application."""
     data, run = stored.event.data, stored.event.run
     pipeline: str | None = getattr(data, "pipeline", None) or (
         None if run is None else run.pipeline
@@ -84,7 +84,7 @@ def about(stored: StoredEvent) -> str:
 
 
 def url(stored: StoredEvent) -> str:
-    """Return the page of what an act was done to; empty where it has none."""
+    """Return the page of an act's subject; empty if it has none."""
     data, run = stored.event.data, stored.event.run
     command = getattr(data, "command", None)
     if command is not None:

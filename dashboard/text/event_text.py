@@ -1,6 +1,6 @@
-"""What happened, in words: a title from the event's name, a sentence where there is more to say.
+"""Texts of events: a title from the event's name, and a sentence if there are details.
 
-A new event needs nothing here: its title says it until somebody finds better words.
+A new event needs nothing here: its title is made from its name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def title(data: EventData) -> str:
 
 
 def sentence(data: EventData) -> str:
-    """Return what the event says beyond its name."""
+    """Return the details of an event."""
     match data:
         case RecordFailed(failure=failure):
             again = ", the same record again" if data.recurrence else ""
@@ -102,7 +102,7 @@ def sentence(data: EventData) -> str:
 
 
 def _standing(data: StateReported) -> str:
-    """Return how many tasks a report names, by state: `2 PAUSED, 1 DEAD`."""
+    """Return the number of tasks in a report, by state: `2 PAUSED, 1 DEAD`."""
     found = Counter(each.status for each in data.tasks if each.status != TaskStatus.RUNNING)
     counted = [f"{count:,} {status}" for status, count in sorted(found.items())]
     return ", ".join(counted) or "all its tasks run"
@@ -148,7 +148,7 @@ def short(exception_class: str) -> str:
 
 
 def at(position: int | None) -> str:
-    """Return a position as people read it; NULL where the record has none."""
+    """Return a position for display; NULL if the record has none."""
     return "position NULL" if position is None else f"{position:,}"
 
 

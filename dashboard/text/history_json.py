@@ -1,4 +1,4 @@
-"""A task's history as it is stored, for reading and for other programs."""
+"""A task's history in the stored form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arrester.controlplane.domain.events import StoredEvent
 
 
 def as_json(events: Iterable[StoredEvent]) -> str:
-    """Return events as a JSON list, without bodies, one field a line."""
+    """Return events as a JSON list, without bodies, one field per line."""
     told = msgspec.json.encode([_told(stored) for stored in events])
     return msgspec.json.format(told, indent=2).decode()
 

@@ -1,4 +1,4 @@
-"""What a pipeline does about failures, in words."""
+"""The error policy of a pipeline as text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORIGINS = {
     "default": "default",
 }
 _UNCAUGHT = {answer.value for answer in UncaughtAnswer}
-#: From this part of a limit on a gauge says that it is nearly used up.
+#: From this share of a limit on, a gauge shows that it is nearly used.
 NEARLY = 0.75
 _UNTIL = {"minute": "this minute", "hour": "this hour", "day": "today"}
 
@@ -34,22 +34,22 @@ class Row(NamedTuple):
     """A stage of a pipeline."""
 
     stage: StageDescribed
-    #: The answer, or that a handler is asked.
+    #: The answer, or that a handler decides.
     answer: str
     origin: str
     #: The class of the handler, without its package.
     handler: str | None
     on: list[tuple[str, str]]
-    #: What a person has set instead.
+    #: The override of a person.
     commanded: StageCommanded | None = None
 
 
 class Choice(NamedTuple):
-    """An answer that a person may set; without a value the one of the code."""
+    """An answer that a person may set; without a value it removes the override."""
 
     value: str
     word: str
-    #: What it does.
+    #: The effect of the answer.
     meaning: str
 
 
@@ -62,7 +62,7 @@ _RETRY = Choice("RETRY", "RETRY", "retry within the budget, then FAIL")
 
 
 class Meter(NamedTuple):
-    """A gauge with its colour and what it says."""
+    """A gauge with its colour and text."""
 
     gauge: queries.Gauge
     look: str
@@ -73,17 +73,17 @@ class Meter(NamedTuple):
 
     @property
     def sum(self) -> str:
-        """What is spent of what: `37 of 100 this hour`."""
+        """The used part of the limit: `37 of 100 this hour`."""
         return f"{self.gauge.used:,} of {self.gauge.limit:,} {self.span.removeprefix('in ')}"
 
 
 class Shown(NamedTuple):
-    """A pipeline on the page; without rows nothing is known of it."""
+    """A pipeline on the page; without rows its policy is unknown."""
 
     policy: queries.PipelinePolicy
     rows: list[Row]
     meters: list[Meter]
-    #: What else holds, as pairs of a term and a sentence.
+    #: Further settings, as pairs of a term and a sentence.
     facts: list[tuple[str, str]]
 
 
@@ -93,7 +93,7 @@ def shown(application: str, *, now: datetime) -> list[Shown]:
 
 
 def meters(task: TaskState, thread: ThreadState | None, *, now: datetime) -> list[Meter]:
-    """Return the gauges of one task, as far as its run has limits that can be reached."""
+    """Return the gauges of one task, for the limits of its run that can be reached."""
     return [_meter(gauge) for gauge in queries.task_gauges(task, thread, now=now)]
 
 
@@ -110,12 +110,12 @@ def _shown(found: queries.PipelinePolicy) -> Shown:
 
 
 def commanded(told: PipelineDescribed, stage: str) -> StageCommanded | None:
-    """Return what a person has set for a stage."""
+    """Return the override of a stage."""
     return next((each for each in told.commanded if each.name == stage), None)
 
 
 def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choice]:
-    """Return the answers that may be set for a stage; empty where none may."""
+    """Return the answers that may be set for a stage; empty if none may."""
     found = list(runs)
     offered = [
         each
@@ -128,7 +128,7 @@ def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choi
 
 
 def why_not(runs: Iterable[ThreadState], pipeline: str, stage: str) -> str:
-    """Return why no answer may be set for a stage; empty where one may."""
+    """Return why no answer may be set for a stage; empty if one may."""
     return policy_refusal(list(runs), pipeline, stage, "FAIL") or ""
 
 
@@ -170,7 +170,7 @@ def _facts(told: PipelineDescribed) -> list[tuple[str, str]]:
 
 
 def _uncaught(said: str) -> str:
-    """Return the answer where it is always the same, else who is asked for it."""
+    """Return the constant answer, or the handler."""
     return said if said in _UNCAUGHT else f"{said} is asked"
 
 

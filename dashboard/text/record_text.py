@@ -1,4 +1,4 @@
-"""How a failed record and its stack trace are laid out for people."""
+"""The display of a failed record and its stack trace."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from arrester.controlplane.domain.events import Body, StoredEvent
 
-#: Raw bytes beyond this are counted, not shown.
+#: Further bytes are counted, not shown.
 SHOWN_BYTES = 512
 _BYTES_PER_LINE = 16
-#: How agents mark a text that they cut, and bytes that are no text.
+#: The mark of agents for a text that they cut, and for bytes that are not text.
 _CUT_MARK = "…[cut]"
 _BASE64 = "base64:"
-#: Control characters, and those that turn the direction of what follows them.
+#: Control characters, and those that change the direction of text.
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _PYTHON_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+')
 _JVM_FRAME = re.compile(r"^\s*(?:at (?P<method>[\w.$/@<>]+)|\.\.\. \d+ (?:more|common))")
@@ -43,36 +43,36 @@ class Field(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a stack trace; `own` for the user's code and for what it raised."""
+    """A line of a stack trace; `own` for the user's code and its exception."""
 
     text: str
     own: bool
 
 
 class Fold(NamedTuple):
-    """Lines in a row that are all the user's, or all the platform's and worth folding."""
+    """Consecutive lines of the user's code, or of the platform's, which can be folded."""
 
     own: bool
     lines: list[Line]
 
     @property
     def frames(self) -> int:
-        """How many calls are in it."""
+        """The number of calls in it."""
         return sum(1 for line in self.lines if _is_frame(line.text))
 
 
 class Dump(NamedTuple):
-    """The bytes of a field: as they were, or of its text in UTF-8."""
+    """The bytes of a field: the original ones, or its text in UTF-8."""
 
     name: str
     dump: str
-    #: How many bytes there are, and whether that is more than is shown.
+    #: The number of bytes, and whether it is more than is shown.
     size: int
     cut: bool
 
 
 def shown(stored: StoredEvent | None) -> dict[str, Any]:
-    """Return what the templates show of the body of a RecordFailed; nothing where there is none."""
+    """Return the context for the body of a RecordFailed; empty if there is none."""
     body = stored.event.body if stored else None
     return {
         "body": body,
@@ -83,7 +83,7 @@ def shown(stored: StoredEvent | None) -> dict[str, Any]:
 
 
 def fields(body: Body) -> list[Field]:
-    """Return the fields of the source row, then those that never left the driver."""
+    """Return the fields of the source row, then the redacted ones."""
     record = body.record or {}
     shown = [_field(name, value) for name, value in record.items()]
     return shown + [Field(name=name, missing="redacted on the driver") for name in body.redacted]
@@ -99,7 +99,7 @@ def _field(name: str, value: Any) -> Field:
 
 
 def pretty(value: Any) -> str:
-    """Return JSON for reading; what no eye would see is escaped, and means the same."""
+    """Return JSON for reading; invisible characters are escaped without a change of meaning."""
     return seen(_json(value))
 
 
@@ -108,12 +108,12 @@ def _json(value: Any) -> str:
 
 
 def seen(text: str) -> str:
-    """Return a text with what no eye would see, or would be misled by, escaped."""
+    """Return a text with invisible and misleading characters escaped."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def trace(stack: str) -> list[Line]:
-    """Return the lines of a trace, each told whether it is the user's or the platform's."""
+    """Return the lines of a trace, each marked as the user's or the platform's."""
     return list(_told_apart(stack.splitlines()))
 
 
@@ -133,7 +133,7 @@ def _told_apart(lines: Iterable[str]) -> Iterator[Line]:
 
 
 def folds(stack: str) -> list[Fold]:
-    """Return a trace cut where the user's code and the platform's meet."""
+    """Return a trace split where the user's code and the platform's meet."""
     runs = groupby(trace(stack), key=lambda line: line.own)
     return [Fold(own=own, lines=list(lines)) for own, lines in runs]
 

@@ -68,6 +68,7 @@ def test_closing_a_dialog_does_nothing(page: Page, story: Story) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.get_by_role("button", name="Skip record and resume").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert queries.commands().rows == ()
