@@ -67,7 +67,7 @@ def sweep() -> None:
         try:
             outbox.relay(stream.application)
         except redis_client.OWN_TROUBLE:
-            log.exception("%s: nothing is relayed", stream.application)
+            log.exception("%s: its relay failed", stream.application)
 
 
 @shared_task(name="arrester.watch")

@@ -11,8 +11,11 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md")
 TEMPLATES = ("dashboard/templates/**/*.html",)
-#: Folders of Python whose messages are checked; a rewritten folder is added here.
-CODE = ("benchmarks/**/*.py", "examples/**/*.py")
+#: Python whose messages are checked.
+CODE = tuple(
+    f"{folder}/**/*.py"
+    for folder in ("agents", "benchmarks", "controlplane", "dashboard", "examples")
+)
 REPLACED = {
     r"wish(es|ed)?": "command, request",
     r"told|tells?(?= (the server|of|about|in full))": "reported",

@@ -68,7 +68,7 @@ class FastPath:
             making.end(pipeline.columns)
         except PySparkException:
             # Spark analyses such an expression only once, so every micro-batch takes the slow path.
-            _log.debug("%s cannot be done in one pass", pipeline.name, exc_info=True)
+            _log.debug("%s cannot take the fast path", pipeline.name, exc_info=True)
             return None
         return cls(layers=making.layers, mark=making.mark)
 

@@ -65,7 +65,7 @@ def dry_run_transform(
     reason = None if stateful else refusal(made, given)
     if reason is not None:
         raise PipelineInvalid(
-            f"transform {name!r}: {reason}; its records could not be told apart. Declare it "
+            f"transform {name!r}: {reason}; its records could not be distinguished. Declare it "
             "by stateful=True, in a pipeline without task="
         )
     return made, not stateful and carries(made, linked, LINK)

@@ -68,7 +68,7 @@ class Isolation:
         if self._suspect.crashes_only and not problem.is_crash:
             raise raised
         if self._suspect.stateful:
-            raise self._failed(problem, raised, "it is stateful: no record is to blame")
+            raise self._failed(problem, raised, "it is stateful: no single record is the cause")
         known = [fate.id for fate in self._fates]
         rows = numbered(self._base).where(F.col(FATE).isNull() & ~F.col(ID).isin(known))
         # Rows of a union have the partitions after those of its first part.

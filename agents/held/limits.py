@@ -56,7 +56,7 @@ class HeldLimits:
             )
         if records >= WARN_RECORDS and not self._warned:
             self._warned = True
-            _log.warning("%s records are held beside %s", f"{records:,}", self._root)
+            _log.warning("%s records are held in %s", f"{records:,}", self._root)
 
     def _check(self, name: str, found: int, limit: int | None) -> None:
         if limit is not None and 0 <= limit < found:

@@ -172,7 +172,7 @@ class Journal:
             self._unsure = entry
             if not isinstance(exc, Exception) or not self._is_there(entry):
                 raise
-            _log.warning("%s was made, although it raised: %s", path, exc)
+            _log.warning("%s was created although the call raised: %s", path, exc)
         return self._take(entry)
 
     def _is_there(self, entry: Entry) -> bool:

@@ -129,10 +129,14 @@ class Engine:
         except Superseded:
             raise
         except Exception:  # they only take room
-            _log.warning("what a killed run left at %s stays there", self.files.root, exc_info=True)
+            _log.warning(
+                "%s: folders of a killed run could not be deleted", self.files.root, exc_info=True
+            )
         else:
             if orphans:
-                _log.info("%s: %s folders of a killed run are gone", self.files.root, len(orphans))
+                _log.info(
+                    "%s: %s folders of a killed run were deleted", self.files.root, len(orphans)
+                )
 
     def look_at_progress(self) -> None:
         """Read the progress of the query that is about to start."""
@@ -229,11 +233,11 @@ class Engine:
             self.release.put_ending(self.journal.append(entry))
         except Superseded as newer:
             if exc is not None and not isinstance(exc, Superseded):
-                _log.error("%s failed before it was found superseded", name, exc_info=exc)
+                _log.error("pipeline %r failed before it was superseded", name, exc_info=exc)
             death = superseded(name, newer)
             self._tell_superseded(death)
         except Exception:
-            _log.exception("the end of %s could not be written down", name)
+            _log.exception("pipeline %r: its end could not be recorded", name)
         return death
 
     def _tell_superseded(self, death: ThreadDeath) -> None:

@@ -75,8 +75,8 @@ class PathSelection:
         except BaseException as exc:  # SystemExit would hang the query for ever
             check()
             failed = self.fast_path.is_failed_record(exc)
-            who = "a record has failed" if failed else f"{type(exc).__name__} was raised"
-            message = "%s, number %s: %s in one pass; doing the micro-batch again with care"
+            who = "a record failed" if failed else f"{type(exc).__name__} was raised"
+            message = "pipeline %r, batch %s: %s on the fast path; repeating it on the slow path"
             _log.info(message, self.pipeline.name, number, who)
             self.careful = SLOW_PATH_BATCHES
             return False

@@ -231,7 +231,7 @@ class PipelineThread(RunStatus):
         return self._wished(lambda: self._engine.set_policy(wish))
 
     def _wished(self, do: Callable[[], CommandOutcome]) -> CommandOutcome:
-        refuse_inside("a wish about its tasks or answers")
+        refuse_inside("a command for its tasks or policies")
         with self._lock:
             if not self.is_running or self._halt.asked:
                 return CommandOutcome(applied=False, reason=f"{self.pipeline.name} is not running")
@@ -258,7 +258,9 @@ class PipelineThread(RunStatus):
                 return
         except BaseException as exc:  # SystemExit would hang the query for ever
             self._halt.note(exc)
-        raise BatchEnded(f"pipeline {self.pipeline.name} has ended; see its agent") from None
+        raise BatchEnded(
+            f"pipeline {self.pipeline.name} stopped; its agent has the reason"
+        ) from None
 
     def _look_after(self) -> None:
         """Watch the query until it has ended, including its restarts."""

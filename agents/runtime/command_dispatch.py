@@ -192,11 +192,11 @@ class Commands:
         from arrester.agents.journal.journal import Superseded
 
         if isinstance(exc, Superseded):
-            log.info("%s is for the newer run of this pipeline, which answers it", command.kind)
+            log.info("command %s: the newer run of this pipeline answers it", command.kind)
             return
         with self._lock:
             self.guest_errors += 1
-        log.error("%s could not be applied", command.kind, exc_info=exc)
+        log.error("command %s could not be applied", command.kind, exc_info=exc)
         self._refuse(command, f"it failed here: {type(exc).__name__}: {exc}")
 
     def _threads_for(self, command: CommandIssued) -> list[Controls]:

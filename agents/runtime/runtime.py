@@ -211,7 +211,7 @@ class Runtime:
         elif not first:
             self.await_over()
         else:
-            log.info("%s ends: %s", self.config.application, reason)
+            log.info("%s: this instance stops: %s", self.config.application, reason)
             try:
                 self.instance.say(InstanceStopping(reason=reason, error=error), caused_by=caused_by)
                 seconds = self.config.shutdown_timeout_seconds
@@ -274,7 +274,7 @@ class Runtime:
             else "Redis could not be reached; the application's next agent on this host tells it"
         )
         log.error(
-            "%s: the other instances were not told to shut down: %s", self.config.application, why
+            "%s: the other instances did not receive the shutdown: %s", self.config.application, why
         )
 
     def _stay_away(self, started: InstanceStarted) -> NoReturn:
@@ -295,7 +295,7 @@ class Runtime:
         return heartbeat(self.instance.status, self.running(), self._opened.spool, at=_now())
 
     def _report(self, id: str) -> None:
-        log.warning("the server sees tasks otherwise; this instance reports how they stand")
+        log.warning("the server's task states differ; this instance reports its own")
         for each in self.running():
             each.report()
 

@@ -22,7 +22,7 @@ def stop_all(stopping: Sequence[Thread], *, timeout_seconds: float) -> bool:
         try:
             graceful.append(thread.stop(timeout_seconds=timeout_seconds))
         except Exception:  # the instance ends all the same
-            log.exception("%s did not stop in order", thread.pipeline_name)
+            log.exception("pipeline %r: its stop failed", thread.pipeline_name)
 
     helpers = [threading.Thread(target=stop, args=(each,), daemon=True) for each in stopping]
     for helper, thread in zip(helpers, stopping, strict=True):

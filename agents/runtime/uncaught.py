@@ -109,7 +109,7 @@ class Uncaught:
     def died(self, line: Line[Any], death: Death) -> None:
         """Receive the death of a thread, and do what the handler answers."""
         if death.superseded or death.finished:
-            _log.info("a thread of %s ended: %s", self._application, death.reason)
+            _log.info("%s: a thread ended: %s", self._application, death.reason)
             return
         self._failed(line, death.exception, death.reason, death.failure)
 

@@ -110,7 +110,7 @@ class SinkProbe:
         if the probes fail for a reason that the platform repairs.
         """
         name = self._pipeline.name
-        _log.info("%s: its sink fails; looking for records that it does not take", name)
+        _log.info("pipeline %r: the sink failed; probing for rejected records", name)
         came = numbered(evaluated.frame).where(F.col(FATE).isNull() & ~held)
         try:
             with self._trials.given_up_on_stop():
@@ -121,8 +121,8 @@ class SinkProbe:
             return []
         finally:
             self._trials.scratch.clear()
-        said = f"{len(found)} found" if found else "none is to blame, its trial passes"
-        _log.info("%s: records that its sink does not take: %s", name, said)
+        said = str(len(found)) if found else "none, its probe passes"
+        _log.info("pipeline %r: records rejected by the sink: %s", name, said)
         return found
 
     def _say_why(self, exc: NoSingleRecord | StepFailed) -> None:
@@ -130,10 +130,10 @@ class SinkProbe:
         name = self._pipeline.name
         if isinstance(exc, NoSingleRecord) and exc.recordless:
             said = f"{type(exc.raised).__name__}: {reason_of(exc.raised)}"
-            _log.warning("%s: the trial of its sink fails without any record: %s", name, said)
+            _log.warning("pipeline %r: the sink probe fails without any record: %s", name, said)
             return
         why = exc.reason if isinstance(exc, StepFailed) else str(exc)
-        _log.info("%s: its sink fails, and no record is to blame: %s", name, why)
+        _log.info("pipeline %r: the sink failed, and no single record is the cause: %s", name, why)
 
     def _found(self, came: DataFrame, problem: Problem) -> list[RejectedRecord]:
         found: list[RejectedRecord] = []
@@ -188,7 +188,7 @@ class SinkProbe:
         # The sink's own failure was neither: a connection lost now is not caused by a record.
         passing = kind is Kind.RETRIABLE and kind is not self._kind(problem)
         if kind is Kind.FATAL or passing:
-            raise NoSingleRecord(f"its trial fails of {found.exception_class}", raised)
+            raise NoSingleRecord(f"the probe fails with {found.exception_class}", raised)
         return found
 
     def _heals(self, spark: SparkSession, raised: BaseException) -> tuple[Problem, Kind]:

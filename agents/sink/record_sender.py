@@ -196,7 +196,7 @@ class RecordSending:
             if isinstance(ended, SelfHealing) or not is_crash(rows.sparkSession, exc):
                 raise
         name = self.production.pipeline.name
-        _log.info("%s: its send has crashed a worker; looking for the record", name)
+        _log.info("pipeline %r: send crashed a Python worker; isolating the record", name)
         return None
 
     def _parts(self) -> CrashIsolation:

@@ -83,7 +83,7 @@ class Poller:
                 self._wait_out()
             except Exception:  # the guest must not end silently, nor break its host
                 self.guest_errors += 1
-                log.exception("a command could not be taken")
+                log.exception("a command could not be dispatched")
                 self._wait_out()
 
     def _round(self) -> None:
@@ -112,7 +112,7 @@ class Poller:
             return codec.decode_command(entry.body)
         except (msgspec.DecodeError, ValueError) as exc:
             self.malformed += 1
-            log.warning("entry %s of the commands is none: %s", entry.id, exc)
+            log.warning("entry %s of the command stream is invalid: %s", entry.id, exc)
             return None
 
     def _look_at_latch(self) -> None:

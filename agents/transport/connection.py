@@ -70,7 +70,10 @@ class Connection:
         java_inspector.start()
         java_inspector.join(LATCH_SECONDS)
         if not answers:
-            log.warning("whether %s is open is not known; it runs", self._application)
+            log.warning(
+                "%s: it is unknown whether the application is latched; this instance starts",
+                self._application,
+            )
         return any(answers)
 
     def start_sending(

@@ -164,7 +164,7 @@ class Sender:
         if answer.verdict is Verdict.LOST:
             again = self._spool.mark_lost()
             self.lost += again
-            log.warning("Redis lost batches; %s are sent again from the oldest", again)
+            log.warning("Redis lost batches; %s batches are sent again", again)
         if answer.entries:
             self._spool.mark_sent(batches, answer.entries)
             self.sent += len(answer.entries)
@@ -187,7 +187,7 @@ class Sender:
 
     def _wait_out(self, why: Exception | None) -> None:
         if self.reachable is not False and why is not None:
-            log.warning("%s; the pipeline runs on, events wait in %s", why, self._spool.path)
+            log.warning("%s; the pipeline continues, events wait in %s", why, self._spool.path)
         self.reachable = False
         # No server requests it any more.
         self._spool.counts_only = False

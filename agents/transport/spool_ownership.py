@@ -124,7 +124,7 @@ def _new(place: Path, limit_bytes: int, now: datetime) -> OwnSpool:
     try:
         return OwnSpool(Spool(claim.path, id=claim.id, limit_bytes=limit_bytes), claim)
     except sqlite3.Error as exc:
-        log.warning("%s cannot be made (%s); events wait in memory", claim.path, exc)
+        log.warning("%s cannot be created (%s); events wait in memory", claim.path, exc)
         # The limit for the disk is too large for memory.
         limit_bytes = min(limit_bytes, UNWRITTEN_BYTES)
         return OwnSpool(Spool(Path(MEMORY), id=claim.id, limit_bytes=limit_bytes), claim)

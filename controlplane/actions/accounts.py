@@ -117,7 +117,7 @@ def _account(name: str) -> User:
 def _not_oneself(name: str, actor: str) -> None:
     # Admins could not undo it for themselves.
     if name == actor:
-        raise InvalidValue("account", name, "the account of somebody else")
+        raise InvalidValue("account", name, "the account of another admin")
 
 
 def _end_tokens(user: User) -> None:

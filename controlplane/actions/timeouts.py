@@ -28,7 +28,7 @@ def watch(*, now: datetime | None = None) -> int:
         try:
             told += _watch(stream.application, now=now, may_declare_lost=unbroken >= patience)
         except redis_client.OWN_TROUBLE:
-            log.exception("%s: it cannot be watched", stream.application)
+            log.exception("%s: its periodic checks failed", stream.application)
     return told
 
 

@@ -104,7 +104,7 @@ def _cut_off_stuck(application: str) -> None:
     seconds = STUCK_SECONDS * 2**before
     if store.terminate_stuck_fold(application, seconds=seconds):
         redis.set(key, before + 1, ex=redis_keys.CUT_OFF_SECONDS)
-        log.warning("%s: who folded it said nothing for %d s: cut off", application, seconds)
+        log.warning("%s: ended a fold that was silent for %d s", application, seconds)
 
 
 def _drain_until(

@@ -56,7 +56,9 @@ def _asks(application: str, instance: UUID, beat: heartbeats.Beat) -> bool:
         redis.set(
             redis_keys.report(application, instance), str(report), ex=redis_keys.REPORT_SECONDS
         )
-        log.warning("%s: our view of instance %s differs; it is asked", application, instance)
+        log.warning(
+            "%s: task states of instance %s differ; a report is requested", application, instance
+        )
     # The interval grows no further after a request: if the answer does not help, it is requested
     # again.
     asked_before = before is not None and before.asked is not None and not asks

@@ -74,7 +74,7 @@ class View(Generic[S]):
             try:
                 found.append(self.read(text))
             except BrokenState as exc:
-                log.error("it is not shown: %s", exc)
+                log.error("not shown: %s", exc)
         return found
 
     def _texts(self, where: str, parameters: list[Any]) -> list[str]:

@@ -33,7 +33,7 @@ class Act(serializers.Serializer[Any]):
         choices(CommandStatus),
         source="status.value",
         allow_null=True,
-        help_text="In the audit, of a command that was issued: how it stands now.",
+        help_text="In the audit, for an issued command: its current status.",
     )
     instance = serializers.SerializerMethodField(
         help_text="The driver on which it was done by hand, as that says; null: done here."

@@ -103,7 +103,7 @@ class Task(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices(TaskStatus), source="status.value")
     since = serializers.DateTimeField(allow_null=True)
     position = serializers.IntegerField(
-        allow_null=True, help_text="Of the record that a stopped task stands at."
+        allow_null=True, help_text="The position of the record at which the task stopped."
     )
     held = serializers.IntegerField()
     failed = serializers.IntegerField()

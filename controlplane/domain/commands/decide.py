@@ -197,7 +197,7 @@ def refusal(wish: Wish, state: StreamState) -> str | None:
             return f"{application.name} is LATCHED; start the application first"
         for command in open_commands(state):
             if command.task == wish.task:
-                return f"{command.kind} by {command.actor} is already under way for this task"
+                return f"{command.kind} by {command.actor} is already in progress for this task"
         return None
     for command in open_commands(state):
         if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
@@ -217,7 +217,7 @@ def _policy_refusal(wish: Wish, state: StreamState) -> str | None:
         return f"{state.application.name} is LATCHED; start the application first"
     for command in open_commands(state):
         if (command.pipeline, command.stage) == (pipeline, stage):
-            return f"{command.kind} by {command.actor} is already under way for this stage"
+            return f"{command.kind} by {command.actor} is already in progress for this stage"
     return policy_refusal(runs(state, pipeline), pipeline, stage, wish.answer)
 
 
@@ -226,7 +226,9 @@ def why_not_cancelled(command: CommandState) -> str | None:
     if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return f"{command.application} is LATCHED by it already; start the application instead"
     if command.status is not CommandStatus.ISSUED:
-        return f"only a command that nobody has fetched can be cancelled; it is {command.status}"
+        return (
+            f"only a command that no instance has fetched can be cancelled; it is {command.status}"
+        )
     return None
 
 

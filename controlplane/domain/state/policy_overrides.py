@@ -79,7 +79,7 @@ def retry_refusal(stage: str, answer: StageAnswer | None, *, retries: int) -> st
     if answer != "RETRY":
         return None
     if StageKind.of(stage) is not StageKind.DESERIALIZE:
-        return f"{stage} has spent its retries before anybody is asked: RETRY would be FAIL"
+        return f"{stage} has used its retries before a handler is called: RETRY would be FAIL"
     if not retries:
         return (
             "there is no budget to retry with (errors.retries.limit, errors.retry.timeout): "

@@ -226,7 +226,7 @@ def test_a_stateful_transform_comes_last_in_a_pipeline_of_one_task(spark: SparkS
     with pytest.raises(PipelineInvalid, match="is stateful"):
         counting.process("late", lambda row: row)
 
-    with pytest.raises(StepFailed, match="it is stateful: no record is to blame"):
+    with pytest.raises(StepFailed, match="it is stateful: no single record is the cause"):
         evaluate(source, counting.write(nothing))
     good = source.where("value <> 'x'")
     evaluated = evaluate(good, counting.write(nothing))

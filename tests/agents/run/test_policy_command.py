@@ -103,7 +103,7 @@ def test_a_fatal_class_is_not_asked_about_and_a_wrong_wish_is_refused(bench: Ben
     assert unknown.reason == (
         "lines has no stage process:nope; it has source, process:check, produce"
     )
-    assert "has spent its retries" in thread.set_policy(CHECK, "RETRY").reason
+    assert "has used its retries" in thread.set_policy(CHECK, "RETRY").reason
     wait_until(lambda: len(bench.outbox.of(CommandRefused)) == 1)
     assert bench.outbox.of(PolicyChanged) == []
     assert thread.set_policy(CHECK, "CONTINUE").applied

@@ -241,7 +241,7 @@ def test_shutdown_application_ends_in_error_and_says_that_nobody_else_was_told(
     assert instance.runtime.await_ending(5) is Ending.FAILED
     assert instance.runtime.instance.status is InstanceStatus.ERROR
     assert not other.alive
-    assert "the other instances were not told to shut down: there is no server" in caplog.text
+    assert "the other instances did not receive the shutdown: there is no server" in caplog.text
     events = told(tmp_path)
     [asked] = [each for each in events if isinstance(each.data, ApplicationShutdownRequested)]
     assert asked.data == ApplicationShutdownRequested(reason="it broke", failure=failure())

@@ -129,7 +129,7 @@ def test_the_same_command_id_again_answers_alike_and_changes_nothing(paused: Red
 
     other = uuid4()
     for _ in range(2):
-        with pytest.raises(CommandRefused, match="already under way"):
+        with pytest.raises(CommandRefused, match="already in progress"):
             actions.resume_task(JFK.digest, actor="ben", command=other)
     assert types().count("CommandRefused") == 1
 

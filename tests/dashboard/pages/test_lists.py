@@ -242,8 +242,8 @@ def test_an_admin_changes_others_and_not_oneself(admin: Client, operator: Client
     assert operator.get(reverse("overview")).status_code == 302
     assert change("activate", "ana")[0] == 200
     assert "Password of ana" in change("password", "ana")[1]
-    assert "the account of somebody else" in change("deactivate", "ada")[1]
-    assert "the account of somebody else" in change("role", "ada", role="viewer")[1]
+    assert "the account of another admin" in change("deactivate", "ada")[1]
+    assert "the account of another admin" in change("role", "ada", role="viewer")[1]
     assert change("deactivate", "nobody")[0] == 404
     assert change("promote", "ana")[0] == 404
     said = [each.act for each in models.AccountChange.objects.order_by("id")]

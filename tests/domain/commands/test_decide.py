@@ -182,7 +182,7 @@ def test_only_a_paused_task_can_go_on() -> None:
 
 def test_one_command_at_a_time_for_a_task() -> None:
     why = Given(*PAUSED, issued()).refuses(CommandKind.SKIP_RECORD, task=JFK)
-    assert why == "RESUME_TASK by ben is already under way for this task"
+    assert why == "RESUME_TASK by ben is already in progress for this task"
 
 
 def test_no_task_goes_on_in_a_latched_application() -> None:

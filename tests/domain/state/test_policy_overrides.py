@@ -122,7 +122,7 @@ def test_what_the_server_knows_to_be_wrong_is_refused() -> None:
     unknown = refused(running(), a_wish(stage="process:nope"))
     assert unknown == f"delays has no stage process:nope; it has {', '.join(STAGES)}"
     at_python = refused(running(), a_wish(answer="RETRY"))
-    assert at_python.startswith("process:check has spent its retries")
+    assert at_python.startswith("process:check has used its retries")
     assert len(decide(a_wish(stage="deserialize", answer="RETRY"), running(), now=NOON)) == 1
     poor = running(replace(TOLD, retries_limit=0))
     assert "no budget" in refused(poor, a_wish(stage="deserialize", answer="RETRY"))
@@ -135,7 +135,7 @@ def test_one_command_at_a_time_for_a_stage() -> None:
     (issued,) = decide(a_wish(), running(), now=NOON)
     known = running(TOLD, histories.event(issued, run=None, instance=None))
     again = replace(a_wish(answer="FAIL"), command=UUID(int=2))
-    assert "already under way for this stage" in refused(known, again)
+    assert "already in progress for this stage" in refused(known, again)
     assert len(decide(replace(again, stage="source"), known, now=NOON)) == 1
     assert known.commands[ID].expires_at == NOON + COMMAND_EXPIRY
 
