@@ -16,7 +16,7 @@ from arrester.agents.run.run_lock import refuse_inside
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.signals import ending_the_block
-from arrester.agents.runtime.task_control import commanded, counts, wished
+from arrester.agents.runtime.task_control import apply_command, commanded, counts
 from arrester.agents.runtime.uncaught import checked_uncaught, uncaught_shown
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import Response, ResumeHow
@@ -245,14 +245,14 @@ class Agent:
         Inside a pipeline's functions (a handler, a step or a sink) it raises InvalidValue, as do
         the methods below.
         """
-        return self._wished(task, ResumeHow.RETRY, actor=actor, reason=reason)
+        return self._apply(task, ResumeHow.RETRY, actor=actor, reason=reason)
 
     def skip(self, task: TaskState | TaskId, *, reason: str, actor: str | None = None) -> bool:
         """Resume a PAUSED task after the failed record; return True only from PAUSED.
 
         If dead letters are enabled, the record becomes one, with `reason` and `actor`.
         """
-        return self._wished(task, ResumeHow.SKIP, actor=actor, reason=reason)
+        return self._apply(task, ResumeHow.SKIP, actor=actor, reason=reason)
 
     def restart(
         self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
@@ -262,7 +262,7 @@ class Agent:
         Tasks die alone with `errors.failure.scope=task`. Held records are processed first, in
         order, and the tolerance counts from 0.
         """
-        return self._wished(task, ResumeHow.RESTART, actor=actor, reason=reason)
+        return self._apply(task, ResumeHow.RESTART, actor=actor, reason=reason)
 
     def resume_at(
         self,
@@ -278,7 +278,7 @@ class Agent:
         record; otherwise nothing happens and the result is False. Held records before it become
         dead letters, if enabled, with `reason` and `actor`.
         """
-        return self._wished(task, ResumeHow.AT, target=position, actor=actor, reason=reason)
+        return self._apply(task, ResumeHow.AT, target=position, actor=actor, reason=reason)
 
     def pause(
         self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
@@ -287,7 +287,7 @@ class Agent:
 
         It stays PAUSED in later runs and instances. A global task cannot be paused.
         """
-        return self._wished(task, None, actor=actor, reason=reason)
+        return self._apply(task, None, actor=actor, reason=reason)
 
     def set_policy(
         self,
@@ -309,7 +309,7 @@ class Agent:
         threads = self._runtime.running()
         return commanded(threads, pipeline, stage, answer, actor=actor, reason=reason)
 
-    def _wished(
+    def _apply(
         self,
         task: TaskState | TaskId,
         how: ResumeHow | None,
@@ -318,7 +318,9 @@ class Agent:
         actor: str | None,
         reason: str | None,
     ) -> bool:
-        return wished(self._runtime.running(), task, how, target=target, actor=actor, reason=reason)
+        return apply_command(
+            self._runtime.running(), task, how, target=target, actor=actor, reason=reason
+        )
 
     def metrics(self) -> dict[str, int]:
         """Return counters: of all tasks by their KIP-298 names, then of the agent itself.

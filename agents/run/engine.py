@@ -149,17 +149,17 @@ class Engine:
         self.processor.process(frame, batch)
         self.awaited_batch = None
 
-    def resume(self, wish: ResumeRequest) -> CommandOutcome:
+    def resume(self, requested: ResumeRequest) -> CommandOutcome:
         """Apply a command to a task. A micro-batch that may already be written is not changed."""
         # Rows of a chunk that may be written must not be skipped as well.
         self.processor.finish_open_chunk()
         begun, awaited = self.processor.begun_batch, self.awaited_batch
         after = begun if awaited is None else max(begun, awaited)
-        return self.resumer.resume(wish, now(), after=after)
+        return self.resumer.resume(requested, now(), after=after)
 
-    def set_policy(self, wish: PolicyCommand) -> CommandOutcome:
+    def set_policy(self, requested: PolicyCommand) -> CommandOutcome:
         """Apply a policy override from the next micro-batch, or chunk of held records, on."""
-        outcome = self._policies.set(wish, now())
+        outcome = self._policies.set(requested, now())
         self.processor.take_policies()
         return outcome
 

@@ -45,41 +45,52 @@ class PolicyOverrides:
     #: errors.retries.limit
     retries: int
 
-    def set(self, wish: PolicyCommand, at: datetime) -> CommandOutcome:
+    def set(self, requested: PolicyCommand, at: datetime) -> CommandOutcome:
         """Record or refuse the override; a repeated command gets the first answer."""
-        known = self.journal.ledger.answers.get(str(wish.command))
+        known = self.journal.ledger.answers.get(str(requested.command))
         if known is not None:
             return CommandOutcome(applied=known.applied, reason=known.reason)
         self.journal.check_owned()
-        refusal = self._refusal(wish)
+        refusal = self._refusal(requested)
         if refusal is not None:
-            if wish.command is not None:
-                refused = CommandRefused(command=wish.command, reason=refusal)
-                self._append(Kind.REFUSED, at, wish, [refused])
+            if requested.command is not None:
+                refused = CommandRefused(command=requested.command, reason=refusal)
+                self._append(Kind.REFUSED, at, requested, [refused])
             return CommandOutcome(applied=False, reason=refusal)
-        word = self._word(wish)
+        word = self._word(requested)
         changed = PolicyChanged(
-            stage=wish.stage, answer=wish.answer, actor=wish.actor, reason=wish.reason
+            stage=requested.stage,
+            answer=requested.answer,
+            actor=requested.actor,
+            reason=requested.reason,
         )
-        answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
-        self._append(Kind.POLICY, at, wish, [changed, *answer])
+        answer = (
+            []
+            if requested.command is None
+            else [CommandApplied(command=requested.command, detail=word)]
+        )
+        self._append(Kind.POLICY, at, requested, [changed, *answer])
         return CommandOutcome(applied=True, reason=word)
 
-    def _refusal(self, wish: PolicyCommand) -> str | None:
+    def _refusal(self, requested: PolicyCommand) -> str | None:
         numbers = range(SOURCE, produce_number(self.pipeline) + 1)
         names = [stage_of(self.pipeline, number) for number in numbers]
-        missing = stage_refusal(self.pipeline.name, names, wish.stage)
-        return missing or retry_refusal(wish.stage, wish.answer, retries=self.retries)
+        missing = stage_refusal(self.pipeline.name, names, requested.stage)
+        return missing or retry_refusal(requested.stage, requested.answer, retries=self.retries)
 
-    def _word(self, wish: PolicyCommand) -> str:
-        if wish.answer is None:
-            return f"{wish.stage} is answered as in the code, from the next micro-batch on"
-        word = f"{wish.stage} is answered {wish.answer} from the next micro-batch on"
-        if wish.answer == "PAUSE" and self.pipeline.task is None:
+    def _word(self, requested: PolicyCommand) -> str:
+        if requested.answer is None:
+            return f"{requested.stage} is answered as in the code, from the next micro-batch on"
+        word = f"{requested.stage} is answered {requested.answer} from the next micro-batch on"
+        if requested.answer == "PAUSE" and self.pipeline.task is None:
             return f"{word}; PAUSE of a task without a key is FAIL"
         return word
 
-    def _append(self, kind: Kind, at: datetime, wish: PolicyCommand, told: list[EventData]) -> None:
-        events = tuple(self.event_factory.event(each, at, caused_by=wish.command) for each in told)
+    def _append(
+        self, kind: Kind, at: datetime, requested: PolicyCommand, told: list[EventData]
+    ) -> None:
+        events = tuple(
+            self.event_factory.event(each, at, caused_by=requested.command) for each in told
+        )
         entry = Entry(kind=kind, at=at, epoch=self.event_factory.run.epoch, events=events)
         self.journal.append(entry)

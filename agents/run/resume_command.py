@@ -78,46 +78,55 @@ class ResumeHandler:
             None if answer is None else CommandOutcome(applied=answer.applied, reason=answer.reason)
         )
 
-    def resume(self, wish: ResumeRequest, at: datetime, *, after: int) -> CommandOutcome:
-        """Apply `wish`, or refuse it without a change; a repeated command gets the first answer.
+    def resume(self, requested: ResumeRequest, at: datetime, *, after: int) -> CommandOutcome:
+        """Apply or refuse a request; a repeated command gets the first answer.
 
         `after` is the last micro-batch that may already be written: a pause by hand takes effect
         after it.
         """
-        if (wish.how is ResumeHow.AT) != (wish.target is not None):
-            raise InvalidValue("target", wish.target, "a position, with AT and with nothing else")
-        if wish.command is not None and (before := self.answered(wish.command)) is not None:
+        if (requested.how is ResumeHow.AT) != (requested.target is not None):
+            raise InvalidValue(
+                "target", requested.target, "a position, with AT and with nothing else"
+            )
+        if (
+            requested.command is not None
+            and (before := self.answered(requested.command)) is not None
+        ):
             return before
         self.journal.check_owned()
-        task = self.journal.ledger.task(wish.key)
-        refusal = _refusal(task, wish)
+        task = self.journal.ledger.task(requested.key)
+        refusal = _refusal(task, requested)
         if refusal is None:
             try:
-                return self._accept(task, wish, at, after)
+                return self._accept(task, requested, at, after)
             except PositionNotHeld as exc:
-                refusal = f"{task.state.id.printed} cannot go on at {wish.target}: {exc}"
+                refusal = f"{task.state.id.printed} cannot go on at {requested.target}: {exc}"
             except HeldRowsMissing as exc:
                 refusal = f"{task.state.id.printed} cannot go on: {exc}"
-        if wish.command is not None:
-            refused = CommandRefused(command=wish.command, reason=refusal)
-            self._append(Kind.REFUSED, at, wish, [refused])
+        if requested.command is not None:
+            refused = CommandRefused(command=requested.command, reason=refusal)
+            self._append(Kind.REFUSED, at, requested, [refused])
         return CommandOutcome(applied=False, reason=refusal)
 
     def _accept(
-        self, task: TaskLedger, wish: ResumeRequest, at: datetime, after: int
+        self, task: TaskLedger, requested: ResumeRequest, at: datetime, after: int
     ) -> CommandOutcome:
-        if wish.how is None:
-            return self._pause(wish, at, after)
+        if requested.how is None:
+            return self._pause(requested, at, after)
         skipped: Chunk | None = None
         letters: DeadLetters | None = None
         told: list[EventData] = []
-        if (chunk := self._left_out(task, wish)) is not None:
-            skipped, letters, told = self._skip(task, chunk, wish, at)
-        word = _word(task, wish, chunk)
-        resumed = _moved(task, wish, chunk)
-        answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
+        if (chunk := self._left_out(task, requested)) is not None:
+            skipped, letters, told = self._skip(task, chunk, requested, at)
+        word = _word(task, requested, chunk)
+        resumed = _moved(task, requested, chunk)
+        answer = (
+            []
+            if requested.command is None
+            else [CommandApplied(command=requested.command, detail=word)]
+        )
         self._append(
-            Kind.RESUME, at, wish, [*told, resumed, *answer], chunk=skipped, letters=letters
+            Kind.RESUME, at, requested, [*told, resumed, *answer], chunk=skipped, letters=letters
         )
         if letters is not None and self.letters is not None:
             self.letters.deliver(letters)
@@ -142,25 +151,31 @@ class ResumeHandler:
         self._append(Kind.PAUSE, at, ResumeRequest(key=key, how=None), [paused])
         return True
 
-    def _pause(self, wish: ResumeRequest, at: datetime, after: int) -> CommandOutcome:
+    def _pause(self, requested: ResumeRequest, at: datetime, after: int) -> CommandOutcome:
         word = "paused: what comes is held"
-        paused = TaskPaused(task=wish.key, position=None, actor=wish.actor, reason=wish.reason)
-        answer = [] if wish.command is None else [CommandApplied(command=wish.command, detail=word)]
-        self._append(Kind.PAUSE, at, wish, [paused, *answer], after=after)
+        paused = TaskPaused(
+            task=requested.key, position=None, actor=requested.actor, reason=requested.reason
+        )
+        answer = (
+            []
+            if requested.command is None
+            else [CommandApplied(command=requested.command, detail=word)]
+        )
+        self._append(Kind.PAUSE, at, requested, [paused, *answer], after=after)
         return CommandOutcome(applied=True, reason=word)
 
-    def _left_out(self, task: TaskLedger, wish: ResumeRequest) -> Chunk | None:
+    def _left_out(self, task: TaskLedger, requested: ResumeRequest) -> Chunk | None:
         """Return the held records that the command skips; None if there are none."""
         ledger = self.journal.ledger
-        if wish.how is ResumeHow.SKIP and task.stopped_by is not None:
-            return self.held_store.first_record(ledger, wish.key)
-        if wish.target is None:
+        if requested.how is ResumeHow.SKIP and task.stopped_by is not None:
+            return self.held_store.first_record(ledger, requested.key)
+        if requested.target is None:
             return None
-        chunk = self.held_store.records_before(ledger, wish.key, wish.target)
+        chunk = self.held_store.records_before(ledger, requested.key, requested.target)
         return chunk if chunk.taken else None
 
     def _skip(
-        self, task: TaskLedger, chunk: Chunk, wish: ResumeRequest, at: datetime
+        self, task: TaskLedger, chunk: Chunk, requested: ResumeRequest, at: datetime
     ) -> tuple[Chunk, DeadLetters | None, list[EventData]]:
         """Remove records from the held rows; they become dead letters if those are enabled."""
         ledger, stopped_by = self.journal.ledger, task.stopped_by
@@ -172,13 +187,13 @@ class ResumeHandler:
             said = DeadLetterContext(
                 name=f"{ledger.checkpoint}-{number}",
                 at=at,
-                reason=wish.reason,
-                actor=wish.actor,
-                condition=_condition(stopped_by, wish),
+                reason=requested.reason,
+                actor=requested.actor,
+                condition=_condition(stopped_by, requested),
             )
             letters, lettered = self.letters.put(rows, (), said)
             told.extend(lettered)
-        told.append(RecordsHeld(task=wish.key, held=task.held - chunk.taken))
+        told.append(RecordsHeld(task=requested.key, held=task.held - chunk.taken))
         return chunk, letters, told
 
     def _with_error(self, rows: DataFrame, blame: StoppingRecord | None) -> DataFrame:
@@ -214,14 +229,16 @@ class ResumeHandler:
         self,
         kind: Kind,
         at: datetime,
-        wish: ResumeRequest,
+        requested: ResumeRequest,
         told: list[EventData],
         *,
         chunk: Chunk | None = None,
         letters: DeadLetters | None = None,
         after: int = NO_BATCH,
     ) -> None:
-        events = tuple(self.event_factory.event(each, at, caused_by=wish.command) for each in told)
+        events = tuple(
+            self.event_factory.event(each, at, caused_by=requested.command) for each in told
+        )
         entry = Entry(
             kind=kind,
             at=at,
@@ -234,56 +251,57 @@ class ResumeHandler:
         self.journal.append(entry)
 
 
-def _word(task: TaskLedger, wish: ResumeRequest, left_out: Chunk | None) -> str:
+def _word(task: TaskLedger, requested: ResumeRequest, left_out: Chunk | None) -> str:
     """Return a description of what was done."""
-    if wish.target is not None:
+    if requested.target is not None:
         count = 0 if left_out is None else left_out.taken
-        return f"resumed at position {wish.target}, {count} records left out"
-    done = "restarted" if wish.how is ResumeHow.RESTART else "resumed"
+        return f"resumed at position {requested.target}, {count} records left out"
+    done = "restarted" if requested.how is ResumeHow.RESTART else "resumed"
     return f"{done} {'past' if left_out else 'from'} position {task.state.position}"
 
 
-def _condition(blame: StoppingRecord | None, wish: ResumeRequest) -> str | None:
+def _condition(blame: StoppingRecord | None, requested: ResumeRequest) -> str | None:
     """Return the error condition of the skipped records if only the failed record is skipped."""
-    return None if blame is None or wish.target is not None else blame.failure.condition
+    return None if blame is None or requested.target is not None else blame.failure.condition
 
 
 def _moved(
-    task: TaskLedger, wish: ResumeRequest, left_out: Chunk | None
+    task: TaskLedger, requested: ResumeRequest, left_out: Chunk | None
 ) -> TaskResumed | TaskRestarted:
     position = task.state.position
-    if wish.how is ResumeHow.RESTART:
-        return TaskRestarted(task=wish.key, position=position, actor=wish.actor, reason=wish.reason)
-    assert wish.how is not None
-    at = wish.target is not None
+    if requested.how is ResumeHow.RESTART:
+        return TaskRestarted(
+            task=requested.key, position=position, actor=requested.actor, reason=requested.reason
+        )
+    assert requested.how is not None
+    at = requested.target is not None
     return TaskResumed(
-        task=wish.key,
-        how=wish.how,
-        position=wish.target if at else position,
-        actor=wish.actor,
-        reason=wish.reason,
+        task=requested.key,
+        how=requested.how,
+        position=requested.target if at else position,
+        actor=requested.actor,
+        reason=requested.reason,
         skipped=left_out.taken if at and left_out is not None else 0,
     )
 
 
-def _refusal(task: TaskLedger, wish: ResumeRequest) -> str | None:
+def _refusal(task: TaskLedger, requested: ResumeRequest) -> str | None:
     """Return why the state forbids the command, or None."""
     state = task.state
-    if wish.how is None:
+    if requested.how is None:
         return pause_refusal(state)
-    if wish.how is ResumeHow.RESTART:
+    if requested.how is ResumeHow.RESTART:
         forbidden = restart_refusal(state)
         if forbidden is not None:
             return forbidden
     elif state.status is not TaskStatus.PAUSED:
         return f"only a PAUSED task can resume; {state.id.printed} is {state.status}"
-    if wish.position is not None and wish.position != state.position:
-        return f"{state.id.printed} is held at position {state.position}, not {wish.position}"
-    behind = wish.target is not None and state.position is not None
-    if behind and (wish.target or 0) < (state.position or 0):
-        return (
-            f"{state.id.printed} is held at position {state.position}; {wish.target} is before it"
-        )
-    if wish.how is ResumeHow.SKIP and task.stopped_by is None:
+    if requested.position is not None and requested.position != state.position:
+        return f"{state.id.printed} is held at position {state.position}, not {requested.position}"
+    behind = requested.target is not None and state.position is not None
+    if behind and (requested.target or 0) < (state.position or 0):
+        where = f"{state.id.printed} is held at position {state.position}"
+        return f"{where}; {requested.target} is before it"
+    if requested.how is ResumeHow.SKIP and task.stopped_by is None:
         return f"{state.id.printed} was not paused by a failed record; there is none to skip"
     return None

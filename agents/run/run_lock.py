@@ -49,11 +49,11 @@ class RunLock:
         self.release()
 
 
-def refuse_inside(wish: str) -> None:
+def refuse_inside(requested: str) -> None:
     """Raise InvalidValue inside an author's function, for which the command would wait."""
     if _here.inside:
         allowed = (
             "a call from another Python thread: handlers and sinks run inside a micro-batch, and "
             "this waits for its end"
         )
-        raise InvalidValue("agent", wish, allowed)
+        raise InvalidValue("agent", requested, allowed)

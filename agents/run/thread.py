@@ -177,7 +177,7 @@ class PipelineThread(RunStatus):
         except Exception:
             _log.debug("the query of %s ended while it was stopped", self.pipeline.name)
 
-    # ── wishes ───────────────────────────────────────────────────────────────────────────────
+    # ── commands ──────────────────────────────────────────────────────────────────────────────
 
     def resume(
         self,
@@ -201,7 +201,7 @@ class PipelineThread(RunStatus):
         Raises Superseded if a newer run owns the checkpoint, which then answers; and InvalidValue
         inside a function of the pipeline, for which the command would wait.
         """
-        wish = ResumeRequest(
+        requested = ResumeRequest(
             key=key,
             how=how,
             position=position,
@@ -210,7 +210,7 @@ class PipelineThread(RunStatus):
             actor=actor,
             reason=reason,
         )
-        return self._wished(lambda: self._engine.resume(wish))
+        return self._apply(lambda: self._engine.resume(requested))
 
     def set_policy(
         self,
@@ -225,12 +225,12 @@ class PipelineThread(RunStatus):
 
         None: the policy of the author and the configuration. Raises as `resume`.
         """
-        wish = PolicyCommand(
+        requested = PolicyCommand(
             stage=stage, answer=answer, command=command, actor=actor, reason=reason
         )
-        return self._wished(lambda: self._engine.set_policy(wish))
+        return self._apply(lambda: self._engine.set_policy(requested))
 
-    def _wished(self, do: Callable[[], CommandOutcome]) -> CommandOutcome:
+    def _apply(self, do: Callable[[], CommandOutcome]) -> CommandOutcome:
         refuse_inside("a command for its tasks or policies")
         with self._lock:
             if not self.is_running or self._halt.asked:

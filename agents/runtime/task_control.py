@@ -15,7 +15,7 @@ from arrester.controlplane.domain.state.states import Counters, TaskState
 COUNTED = [name for name in Counters.__struct_fields__ if name != "last_failure_timestamp"]
 
 
-def wished(
+def apply_command(
     threads: Sequence[Thread],
     task: TaskState | TaskId,
     how: ResumeHow | None,

@@ -10,7 +10,7 @@ import msgspec
 
 from arrester.controlplane.actions.commands import issue_all
 from arrester.controlplane.actions.transaction import new_id
-from arrester.controlplane.domain.commands.decide import Wish
+from arrester.controlplane.domain.commands.decide import CommandRequest
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.identity import uuids
@@ -44,18 +44,18 @@ def resume_tasks(
         raise InvalidValue("tasks", len(digests), f"1 to {MOST_AT_ONCE} tasks at once")
     act = id or new_id()
     tasks = _tasks(digests)
-    wishes: dict[str, list[Wish]] = defaultdict(list)
+    requests: dict[str, list[CommandRequest]] = defaultdict(list)
     for task in tasks:
-        wish = Wish(
+        requested = CommandRequest(
             command=uuids.part_of(act, task.digest),
             kind=CommandKind.RESUME_TASK,
             actor=actor,
             reason=reason,
             task=task,
         )
-        wishes[task.application].append(wish)
+        requests[task.application].append(requested)
     commands: dict[UUID, CommandState] = {}
-    for application, some in wishes.items():
+    for application, some in requests.items():
         commands.update(issue_all(application, some).commands)
     return [_resumed(task, commands[uuids.part_of(act, task.digest)]) for task in tasks]
 

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
-from arrester.controlplane.domain.commands.decide import Wish, decide, why_not_cancelled
+from arrester.controlplane.domain.commands.decide import CommandRequest, decide, why_not_cancelled
 from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
 from arrester.controlplane.domain.events import (
     ApplicationOpened,
@@ -107,7 +107,7 @@ def set_policy(
 
     It precedes the policy of the author and the configuration, and is stored in the checkpoints.
     """
-    wish = Wish(
+    requested = CommandRequest(
         command=command or new_id(),
         kind=CommandKind.SET_POLICY,
         actor=actor,
@@ -116,7 +116,7 @@ def set_policy(
         stage=stage,
         answer=answer,
     )
-    return issue_command(application, wish)
+    return issue_command(application, requested)
 
 
 def shut_down_application(
@@ -124,8 +124,8 @@ def shut_down_application(
 ) -> CommandState:
     """Latch the application and end all its instances."""
     kind = CommandKind.SHUT_DOWN_APPLICATION
-    wish = Wish(command=command or new_id(), kind=kind, actor=actor, reason=reason)
-    return issue_command(application, wish)
+    requested = CommandRequest(command=command or new_id(), kind=kind, actor=actor, reason=reason)
+    return issue_command(application, requested)
 
 
 def start_application(
@@ -133,22 +133,22 @@ def start_application(
 ) -> CommandState:
     """Open a LATCHED application: its instances may run again, but are not started."""
     kind = CommandKind.START_APPLICATION
-    wish = Wish(command=command or new_id(), kind=kind, actor=actor, reason=reason)
-    return issue_command(application, wish)
+    requested = CommandRequest(command=command or new_id(), kind=kind, actor=actor, reason=reason)
+    return issue_command(application, requested)
 
 
-def issue_command(application: str, wish: Wish) -> CommandState:
+def issue_command(application: str, requested: CommandRequest) -> CommandState:
     """Issue any command."""
-    state = issue_all(application, [wish])
-    command = state.commands[wish.command]
+    state = issue_all(application, [requested])
+    command = state.commands[requested.command]
     if command.status is CommandStatus.REFUSED:
         raise CommandRefused(
-            command.outcome or "refused", state=_status(wish, state), sequence=command.sequence
+            command.outcome or "refused", state=_status(requested, state), sequence=command.sequence
         )
     return command
 
 
-def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
+def issue_all(application: str, requests: Sequence[CommandRequest]) -> StreamState:
     """Issue commands, all or none, and return the resulting states, which include refusals.
 
     Several commands must each be about a different task: no result affects another.
@@ -156,8 +156,8 @@ def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
     patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
 
     def rule(state: StreamState) -> list[Event]:
-        new = [wish for wish in wishes if wish.command not in state.commands]
-        ids = [wish.command for wish in new]
+        new = [requested for requested in requests if requested.command not in state.commands]
+        ids = [requested.command for requested in new]
         for taken in row_mapping.COMMANDS.load("id = ANY(%s::uuid[])", [ids]):
             raise InvalidValue("command", str(taken.id), "an id that no other command has")
         now = datetime.now(UTC)
@@ -165,31 +165,35 @@ def issue_all(application: str, wishes: Sequence[Wish]) -> StreamState:
             Event(
                 occurred_at=now,
                 data=data,
-                caused_by=None if isinstance(data, CommandIssued) else wish.command,
+                caused_by=None if isinstance(data, CommandIssued) else requested.command,
             )
-            for wish in new
-            for data in decide(wish, state, now=now, patience=patience)
+            for requested in new
+            for data in decide(requested, state, now=now, patience=patience)
         ]
 
-    tasks = [wish.task for wish in wishes if wish.task is not None]
-    pipelines = [wish.pipeline for wish in wishes if wish.pipeline is not None]
-    ids = [wish.command for wish in wishes]
+    tasks = [requested.task for requested in requests if requested.task is not None]
+    pipelines = [requested.pipeline for requested in requests if requested.pipeline is not None]
+    ids = [requested.command for requested in requests]
     state = advance(application, rule, tasks=tasks, commands=ids, pipelines=pipelines)
-    for wish in wishes:
-        if not _is_for(state.commands[wish.command], wish):
-            raise InvalidValue("command", str(wish.command), "an id that no other command has")
+    for requested in requests:
+        if not _is_for(state.commands[requested.command], requested):
+            raise InvalidValue("command", str(requested.command), "an id that no other command has")
     return state
 
 
-def _is_for(command: CommandState, wish: Wish) -> bool:
+def _is_for(command: CommandState, requested: CommandRequest) -> bool:
     """Whether the command with the request's id is the same request."""
     if (command.pipeline, command.stage, command.answer) != (
-        wish.pipeline,
-        wish.stage,
-        wish.answer,
+        requested.pipeline,
+        requested.stage,
+        requested.answer,
     ):
         return False
-    return (command.kind, command.task, command.target) == (wish.kind, wish.task, wish.target)
+    return (command.kind, command.task, command.target) == (
+        requested.kind,
+        requested.task,
+        requested.target,
+    )
 
 
 def open_application(
@@ -221,7 +225,7 @@ def _task_command(
     target: int | None = None,
 ) -> CommandState:
     task = row_mapping.task_state(digest).id
-    wish = Wish(
+    requested = CommandRequest(
         command=command or new_id(),
         kind=kind,
         actor=actor,
@@ -229,12 +233,12 @@ def _task_command(
         task=task,
         target=target,
     )
-    return issue_command(task.application, wish)
+    return issue_command(task.application, requested)
 
 
-def _status(wish: Wish, state: StreamState) -> str:
+def _status(requested: CommandRequest, state: StreamState) -> str:
     """Return the state named in a refusal."""
-    if wish.task is None:
+    if requested.task is None:
         return state.application.status
-    task = state.tasks.get(wish.task.digest)
+    task = state.tasks.get(requested.task.digest)
     return TaskStatus.RUNNING if task is None else task.status

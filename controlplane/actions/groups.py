@@ -11,36 +11,36 @@ from arrester.controlplane.domain.errors import GroupRefused, InvalidValue, NotF
 from arrester.controlplane.domain.events import Event, NoteAdded
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.error_groups import GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupRequest
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import row_mapping
 
 
-def act_on_group(application: str, wish: GroupWish) -> GroupState:
+def act_on_group(application: str, requested: GroupRequest) -> GroupState:
     """Resolve, reopen, mute or unmute an error group; a repeated id changes nothing.
 
     Raises GroupRefused (with `state` and `sequence`) if its state forbids it, InvalidValue for a
     mute without an end, NotFound; then nothing is logged.
     """
-    check_text(actor=wish.actor, reason=wish.reason)
+    check_text(actor=requested.actor, reason=requested.reason)
 
     def rule(state: StreamState) -> list[Event]:
-        group = _group(state, wish.fingerprint)
-        forbidden = error_groups.refusal(wish.act, group.status)
+        group = _group(state, requested.fingerprint)
+        forbidden = error_groups.refusal(requested.act, group.status)
         if forbidden is not None:
             raise GroupRefused(forbidden, state=group.status, sequence=group.status_sequence)
         now = datetime.now(UTC)
-        return [Event(occurred_at=now, data=error_groups.decide(wish, now=now))]
+        return [Event(occurred_at=now, data=error_groups.decide(requested, now=now))]
 
     state = advance(
         application,
         rule,
-        group=wish.fingerprint,
-        id=wish.id,
-        said=lambda then: error_groups.decide(wish, now=then),
+        group=requested.fingerprint,
+        id=requested.id,
+        said=lambda then: error_groups.decide(requested, now=then),
     )
-    return _group(state, wish.fingerprint)
+    return _group(state, requested.fingerprint)
 
 
 def note_on_group(

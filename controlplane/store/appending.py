@@ -19,8 +19,8 @@ from psycopg.pq.abc import PGconn
 
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import (
+    Element,
     Stored,
-    Told,
     each_of,
     last,
     size,
@@ -41,7 +41,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Events, and the id of the batch that they were sent in."""
 
     id: UUID
-    events: Sequence[Told]
+    events: Sequence[Element]
     #: The received bytes, if they contain exactly these events and their bodies.
     packed: codec.Packed | None = None
 

@@ -11,10 +11,10 @@ from uuid import UUID
 from arrester.controlplane.domain.events import Event, StoredEvent
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import (
+    Element,
     FailedRecords,
     Stored,
     StoredFailures,
-    Told,
     each_stored,
 )
 from arrester.controlplane.store import prepared_statements
@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
 
 def placed(
-    told: Iterable[Told], *, application: str, first: int, received_at: datetime, batch: UUID
+    told: Iterable[Element], *, application: str, first: int, received_at: datetime, batch: UUID
 ) -> Iterator[Stored]:
     """Yield the elements of a batch with their positions, from `first` on."""
     for each in told:

@@ -30,7 +30,7 @@ from arrester.controlplane.domain.events import (
     QuarantineRequeued,
 )
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import Told
+from arrester.controlplane.domain.wire.failure_columns import Element
 from arrester.controlplane.store import QuarantinedEntry
 
 #: Events that only people and the server may emit; refused from an agent.
@@ -76,7 +76,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     batch: UUID | None = None
     spool: UUID | None = None
     #: Without their bodies, which stay packed, if all were decoded.
-    events: tuple[Told, ...] = ()
+    events: tuple[Element, ...] = ()
     #: The received bytes of the events, if all were decoded.
     packed: codec.Packed | None = None
     aside: tuple[QuarantinedEntry, ...] = ()

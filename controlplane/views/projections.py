@@ -8,7 +8,7 @@ from uuid import UUID
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import ENDED, TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, Subjects, empty, subjects
-from arrester.controlplane.domain.wire.failure_columns import Stored, Told, said
+from arrester.controlplane.domain.wire.failure_columns import Element, Stored, said
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.views import chart_buckets, row_mapping
 from arrester.controlplane.views.bulk_upsert import upsert
@@ -22,7 +22,7 @@ def project(application: str, stored: Sequence[Stored]) -> None:
         show(state, stored)
 
 
-def ask(application: str, told: Iterable[Told]) -> Callable[[], StreamState]:
+def ask(application: str, told: Iterable[Element]) -> Callable[[], StreamState]:
     """Query in a pipeline the states that the elements may read or change; the returned
     function gives them afterwards."""
     of_application = Wanted(row_mapping.APPLICATIONS, "name = %s", [application])
@@ -89,11 +89,11 @@ def standing(
     for found_group in row_mapping.GROUPS.load(muted, [application, group]):
         state.groups[found_group.fingerprint] = found_group
     if tasks:
-        wished = Subjects(
+        apply_command = Subjects(
             tasks={task.digest: task for task in tasks},
             threads={(task.pipeline, task.checkpoint) for task in tasks},
         )
-        for each in ask_together([*_states(application, wished)])():
+        for each in ask_together([*_states(application, apply_command)])():
             state.put(each)
     if pipelines:
         of_pipelines = "application = %s AND pipeline = ANY(%s::text[])"

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.dashboard.components import mute_form
 from arrester.dashboard.components.action_forms import act_id, after_act, show_dialog
 from arrester.dashboard.components.group_buttons import MANY
@@ -63,11 +63,13 @@ def act(request: HttpRequest, who: Person) -> HttpResponse:
     )
 
 
-def _wish(request: HttpRequest, who: Person, wanted: GroupAct) -> GroupWish:
+def _wish(request: HttpRequest, who: Person, wanted: GroupAct) -> GroupRequest:
     if wanted is GroupAct.MUTE:
-        return mute_form.wish(request, who, fingerprint="")
+        return mute_form.requested(request, who, fingerprint="")
     reason = request.POST.get("reason", "").strip() or None
-    return GroupWish(id=act_id(request), act=wanted, fingerprint="", actor=who.name, reason=reason)
+    return GroupRequest(
+        id=act_id(request), act=wanted, fingerprint="", actor=who.name, reason=reason
+    )
 
 
 def _act(text: str) -> GroupAct:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import GroupRefused, InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.dashboard.components import mute_form
 from arrester.dashboard.components.action_forms import act_id, after_act, show_dialog
 from arrester.dashboard.page_frame import Notice
@@ -26,14 +26,14 @@ def act(
     request: HttpRequest, who: Person, application: str, verb: str, fingerprint: str
 ) -> HttpResponse:
     """Resolve, reopen or unmute a group."""
-    wish = GroupWish(
+    requested = GroupRequest(
         id=act_id(request),
         act=GroupAct(verb.upper()),
         fingerprint=fingerprint,
         actor=who.name,
         reason=request.POST.get("reason", "").strip() or None,
     )
-    return _done(request, who, application, wish)
+    return _done(request, who, application, requested)
 
 
 @require_GET
@@ -64,8 +64,8 @@ def _mute_dialog(
 def mute(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
     """Mute a group until a time, or until it fails more often."""
     try:
-        wish = mute_form.wish(request, who, fingerprint)
-        return _done(request, who, application, wish)
+        requested = mute_form.requested(request, who, fingerprint)
+        return _done(request, who, application, requested)
     except InvalidValue as wrong:
         return _mute_dialog(request, application, fingerprint, wrong=f"{wrong}.")
 
@@ -84,13 +84,15 @@ def note(request: HttpRequest, who: Person, application: str, fingerprint: str) 
     return _shown(request, who, application, fingerprint, tab="notes")
 
 
-def _done(request: HttpRequest, who: Person, application: str, wish: GroupWish) -> HttpResponse:
+def _done(
+    request: HttpRequest, who: Person, application: str, requested: GroupRequest
+) -> HttpResponse:
     try:
-        actions.act_on_group(application, wish)
+        actions.act_on_group(application, requested)
     except GroupRefused as refused:
         notice = Notice(text=f"Refused: {refused}.", bad=True)
-        return _shown(request, who, application, wish.fingerprint, notice=notice, status=409)
-    return _shown(request, who, application, wish.fingerprint)
+        return _shown(request, who, application, requested.fingerprint, notice=notice, status=409)
+    return _shown(request, who, application, requested.fingerprint)
 
 
 def _shown(

@@ -54,13 +54,13 @@ def _button(
 ) -> Button:
     if not who.may_act:
         return Button(kind, NOT_AN_OPERATOR)
-    wish = decide.Wish(
+    requested = decide.CommandRequest(
         command=_FORMS,
         kind=kind,
         actor=who.name,
         task=None if detail is None else detail.state.id,
     )
-    return Button(kind, decide.refusal(wish, state) or "")
+    return Button(kind, decide.refusal(requested, state) or "")
 
 
 def command_id(who: Person, detail: TaskDetail) -> UUID:

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
 from arrester.dashboard.components import time_range
 from arrester.dashboard.components.action_forms import act_id
 from arrester.dashboard.permissions import Person
@@ -31,7 +31,7 @@ def ends(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def wish(request: HttpRequest, who: Person, fingerprint: str) -> GroupWish:
+def requested(request: HttpRequest, who: Person, fingerprint: str) -> GroupRequest:
     """Return the request of the form; raises InvalidValue for an invalid end."""
     end = request.POST.get("end", "")
     until, length, failures, period = None, None, None, None
@@ -44,7 +44,7 @@ def wish(request: HttpRequest, who: Person, fingerprint: str) -> GroupWish:
         length = LENGTHS[end][1]
     else:
         raise InvalidValue("end", end, ", ".join([*LENGTHS, "until", "failures"]))
-    return GroupWish(
+    return GroupRequest(
         id=act_id(request),
         act=GroupAct.MUTE,
         fingerprint=fingerprint,

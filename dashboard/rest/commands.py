@@ -52,8 +52,8 @@ class Commands(View):
 
         409 if the state forbids it; the refused command is in the log too.
         """
-        wish = asked(serializers.NewCommand, request.data)
-        state = _issue(request, wish)
+        requested = asked(serializers.NewCommand, request.data)
+        state = _issue(request, requested)
         status = 201 if state.status.final else 202
         return Response(serializers.Command(state).data, status=status)
 
@@ -67,77 +67,77 @@ class Command(View):
         return Response(serializers.Command(queries.command(id)).data)
 
 
-def _issue(request: Request, wish: dict[str, Any]) -> CommandState:
-    actor, command = request.user.get_username(), command_id(request, wish)
-    match CommandKind(wish["kind"]):
+def _issue(request: Request, requested: dict[str, Any]) -> CommandState:
+    actor, command = request.user.get_username(), command_id(request, requested)
+    match CommandKind(requested["kind"]):
         case CommandKind.RESUME_TASK:
-            reason = wish.get("reason")
+            reason = requested.get("reason")
             return actions.resume_task(
-                _given(wish, "task"), reason=reason, actor=actor, command=command
+                _given(requested, "task"), reason=reason, actor=actor, command=command
             )
         case CommandKind.SKIP_RECORD:
-            reason = wish.get("reason") or ""
+            reason = requested.get("reason") or ""
             return actions.skip_record(
-                _given(wish, "task"), reason=reason, actor=actor, command=command
+                _given(requested, "task"), reason=reason, actor=actor, command=command
             )
         case CommandKind.RESUME_AT:
             return actions.resume_task_at(
-                _given(wish, "task"),
-                position=_position(wish),
-                reason=wish.get("reason") or "",
+                _given(requested, "task"),
+                position=_position(requested),
+                reason=requested.get("reason") or "",
                 actor=actor,
                 command=command,
             )
         case CommandKind.PAUSE_TASK:
-            reason = wish.get("reason")
+            reason = requested.get("reason")
             return actions.pause_task(
-                _given(wish, "task"), reason=reason, actor=actor, command=command
+                _given(requested, "task"), reason=reason, actor=actor, command=command
             )
         case CommandKind.RESTART_TASK:
-            reason = wish.get("reason")
+            reason = requested.get("reason")
             return actions.restart_task(
-                _given(wish, "task"), reason=reason, actor=actor, command=command
+                _given(requested, "task"), reason=reason, actor=actor, command=command
             )
         case CommandKind.SET_POLICY:
             return actions.set_policy(
-                _given(wish, "application"),
-                pipeline=_given(wish, "pipeline"),
-                stage=_given(wish, "stage"),
-                answer=_answer(wish),
-                reason=wish.get("reason") or "",
+                _given(requested, "application"),
+                pipeline=_given(requested, "pipeline"),
+                stage=_given(requested, "stage"),
+                answer=_answer(requested),
+                reason=requested.get("reason") or "",
                 actor=actor,
                 command=command,
             )
         case CommandKind.SHUT_DOWN_APPLICATION:
-            reason = wish.get("reason") or ""
-            application = _given(wish, "application")
+            reason = requested.get("reason") or ""
+            application = _given(requested, "application")
             return actions.shut_down_application(
                 application, reason=reason, actor=actor, command=command
             )
         case CommandKind.START_APPLICATION:
-            reason = wish.get("reason")
+            reason = requested.get("reason")
             return actions.start_application(
-                _given(wish, "application"), reason=reason, actor=actor, command=command
+                _given(requested, "application"), reason=reason, actor=actor, command=command
             )
 
 
-def _given(wish: dict[str, Any], name: str) -> str:
-    value: str | None = wish.get(name)
+def _given(requested: dict[str, Any], name: str) -> str:
+    value: str | None = requested.get(name)
     if not value:
-        raise InvalidValue(name, value, f"what {wish['kind']} is for")
+        raise InvalidValue(name, value, f"what {requested['kind']} is for")
     return value
 
 
-def _answer(wish: dict[str, Any]) -> StageAnswer | None:
+def _answer(requested: dict[str, Any]) -> StageAnswer | None:
     """Return the requested answer; null removes the override, a missing answer is an error."""
-    if "answer" not in wish:
+    if "answer" not in requested:
         raise InvalidValue("answer", None, "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code")
-    value: StageAnswer | None = wish["answer"]
+    value: StageAnswer | None = requested["answer"]
     return value
 
 
-def _position(wish: dict[str, Any]) -> int:
-    value: int | None = wish.get("position")
+def _position(requested: dict[str, Any]) -> int:
+    value: int | None = requested.get("position")
     if value is None:
         raise InvalidValue("position", value, "the position that the task resumes at")
     return value

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.dashboard.rest import action_serializers, parameters, serializers
 from arrester.dashboard.rest.view_base import (
     IDEMPOTENCY_KEY,
@@ -65,14 +65,14 @@ class ActOnGroups(View):
         return Response(action_serializers.ActedOn(done, many=True).data)
 
 
-def _wish(request: Request, given: dict[str, Any], fingerprint: str) -> GroupWish:
+def _wish(request: Request, given: dict[str, Any], fingerprint: str) -> GroupRequest:
     id, act = command_id(request, given), GroupAct(given.pop("act"))
     given.pop("id", None)
     if act is not GroupAct.MUTE and given.keys() - {"reason"}:
         name = sorted(given.keys() - {"reason"})[0]
         raise InvalidValue(name, given[name], "nothing, unless it is a MUTE")
     actor = request.user.get_username()
-    return GroupWish(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
+    return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
 
 
 class GroupHistory(View):

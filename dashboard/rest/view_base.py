@@ -129,10 +129,10 @@ def when_asked(wanted: dict[str, Any]) -> queries.AsOf | None:
     return None if text is None else queries.as_of(text)
 
 
-def command_id(request: Request, wish: dict[str, Any]) -> UUID:
+def command_id(request: Request, requested: dict[str, Any]) -> UUID:
     """Return the id of a request, or one derived from its key, or a new one."""
-    if "id" in wish:
-        given: UUID = wish["id"]
+    if "id" in requested:
+        given: UUID = requested["id"]
         return given
     key = request.headers.get("Idempotency-Key")
     if key:

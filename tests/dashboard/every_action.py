@@ -17,7 +17,7 @@ from playwright.sync_api import Page
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import Failure, RecordFailed
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.roles import Role
 from arrester.controlplane.store import stream_entry
 from tests.dashboard.story import NA, TYPO, Story, failure
@@ -192,9 +192,9 @@ def _of_applications() -> list[Deed]:
 def _of_groups(story: Story) -> list[Deed]:
     for cause in (FULL, BROKEN, LATE, EMPTY):
         story.pauses(cause.exception_class, cause=cause)
-    wishes = ((BROKEN, GroupAct.RESOLVE, None), (LATE, GroupAct.MUTE, 10**6))
-    for cause, act, failures in wishes:
-        wish = GroupWish(
+    requests = ((BROKEN, GroupAct.RESOLVE, None), (LATE, GroupAct.MUTE, 10**6))
+    for cause, act, failures in requests:
+        requested = GroupRequest(
             id=uuid7(story.now),
             act=act,
             fingerprint=cause.fingerprint,
@@ -202,7 +202,7 @@ def _of_groups(story: Story) -> list[Deed]:
             failures=failures,
             period_seconds=3600 if failures else None,
         )
-        actions.act_on_group("flights", wish)
+        actions.act_on_group("flights", requested)
     muted = {"act": "MUTE", "failures": 100, "period_seconds": 3600}
     return [
         _group("resolve", FULL, [("click", "#resolve")], {"act": "RESOLVE"}),

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.dashboard.pages import applications, errors, tasks
 from tests.dashboard.story import NA, STACK, TYPO, Story, failure
 
@@ -31,7 +31,7 @@ ODD_KEY = "ключ-مفتاح-🛫/..?#&"
 LONG_KEY = "a-rather-long-key-" * 8
 
 
-class Told(NamedTuple):
+class Element(NamedTuple):
     """What the pages are about."""
 
     story: Story
@@ -46,7 +46,7 @@ class Told(NamedTuple):
     until: int
 
 
-def tell(story: Story) -> Told:
+def tell(story: Story) -> Element:
     """Tell all that a page can show."""
     other = Story(application="orders", pipeline="ingest", checkpoint="5b1c9a70-2e1f")
     other.starts(host="ip-10-123-234-101.eu-central-1.compute.internal.example", pid=1)
@@ -77,12 +77,12 @@ def tell(story: Story) -> Told:
     actions.note_on_group("flights", TYPO.fingerprint, actor="ana", text="a note " * 40)
     actions.note_on_task(paused, actor="ana", text="the vendor was told")
     until = datetime.now(UTC) + timedelta(hours=3)
-    mute = GroupWish(
+    mute = GroupRequest(
         id=uuid7(until), act=GroupAct.MUTE, fingerprint=NA.fingerprint, actor="ana", until=until
     )
     actions.act_on_group("flights", mute)
     (letters, *_) = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows
-    return Told(
+    return Element(
         story=story,
         paused=paused.digest,
         odd=odd.digest,
@@ -94,7 +94,7 @@ def tell(story: Story) -> Told:
     )
 
 
-def pages(told: Told) -> dict[str, str]:
+def pages(told: Element) -> dict[str, str]:
     """Return every page by the name of its picture; what its URL can ask for included."""
     application = reverse("application", args=["flights"])
     orders = reverse("application", args=["orders"])
@@ -127,7 +127,7 @@ def pages(told: Told) -> dict[str, str]:
     }
 
 
-def dialogs(told: Told) -> dict[str, tuple[str, list[str]]]:
+def dialogs(told: Element) -> dict[str, tuple[str, list[str]]]:
     """Return every dialog by the name of its picture: its page, and what is clicked on it."""
     task = reverse("task", args=[told.paused])
     application = reverse("application", args=["flights"])

@@ -272,9 +272,12 @@ class Story:
 
     def answers_so(self, command: UUID) -> None:
         """The instance applies a command that sets a policy."""
-        wish = queries.command(command)
+        requested = queries.command(command)
         changed = PolicyChanged(
-            stage=wish.stage or "", answer=wish.answer, actor=wish.actor, reason=wish.reason
+            stage=requested.stage or "",
+            answer=requested.answer,
+            actor=requested.actor,
+            reason=requested.reason,
         )
         self.tell(changed, CommandApplied(command=command), caused_by=command)
 

@@ -177,9 +177,9 @@ class Stack:
         """Whether the task is PAUSED as far as the API knows."""
         return bool(self.task(key)["status"] == "PAUSED")
 
-    def command(self, **wish: Any) -> dict[str, Any]:
+    def command(self, **requested: Any) -> dict[str, Any]:
         """Issue a command and return it when its status is final."""
-        status, command = self.post("/api/commands", wish)
+        status, command = self.post("/api/commands", requested)
         assert status in (201, 202), command
         return self.answer(command["id"])
 

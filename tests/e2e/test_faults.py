@@ -112,8 +112,8 @@ def test_kill_between_sink_and_spark_commit(stack: Stack, rows: list[dict[str, A
     eventually(lambda: settled(stack, rows), what="all rows are somewhere")
     check_counts(stack, tried(rows))
     for key in ("JFK", "EWR"):
-        wish = {"kind": "SKIP_RECORD", "task": stack.task(key)["id"], "reason": "a test"}
-        assert stack.command(**wish)["status"] == "APPLIED"
+        requested = {"kind": "SKIP_RECORD", "task": stack.task(key)["id"], "reason": "a test"}
+        assert stack.command(**requested)["status"] == "APPLIED"
     eventually(lambda: settled(stack, rows) and no_held(stack), what="nothing is held")
     check_sink(stack, rows, without=2)
     check_counts(stack, rows)

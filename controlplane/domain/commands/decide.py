@@ -52,7 +52,7 @@ NEEDS_REASON = (
 TEXT_MAX = 2000
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a command; it becomes a command whether or not the state allows it."""
 
     command: UUID
@@ -69,20 +69,24 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    wish: Wish, state: StreamState, *, now: datetime, patience: timedelta = COMMAND_EXPIRY
+    requested: CommandRequest,
+    state: StreamState,
+    *,
+    now: datetime,
+    patience: timedelta = COMMAND_EXPIRY,
 ) -> list[EventData]:
-    """Return the events that follow from `wish`: CommandIssued, then the effect of the state.
+    """Return the events that follow from `requested`: CommandIssued, then the effect of the state.
 
     A command that is not applied within `patience` expires.
 
     Raises InvalidValue for an invalid request: without a task, or without a required reason.
     """
-    _check(wish)
-    issued = _issued(wish, state, expires_at=now + patience)
-    forbidden = refusal(wish, state)
+    _check(requested)
+    issued = _issued(requested, state, expires_at=now + patience)
+    forbidden = refusal(requested, state)
     if forbidden is not None:
-        return [issued, CommandRefused(command=wish.command, reason=forbidden)]
-    match wish.kind:
+        return [issued, CommandRefused(command=requested.command, reason=forbidden)]
+    match requested.kind:
         case (
             CommandKind.RESUME_TASK
             | CommandKind.SKIP_RECORD
@@ -97,27 +101,27 @@ def decide(
         case CommandKind.START_APPLICATION:
             return [
                 issued,
-                ApplicationOpened(reason=wish.reason, actor=wish.actor),
-                CommandApplied(command=wish.command, detail="instances may run again"),
+                ApplicationOpened(reason=requested.reason, actor=requested.actor),
+                CommandApplied(command=requested.command, detail="instances may run again"),
             ]
 
 
-def _check(wish: Wish) -> None:
-    if wish.kind in TASK_COMMANDS and wish.task is None:
+def _check(requested: CommandRequest) -> None:
+    if requested.kind in TASK_COMMANDS and requested.task is None:
         raise InvalidValue("task", None, "the task that the command is for")
-    if wish.kind is CommandKind.RESUME_AT and not is_position(wish.target):
-        raise InvalidValue("target", wish.target, "the position that the task shall go on at")
-    if wish.kind is CommandKind.SET_POLICY:
-        _check_policy(wish)
-    for name, text in (("actor", wish.actor), ("reason", wish.reason or "")):
+    if requested.kind is CommandKind.RESUME_AT and not is_position(requested.target):
+        raise InvalidValue("target", requested.target, "the position that the task shall go on at")
+    if requested.kind is CommandKind.SET_POLICY:
+        _check_policy(requested)
+    for name, text in (("actor", requested.actor), ("reason", requested.reason or "")):
         if len(text) > TEXT_MAX or not is_text(text):
             raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
-    if wish.kind in NEEDS_REASON and not (wish.reason or "").strip():
-        raise InvalidValue("reason", wish.reason, f"a text: {wish.kind} needs a reason")
+    if requested.kind in NEEDS_REASON and not (requested.reason or "").strip():
+        raise InvalidValue("reason", requested.reason, f"a text: {requested.kind} needs a reason")
 
 
-def _check_policy(wish: Wish) -> None:
-    for name, text in (("pipeline", wish.pipeline), ("stage", wish.stage)):
+def _check_policy(requested: CommandRequest) -> None:
+    for name, text in (("pipeline", requested.pipeline), ("stage", requested.stage)):
         if not text or len(text) > TEXT_MAX or not is_text(text):
             raise InvalidValue(name, (text or "")[:50], f"the {name} whose policy is set")
 
@@ -132,35 +136,37 @@ def is_text(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _issued(wish: Wish, state: StreamState, *, expires_at: datetime) -> CommandIssued:
-    task = None if wish.task is None else state.tasks.get(wish.task.digest)
+def _issued(
+    requested: CommandRequest, state: StreamState, *, expires_at: datetime
+) -> CommandIssued:
+    task = None if requested.task is None else state.tasks.get(requested.task.digest)
     return CommandIssued(
-        command=wish.command,
-        kind=wish.kind,
-        actor=wish.actor,
-        reason=wish.reason,
-        pipeline=wish.pipeline if wish.task is None else wish.task.pipeline,
-        checkpoint=None if wish.task is None else wish.task.checkpoint,
-        task=None if wish.task is None else wish.task.key,
+        command=requested.command,
+        kind=requested.kind,
+        actor=requested.actor,
+        reason=requested.reason,
+        pipeline=requested.pipeline if requested.task is None else requested.task.pipeline,
+        checkpoint=None if requested.task is None else requested.task.checkpoint,
+        task=None if requested.task is None else requested.task.key,
         position=None if task is None else task.position,
-        target=wish.target,
-        stage=wish.stage,
-        answer=wish.answer,
-        instances=tuple(sorted(_who_answers(wish, state), key=str)),
+        target=requested.target,
+        stage=requested.stage,
+        answer=requested.answer,
+        instances=tuple(sorted(_who_answers(requested, state), key=str)),
         expires_at=expires_at,
     )
 
 
-def _who_answers(wish: Wish, state: StreamState) -> list[UUID]:
+def _who_answers(requested: CommandRequest, state: StreamState) -> list[UUID]:
     """Return the instances that have to answer: those that run the command's subject."""
     alive = [each.id for each in state.instances.values() if is_listening(each)]
-    if wish.kind is CommandKind.SHUT_DOWN_APPLICATION:
+    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return alive
-    if wish.kind is CommandKind.SET_POLICY:
-        return sorted({each.instance for each in runs(state, wish.pipeline) if each.instance})
-    if wish.task is None:
+    if requested.kind is CommandKind.SET_POLICY:
+        return sorted({each.instance for each in runs(state, requested.pipeline) if each.instance})
+    if requested.task is None:
         return []
-    thread = state.threads.get((wish.task.pipeline, wish.task.checkpoint))
+    thread = state.threads.get((requested.task.pipeline, requested.task.checkpoint))
     if thread is None or thread.status is ThreadStatus.DEAD:
         return []
     return [id for id in alive if id == thread.instance]
@@ -184,41 +190,41 @@ def is_listening(instance: InstanceState) -> bool:
     return not instance.ended and not instance.lost
 
 
-def refusal(wish: Wish, state: StreamState) -> str | None:
+def refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why the state forbids the command, or None; pages call it before they offer the
     button."""
     application = state.application
     latched = application.status is ApplicationStatus.LATCHED
-    if wish.task is not None:
-        forbidden = _task_refusal(wish, wish.task, state)
+    if requested.task is not None:
+        forbidden = _task_refusal(requested, requested.task, state)
         if forbidden is not None:
             return forbidden
         if latched:
             return f"{application.name} is LATCHED; start the application first"
         for command in open_commands(state):
-            if command.task == wish.task:
+            if command.task == requested.task:
                 return f"{command.kind} by {command.actor} is already in progress for this task"
         return None
     for command in open_commands(state):
         if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
             return f"{application.name} is still being shut down by {command.actor}"
-    if wish.kind is CommandKind.SET_POLICY:
-        return _policy_refusal(wish, state)
-    if wish.kind is CommandKind.START_APPLICATION and not latched:
+    if requested.kind is CommandKind.SET_POLICY:
+        return _policy_refusal(requested, state)
+    if requested.kind is CommandKind.START_APPLICATION and not latched:
         return f"only a LATCHED application can be started; {application.name} is OPEN"
-    if wish.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
+    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
         return f"{application.name} is LATCHED already"
     return None
 
 
-def _policy_refusal(wish: Wish, state: StreamState) -> str | None:
-    pipeline, stage = wish.pipeline or "", wish.stage or ""
+def _policy_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    pipeline, stage = requested.pipeline or "", requested.stage or ""
     if state.application.status is ApplicationStatus.LATCHED:
         return f"{state.application.name} is LATCHED; start the application first"
     for command in open_commands(state):
         if (command.pipeline, command.stage) == (pipeline, stage):
             return f"{command.kind} by {command.actor} is already in progress for this stage"
-    return policy_refusal(runs(state, pipeline), pipeline, stage, wish.answer)
+    return policy_refusal(runs(state, pipeline), pipeline, stage, requested.answer)
 
 
 def why_not_cancelled(command: CommandState) -> str | None:
@@ -232,19 +238,23 @@ def why_not_cancelled(command: CommandState) -> str | None:
     return None
 
 
-def _task_refusal(wish: Wish, id: TaskId, state: StreamState) -> str | None:
+def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
     """Return why the task's own state forbids the command, or None."""
     task = state.tasks.get(id.digest) or TaskState(id=id)
-    if wish.kind is CommandKind.PAUSE_TASK:
+    if requested.kind is CommandKind.PAUSE_TASK:
         return pause_refusal(task)
-    if wish.kind is CommandKind.RESTART_TASK:
+    if requested.kind is CommandKind.RESTART_TASK:
         return restart_refusal(task) or _ended(id, state)
     if task.status is not TaskStatus.PAUSED:
         return f"only a PAUSED task can resume; {id.printed} is {task.status}"
-    if wish.kind is CommandKind.SKIP_RECORD and task.failure is None:
+    if requested.kind is CommandKind.SKIP_RECORD and task.failure is None:
         return f"{id.printed} was paused by hand; there is no failed record to skip"
-    if wish.target is not None and task.position is not None and wish.target < task.position:
-        return f"{id.printed} is held at position {task.position}; {wish.target} is before it"
+    if (
+        requested.target is not None
+        and task.position is not None
+        and requested.target < task.position
+    ):
+        return f"{id.printed} is held at position {task.position}; {requested.target} is before it"
     return None
 
 

@@ -42,7 +42,7 @@ class GroupAct(StrEnum):
     UNMUTE = "UNMUTE"
 
 
-class GroupWish(msgspec.Struct, frozen=True, kw_only=True):
+class GroupRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A requested act; the id makes a repetition harmless."""
 
     id: UUID
@@ -139,51 +139,51 @@ def _moved(
     )
 
 
-def decide(wish: GroupWish, *, now: datetime) -> GroupEvent:
+def decide(requested: GroupRequest, *, now: datetime) -> GroupEvent:
     """Return the event of a requested act; raises InvalidValue for an invalid request."""
-    match wish.act:
+    match requested.act:
         case GroupAct.RESOLVE:
             return ErrorGroupResolved(
-                fingerprint=wish.fingerprint, actor=wish.actor, reason=wish.reason
+                fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
             )
         case GroupAct.REOPEN:
             return ErrorGroupReopened(
-                fingerprint=wish.fingerprint, actor=wish.actor, reason=wish.reason
+                fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
             )
         case GroupAct.UNMUTE:
             return ErrorGroupUnmuted(
-                fingerprint=wish.fingerprint, actor=wish.actor, reason=wish.reason
+                fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
             )
         case GroupAct.MUTE:
-            if wish.length is not None:
-                wish = replace(wish, until=now + wish.length, length=None)
-            _check_mute(wish, now=now)
+            if requested.length is not None:
+                requested = replace(requested, until=now + requested.length, length=None)
+            _check_mute(requested, now=now)
             return ErrorGroupMuted(
-                fingerprint=wish.fingerprint,
-                actor=wish.actor,
-                reason=wish.reason,
-                until=wish.until,
-                failures=wish.failures,
-                period_seconds=wish.period_seconds,
+                fingerprint=requested.fingerprint,
+                actor=requested.actor,
+                reason=requested.reason,
+                until=requested.until,
+                failures=requested.failures,
+                period_seconds=requested.period_seconds,
             )
 
 
-def _check_mute(wish: GroupWish, *, now: datetime) -> None:
-    if wish.until is None and wish.failures is None:
+def _check_mute(requested: GroupRequest, *, now: datetime) -> None:
+    if requested.until is None and requested.failures is None:
         raise InvalidValue("until", None, "a time, or a number of failures per period")
-    if wish.until is not None and not now < wish.until <= now + LONGEST_MUTE:
+    if requested.until is not None and not now < requested.until <= now + LONGEST_MUTE:
         raise InvalidValue(
-            "until", wish.until.isoformat(), f"a time within {LONGEST_MUTE.days} days"
+            "until", requested.until.isoformat(), f"a time within {LONGEST_MUTE.days} days"
         )
-    if wish.failures is None:
-        if wish.period_seconds is not None:
+    if requested.failures is None:
+        if requested.period_seconds is not None:
             raise InvalidValue("failures", None, "a number of failures for the period")
         return
-    if not 1 <= wish.failures <= MOST_FAILURES:
-        raise InvalidValue("failures", wish.failures, f"1 to {MOST_FAILURES:,}")
-    if wish.period_seconds not in PERIODS:
+    if not 1 <= requested.failures <= MOST_FAILURES:
+        raise InvalidValue("failures", requested.failures, f"1 to {MOST_FAILURES:,}")
+    if requested.period_seconds not in PERIODS:
         allowed = ", ".join(f"{seconds} (a {name})" for seconds, name in PERIODS.items())
-        raise InvalidValue("period_seconds", wish.period_seconds, allowed)
+        raise InvalidValue("period_seconds", requested.period_seconds, allowed)
 
 
 def refusal(act: GroupAct, status: GroupStatus) -> str | None:

@@ -52,10 +52,10 @@ from arrester.controlplane.domain.state.states import (
 )
 from arrester.controlplane.domain.state.tolerance_usage import spend
 from arrester.controlplane.domain.wire.failure_columns import (
+    Element,
     FailedRecords,
     Stored,
     StoredFailures,
-    Told,
     each_stored,
     last,
 )
@@ -88,7 +88,7 @@ class Subjects:
     reported: set[Line] = field(default_factory=set)
 
 
-def subjects(application: str, told: Iterable[Told]) -> Subjects:
+def subjects(application: str, told: Iterable[Element]) -> Subjects:
     """Return which states `fold` will use, so that they can be read in one statement."""
     found = Subjects()
     #: Tasks of failed records, by their run.

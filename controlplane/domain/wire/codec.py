@@ -26,8 +26,8 @@ from arrester.controlplane.domain.wire.compression import (
 )
 from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
 from arrester.controlplane.domain.wire.failure_columns import (
+    Element,
     FailedRecords,
-    Told,
     each_of,
     in_columns,
     of_any_values,
@@ -117,7 +117,7 @@ def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
     return _pack.encode(told), _pack.encode(bodies) if any(bodies) else None
 
 
-def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
+def read_batch(batch: bytes) -> tuple[list[Element], Packed] | None:
     """Return the events of a batch without their bodies, and its unchanged parts.
 
     None if not all events can be decoded, or a body is not in its place. Raises MalformedBatch if
@@ -135,17 +135,17 @@ def read_batch(batch: bytes) -> tuple[list[Told], Packed] | None:
     return told, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
 
 
-def _each_in_utc(told: Iterable[Told]) -> list[Told]:
+def _each_in_utc(told: Iterable[Element]) -> list[Element]:
     return [_in_utc(each) if each.__class__ is Event else each for each in told]
 
 
-def _is_understood(told: Told) -> bool:
+def _is_understood(told: Element) -> bool:
     if isinstance(told, FailedRecords):
         return is_complete(told)
     return told.body is None and incomplete(told) is None
 
 
-def decode_told(heads: bytes) -> list[Told]:
+def decode_told(heads: bytes) -> list[Element]:
     """Return the events of a stored batch without their bodies.
 
     Raises MalformedBatch if they cannot be read.

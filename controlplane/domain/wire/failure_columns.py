@@ -160,7 +160,7 @@ class StoredFailures(Data, frozen=True, kw_only=True):
 
 
 #: The elements of a batch, before and after they are stored.
-Told = Event | FailedRecords
+Element = Event | FailedRecords
 Stored = StoredEvent | StoredFailures
 
 
@@ -169,12 +169,12 @@ def moment(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def said(stored: Stored) -> Told:
+def said(stored: Stored) -> Element:
     """Return the element without its position in the log."""
     return stored.failed if isinstance(stored, StoredFailures) else stored.event
 
 
-def size(told: Iterable[Told]) -> int:
+def size(told: Iterable[Element]) -> int:
     """Return the number of events."""
     return sum(each.size if isinstance(each, FailedRecords) else 1 for each in told)
 
@@ -195,7 +195,7 @@ def occurred(stored: Stored) -> tuple[datetime, datetime]:
     return stored.event.occurred_at, stored.event.occurred_at
 
 
-def each_of(told: Iterable[Told]) -> Iterator[Event]:
+def each_of(told: Iterable[Element]) -> Iterator[Event]:
     """Yield the single events."""
     for each in told:
         if isinstance(each, FailedRecords):
@@ -232,7 +232,7 @@ def of_any_values(packed: bytes | msgspec.Raw) -> FailedRecords:
     return failed._replace(kinds=[Kind(*each) for each in failed.kinds])
 
 
-def in_columns(events: Iterable[Event]) -> Iterator[Told]:
+def in_columns(events: Iterable[Event]) -> Iterator[Element]:
     """Yield `events`, which have no bodies, in order: as columns where these are smaller."""
     for shared, some in groupby(events, _shared):
         alike = list(some)

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.wire.failure_columns import FailedRecords, Told
+from arrester.controlplane.domain.wire.failure_columns import Element, FailedRecords
 from arrester.controlplane.domain.wire.lazy_column import Later
 
 _OF_EACH = get_type_hints(FailedRecords, include_extras=True)
@@ -22,7 +22,7 @@ _columns_type: Any = tuple.__class_getitem__(tuple(_types))
 _unpack: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Event | _columns_type])
 
 
-def in_part(packed: bytes) -> list[Told]:
+def in_part(packed: bytes) -> list[Element]:
     """Return the elements of a stored batch; position and failure of a failed record are unpacked
     on access.
 

@@ -146,11 +146,11 @@ def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
             raise SystemExit("after the write, before Spark's commit")
 
     process = Engine.process
-    wishes: list[CommandOutcome] = []
+    requests: list[CommandOutcome] = []
 
     def wishing(self: Engine, frame: DataFrame, batch: int) -> None:
-        if calls and not wishes:
-            wishes.append(self.resume(ResumeRequest(key="a", how=None)))
+        if calls and not requests:
+            requests.append(self.resume(ResumeRequest(key="a", how=None)))
         process(self, frame, batch)
 
     monkeypatch.setattr(Engine, "process", wishing)
@@ -163,7 +163,7 @@ def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
     thread = bench.start(pipeline.write(sink))
     bench.wait_for_input()
 
-    assert [each.applied for each in wishes] == [True]
+    assert [each.applied for each in requests] == [True]
     assert sorted(bench.written()) == [("a", 0), ("b", 0), ("b", 1)]
     assert thread.resume("a", how=ResumeHow.RETRY).applied
     wait_until(lambda: len(bench.positions("a")) > 1)

@@ -47,7 +47,7 @@ class Operator:
         self._client = server.client
         self._folding = folding
 
-    def wish(
+    def requested(
         self,
         kind: CommandKind = CommandKind.RESUME_TASK,
         *,
@@ -132,7 +132,7 @@ def delivered(command: CommandIssued) -> CommandDelivered:
 
 def test_a_resume_reaches_its_task_and_is_answered(runtime: Runtime, operator: Operator) -> None:
     thread = begin(runtime)
-    resume = operator.wish()
+    resume = operator.requested()
     assert operator.answered(resume) == [
         delivered(resume),
         CommandApplied(command=resume.command),
@@ -151,16 +151,16 @@ def test_each_command_for_a_task_says_how_it_goes_on(
     runtime: Runtime, operator: Operator, kind: CommandKind, how: ResumeHow
 ) -> None:
     thread = begin(runtime)
-    operator.answered(operator.wish(kind))
+    operator.answered(operator.requested(kind))
     assert thread.resumes == [("JFK", how, 7)]
 
 
 def test_a_command_delivered_twice_is_applied_once(runtime: Runtime, operator: Operator) -> None:
     thread = begin(runtime)
-    resume = operator.wish()
+    resume = operator.requested()
     operator.relay(resume)
     operator.relay(resume)
-    operator.answered(operator.wish(task="EWR"))
+    operator.answered(operator.requested(task="EWR"))
     assert len(thread.resumes) == 2
     assert len(operator.answers(resume)) == 2
 
@@ -169,8 +169,8 @@ def test_a_command_delivered_twice_is_applied_once(runtime: Runtime, operator: O
 def test_a_command_that_an_earlier_instance_applied_is_answered_again(
     runtime: Runtime, operator: Operator, age: timedelta
 ) -> None:
-    resume = operator.wish(expires_in=timedelta(minutes=15) - age)
-    refused = operator.wish(expires_in=timedelta(minutes=15) - age)
+    resume = operator.requested(expires_in=timedelta(minutes=15) - age)
+    refused = operator.requested(expires_in=timedelta(minutes=15) - age)
 
     def answered_before(thread: FakeThread) -> None:
         thread.journal[resume.command] = Outcome(True, "resumed from position 7")
@@ -192,10 +192,10 @@ def test_a_stale_command_of_others_makes_room_for_a_new_one(
     runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_dispatch, "UNCLAIMED", 1)
-    stale = operator.wish(expires_in=-timedelta(seconds=1))
-    resume = operator.wish()
+    stale = operator.requested(expires_in=-timedelta(seconds=1))
+    resume = operator.requested()
     runtime.open()
-    operator.answered(operator.wish(to=runtime, checkpoint="c2"))
+    operator.answered(operator.requested(to=runtime, checkpoint="c2"))
     begin(runtime)
     assert isinstance(operator.answered(resume)[1], CommandApplied)
     assert operator.answers(stale) == []
@@ -203,11 +203,11 @@ def test_a_stale_command_of_others_makes_room_for_a_new_one(
 
 def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Operator) -> None:
     thread = begin(runtime)
-    pause = operator.wish(CommandKind.PAUSE_TASK, task="EWR")
+    pause = operator.requested(CommandKind.PAUSE_TASK, task="EWR")
     assert isinstance(operator.answered(pause)[1], CommandApplied)
-    again = operator.wish(CommandKind.PAUSE_TASK, task="EWR")
+    again = operator.requested(CommandKind.PAUSE_TASK, task="EWR")
     assert isinstance(operator.answered(again)[1], CommandRefused)
-    operator.answered(operator.wish(CommandKind.RESUME_AT, target=9))
+    operator.answered(operator.requested(CommandKind.RESUME_AT, target=9))
     assert thread.resumes == [("EWR", None, 7), ("EWR", None, 7), ("JFK", ResumeHow.AT, 9)]
 
 
@@ -215,7 +215,7 @@ def test_a_shutdown_that_a_failure_asked_for_ends_in_error(
     runtime: Runtime, operator: Operator
 ) -> None:
     begin(runtime)
-    shutdown = operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime, error=True)
+    shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime, error=True)
     assert runtime.await_ending(10) is Ending.SHUT_DOWN
     assert runtime.instance.status is InstanceStatus.ERROR
     assert isinstance(operator.answered(shutdown)[1], CommandApplied)
@@ -241,11 +241,11 @@ def test_a_busy_pipeline_holds_up_no_other(runtime: Runtime, operator: Operator)
     busy = begin(runtime)
     busy.may_apply.clear()
     begin(runtime, lambda thread: setattr(thread, "checkpoint_id", "c2"))
-    first = operator.wish()
-    late = operator.wish(expires_in=timedelta(seconds=2))
+    first = operator.requested()
+    late = operator.requested(expires_in=timedelta(seconds=2))
     assert busy.applying.wait(10)
 
-    assert isinstance(operator.answered(operator.wish(checkpoint="c2"))[1], CommandApplied)
+    assert isinstance(operator.answered(operator.requested(checkpoint="c2"))[1], CommandApplied)
 
     assert operator.answers(first) == [delivered(first)]
     eventually(lambda: datetime.now(UTC) > late.expires_at)
@@ -260,17 +260,17 @@ def test_a_busy_pipeline_holds_up_no_other(runtime: Runtime, operator: Operator)
 def test_a_command_that_was_there_before_its_thread_is_taken(
     runtime: Runtime, operator: Operator
 ) -> None:
-    resume = operator.wish()
+    resume = operator.requested()
     runtime.open()
     eventually(lambda: runtime.metrics()["redis-reachable"])
-    operator.answered(operator.wish(to=runtime, checkpoint="c2"))
+    operator.answered(operator.requested(to=runtime, checkpoint="c2"))
     begin(runtime)
     assert len(operator.answered(resume)) == 2
 
 
 def test_a_refusal_is_the_threads_word(runtime: Runtime, operator: Operator) -> None:
     begin(runtime)
-    resume = operator.wish(task="EWR")
+    resume = operator.requested(task="EWR")
     assert operator.answered(resume)[1] == CommandRefused(
         command=resume.command, reason="EWR is RUNNING"
     )
@@ -280,11 +280,11 @@ def test_an_expired_command_is_refused_and_not_applied(
     runtime: Runtime, operator: Operator
 ) -> None:
     thread = begin(runtime)
-    late = operator.wish(expires_in=-timedelta(seconds=1))
+    late = operator.requested(expires_in=-timedelta(seconds=1))
     assert operator.answered(late)[1] == CommandRefused(
         command=late.command, reason="expired before it was fetched"
     )
-    shutdown = operator.wish(
+    shutdown = operator.requested(
         CommandKind.SHUT_DOWN_APPLICATION, to=runtime, expires_in=-timedelta(seconds=1)
     )
     assert isinstance(operator.answered(shutdown)[1], CommandRefused)
@@ -298,8 +298,8 @@ def test_deadlines_are_in_the_servers_time(
     hour = timedelta(hours=1)
     monkeypatch.setattr(Transport, "server_time", lambda self: datetime.now(UTC) + hour)
     begin(runtime)
-    assert isinstance(operator.answered(operator.wish())[1], CommandRefused)
-    fresh = operator.wish(expires_in=hour + timedelta(minutes=1))
+    assert isinstance(operator.answered(operator.requested())[1], CommandRefused)
+    fresh = operator.requested(expires_in=hour + timedelta(minutes=1))
     assert isinstance(operator.answered(fresh)[1], CommandApplied)
 
 
@@ -307,15 +307,15 @@ def test_a_command_for_another_checkpoint_is_left_to_its_owner(
     runtime: Runtime, operator: Operator
 ) -> None:
     thread = begin(runtime)
-    foreign = operator.wish(checkpoint="c2")
-    operator.answered(operator.wish())
+    foreign = operator.requested(checkpoint="c2")
+    operator.answered(operator.requested())
     assert operator.answers(foreign) == []
     assert len(thread.resumes) == 1
 
 
 def test_who_is_asked_by_name_and_cannot_answers_that(runtime: Runtime, operator: Operator) -> None:
     begin(runtime)
-    answer = operator.answered(operator.wish(to=runtime, checkpoint="c2"))[1]
+    answer = operator.answered(operator.requested(to=runtime, checkpoint="c2"))[1]
     assert isinstance(answer, CommandRefused)
     assert "no thread of this instance runs pipeline delays at checkpoint c2" in answer.reason
 
@@ -325,11 +325,11 @@ def test_an_engine_that_breaks_is_a_refusal_and_the_next_command_works(
 ) -> None:
     thread = begin(runtime)
     thread.broken = OSError("disk")
-    answer = operator.answered(operator.wish())[1]
+    answer = operator.answered(operator.requested())[1]
     assert isinstance(answer, CommandRefused)
     assert answer.reason == "it failed here: OSError: disk"
     thread.broken = None
-    assert isinstance(operator.answered(operator.wish())[1], CommandApplied)
+    assert isinstance(operator.answered(operator.requested())[1], CommandApplied)
     assert runtime.metrics()["command-errors"] == 1
 
 
@@ -337,7 +337,7 @@ def test_entries_that_are_no_command_are_passed_over(runtime: Runtime, operator:
     begin(runtime)
     operator._client.xadd(COMMANDS, {"body": "nonsense"})
     operator._client.xadd(COMMANDS, {"foreign": b"\xff"})
-    assert isinstance(operator.answered(operator.wish())[1], CommandApplied)
+    assert isinstance(operator.answered(operator.requested())[1], CommandApplied)
     assert runtime.metrics()["commands-malformed"] == 2
 
 
@@ -350,7 +350,7 @@ def test_commands_are_fetched_again_after_redis_was_away(
     eventually(lambda: not runtime.metrics()["redis-reachable"])
     redis_server.start()
     # A new stream may count from lower numbers than the lost one.
-    resume = operator.wish()
+    resume = operator.requested()
     assert isinstance(operator.answered(resume)[1], CommandApplied)
 
 
@@ -358,7 +358,7 @@ def test_a_shutdown_ends_the_instance_and_is_answered_last(
     runtime: Runtime, operator: Operator
 ) -> None:
     thread = begin(runtime)
-    shutdown = operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
     assert runtime.await_ending(10) is Ending.SHUT_DOWN
     assert not thread.alive
     assert runtime.instance.status is InstanceStatus.NOT_RUNNING
@@ -383,26 +383,26 @@ def test_a_policy_is_set_in_every_thread_of_its_pipeline(
 ) -> None:
     first = begin(runtime)
     begin(runtime, lambda thread: setattr(thread, "checkpoint_id", "c2"))
-    wish = operator.wish(
+    requested = operator.requested(
         CommandKind.SET_POLICY, to=runtime, task=None, checkpoint=None, stage="produce"
     )
-    eventually(lambda: len(operator.answers(wish)) == 3)
-    assert operator.answers(wish) == [
-        delivered(wish),
-        CommandApplied(command=wish.command),
-        CommandApplied(command=wish.command),
+    eventually(lambda: len(operator.answers(requested)) == 3)
+    assert operator.answers(requested) == [
+        delivered(requested),
+        CommandApplied(command=requested.command),
+        CommandApplied(command=requested.command),
     ]
     changed = [each.data for each in operator._folding.events if each.type == "PolicyChanged"]
     assert changed == 2 * [
         PolicyChanged(stage="produce", answer="CONTINUE", actor="ana", reason="because")
     ]
-    operator.relay(wish)
-    wrong = operator.wish(
+    operator.relay(requested)
+    wrong = operator.requested(
         CommandKind.SET_POLICY, to=runtime, task=None, checkpoint=None, stage="process:nope"
     )
     eventually(lambda: len(operator.answers(wrong)) == 3)
     assert isinstance(operator.answers(wrong)[-1], CommandRefused)
-    assert len(operator.answers(wish)) == 3
+    assert len(operator.answers(requested)) == 3
     first.die(FakeDeath("gone", finished=True))
 
 
@@ -413,11 +413,11 @@ def test_a_policy_for_others_or_for_what_does_not_run_is_not_set(
     begin(other)
     runtime.open()
     wanted = {"task": None, "checkpoint": None, "stage": "produce"}
-    wish = operator.wish(CommandKind.SET_POLICY, to=runtime, **wanted)  # type: ignore[arg-type]  # by name
-    assert operator.answered(wish) == [
-        delivered(wish),
+    requested = operator.requested(CommandKind.SET_POLICY, to=runtime, **wanted)  # type: ignore[arg-type]  # by name
+    assert operator.answered(requested) == [
+        delivered(requested),
         CommandRefused(
-            command=wish.command, reason="no thread of this instance runs pipeline delays"
+            command=requested.command, reason="no thread of this instance runs pipeline delays"
         ),
     ]
     other.end(Ending.STOPPED, "enough")
@@ -430,7 +430,7 @@ def test_a_shutdown_for_others_is_not_for_us(
     other = connected(redis_server, tmp_path)
     begin(runtime)
     begin(other)
-    operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=other)
+    operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=other)
     assert other.await_ending(10) is Ending.SHUT_DOWN
     assert runtime.await_ending(0.3) is None
 
@@ -441,9 +441,9 @@ def test_a_shutdown_does_not_wait_behind_a_resume(
     runtime = connected(redis_server, tmp_path, {"error.shutdown.timeout.ms": 500})
     thread = begin(runtime)
     thread.may_apply.clear()
-    operator.wish()
+    operator.requested()
     assert thread.applying.wait(10)
-    operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
     assert runtime.await_ending(10) is Ending.SHUT_DOWN
     thread.may_apply.set()
 
@@ -453,7 +453,7 @@ def test_a_thread_that_does_not_stop_in_time_is_stopped_by_force(
 ) -> None:
     runtime = connected(redis_server, tmp_path, {"error.shutdown.timeout.ms": 200})
     begin(runtime, lambda thread: setattr(thread, "busy_seconds", 60))
-    shutdown = operator.wish(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
     assert runtime.await_ending(10) is Ending.SHUT_DOWN
     applied = operator.answered(shutdown)[1]
     assert isinstance(applied, CommandApplied)
@@ -484,7 +484,7 @@ def test_an_instance_that_the_shutdown_missed_goes_by_itself(
     begin(runtime)
     operator._client.set(STATE, "LATCHED")
     for _ in range(3):
-        operator.wish(checkpoint="elsewhere")
+        operator.requested(checkpoint="elsewhere")
     assert runtime.await_ending(15) is Ending.SHUT_DOWN
     assert runtime.instance.state.reason == "flights is LATCHED"
 
@@ -495,7 +495,7 @@ def test_redis_may_be_away_at_the_start(
     redis_server.stop()
     begin(runtime)
     redis_server.start()
-    assert isinstance(operator.answered(operator.wish())[1], CommandApplied)
+    assert isinstance(operator.answered(operator.requested())[1], CommandApplied)
     assert [event.type for event in operator._folding.events][:2] == [
         "InstanceStarted",
         "ThreadStarted",
@@ -540,7 +540,7 @@ def test_a_thread_that_is_about_to_end_refuses_and_that_is_told(
 ) -> None:
     thread = begin(runtime)
     thread.forgetful = True
-    answer = operator.answered(operator.wish(task="EWR"))[1]
+    answer = operator.answered(operator.requested(task="EWR"))[1]
     assert isinstance(answer, CommandRefused)
     assert answer.reason == "EWR is RUNNING"
 
@@ -550,8 +550,8 @@ def test_a_superseded_run_leaves_the_answer_to_the_newer_one(
 ) -> None:
     thread = begin(runtime)
     thread.broken = Superseded("a newer run owns the checkpoint")
-    resume = operator.wish()
+    resume = operator.requested()
     assert thread.applying.wait(10)
     thread.broken = None
-    operator.answered(operator.wish(task="EWR"))
+    operator.answered(operator.requested(task="EWR"))
     assert operator.answers(resume) == [delivered(resume)]

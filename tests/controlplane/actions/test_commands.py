@@ -1,4 +1,4 @@
-"""What people do: every wish is in the log, and reaches the agents when Redis is there."""
+"""What people do: every command is in the log, and reaches the agents when Redis is there."""
 
 from __future__ import annotations
 

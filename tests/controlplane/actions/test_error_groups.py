@@ -12,7 +12,7 @@ from redis import Redis
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordFailed, Response
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import (
     CommandStatus,
     GroupState,
@@ -40,7 +40,7 @@ def failed(redis: Redis) -> Redis:
 def act(act: GroupAct, **more: object) -> GroupState:
     values = {"id": uuid4(), "actor": "ana"} | more
     return actions.act_on_group(
-        APPLICATION, GroupWish(act=act, fingerprint=MARK, **values)  # type: ignore[arg-type]  # by name
+        APPLICATION, GroupRequest(act=act, fingerprint=MARK, **values)  # type: ignore[arg-type]  # by name
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, queries, store
 from arrester.controlplane.domain.events import Event, FailuresCounted, RecordFailed, Response
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import GroupStatus
 from arrester.controlplane.domain.state.stream_state import empty
 from arrester.controlplane.domain.wire import codec
@@ -58,10 +58,10 @@ def sent(redis: Redis) -> list[Event]:
         streams.send(redis, events)
         if number == 2:
             drain.drain(APPLICATION)
-            wish = GroupWish(
+            requested = GroupRequest(
                 id=uuid4(), act=GroupAct.RESOLVE, fingerprint=FAILURE.fingerprint, actor="ana"
             )
-            actions.act_on_group(APPLICATION, wish)
+            actions.act_on_group(APPLICATION, requested)
     drain.drain(APPLICATION)
     return [event for events in batches for event in events]
 

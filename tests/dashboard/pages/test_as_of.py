@@ -12,7 +12,7 @@ from redis import Redis
 
 from arrester.controlplane import actions, embedded, queries, store
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.history import retention
 from arrester.controlplane.queries import GroupFilter
 from arrester.controlplane.queries.event_feed import feed_cursor
@@ -72,10 +72,10 @@ def test_an_error_as_of_an_event_is_its_past(flights: Story, operator: Client) -
     (group,) = queries.groups(GroupFilter(application="flights")).rows
     url = reverse("error", args=["flights", group.fingerprint])
     flights.resumes("JFK", actions.resume_task(task.digest, actor="ana").id)
-    wish = GroupWish(
+    requested = GroupRequest(
         id=uuid7(datetime.now(UTC)), act=GroupAct.RESOLVE, fingerprint=group.fingerprint, actor="a"
     )
-    actions.act_on_group("flights", wish)
+    actions.act_on_group("flights", requested)
     now, then = text(operator, url), text(operator, f"{url}?as_of=@{paused}")
     resolved = queries.group("flights", group.fingerprint).state
     assert f'{url}?as_of=@{resolved.sequence}"' in now and ">RESOLVED<" in now

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import TaskPaused
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from tests.dashboard.conftest import make_user
 from tests.dashboard.story import NA, TYPO, Story, failure
@@ -48,8 +48,8 @@ def group() -> GroupState:
 
 
 def resolve(fingerprint: str) -> None:
-    wish = GroupWish(id=uuid4(), act=GroupAct.RESOLVE, fingerprint=fingerprint, actor="ana")
-    actions.act_on_group("flights", wish)
+    requested = GroupRequest(id=uuid4(), act=GroupAct.RESOLVE, fingerprint=fingerprint, actor="ana")
+    actions.act_on_group("flights", requested)
 
 
 def test_the_list_leaves_out_what_is_resolved_and_says_so(flights: Story, viewer: Client) -> None:
@@ -69,14 +69,14 @@ def test_the_list_leaves_out_what_is_resolved_and_says_so(flights: Story, viewer
 def test_the_overview_leaves_out_what_is_muted_and_says_so(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     flights.pauses("LGA", cause=NA)
-    wish = GroupWish(
+    requested = GroupRequest(
         id=uuid4(),
         act=GroupAct.MUTE,
         fingerprint=TYPO.fingerprint,
         actor="ana",
         until=datetime.now(UTC) + timedelta(hours=1),
     )
-    actions.act_on_group("flights", wish)
+    actions.act_on_group("flights", requested)
     page = text(viewer, reverse("overview"))
     assert "1 thing needs attention" in page and "delays_LGA" in page
     assert "1 stopped task" in page and "1 muted" in page
@@ -184,10 +184,10 @@ def test_many_groups_are_acted_on_each_by_itself(flights: Story, operator: Clien
     assert status == 400 and "is not allowed" in page and "Mute 2 groups" in page
     status, page = press(operator, act, act="MUTE", group=groups[:1], end="24h")
     assert status == 200 and "1 group muted." in page
-    wish = {"act": "MUTE", "end": "24h", "id": str(uuid4())}
+    requested = {"act": "MUTE", "end": "24h", "id": str(uuid4())}
     assert press(operator, verb("resolve"))[0] == 200
     for _ in range(2):
-        status, page = press(operator, act, group=groups, **wish)
+        status, page = press(operator, act, group=groups, **requested)
         assert status == 200 and "1 group muted. 1 refused: a RESOLVED group is silent" in page
     assert press(operator, act, act="RESOLVE", group=["flights/unknown"])[0] == 200
     for wrong in ({"act": "DELETE", "group": groups}, {"act": "RESOLVE"}):

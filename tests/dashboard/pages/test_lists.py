@@ -21,7 +21,7 @@ from arrester.controlplane import actions, models, queries, redis_client
 from arrester.controlplane.domain.errors import CommandRefused
 from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.ingest import drain
@@ -114,10 +114,10 @@ def test_the_audit_has_each_act_of_a_person_once(
     task = flights.pauses("JFK")
     command = actions.resume_task(task.digest, actor="ana", reason="fixed").id
     flights.resumes("JFK", command)
-    wish = GroupWish(
+    requested = GroupRequest(
         id=uuid4(), act=GroupAct.RESOLVE, fingerprint=TYPO.fingerprint, actor="ben", reason="gone"
     )
-    actions.act_on_group("flights", wish)
+    actions.act_on_group("flights", requested)
     actions.note_on_task(task, actor="ben", text="the vendor was told")
     actions.create_account("eve", Role.VIEWER, actor="ada")
     acts = queries.audit(queries.AuditFilter()).rows

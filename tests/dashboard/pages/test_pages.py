@@ -30,7 +30,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.ingest import drain
 from arrester.dashboard.components import attention
 from arrester.dashboard.components.task_grid import DENSE_FROM
@@ -233,8 +233,10 @@ def test_each_tile_leads_to_just_what_it_counts(flights: Story, operator: Client
     flights.dies_alone("EWR")
     # A cause of now that is RESOLVED, and one of long ago that is not.
     flights.skips("BOS", 5)
-    wish = GroupWish(id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana")
-    actions.act_on_group("flights", wish)
+    requested = GroupRequest(
+        id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana"
+    )
+    actions.act_on_group("flights", requested)
     flights.pauses("SEA", cause=failure("produce", "Old", "old"), ago=timedelta(hours=3))
     flights.send(b"garbled")
     actions.dismiss("flights", actor="ana")

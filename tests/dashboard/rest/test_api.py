@@ -561,7 +561,7 @@ def test_what_is_wrong_with_one_group_of_many_is_said_of_that_one(
     first, second = operator.post("/api/errors/acts", other, content_type=JSON).json()
     assert first["group"]["status"] == "RESOLVED"
     assert (second["group"], "an id that no other act has" in second["refused"]) == (None, True)
-    # What is wrong with the wish is said before anything is done.
+    # What is wrong with the request is said before anything is done.
     never = {"act": "MUTE", "groups": keys[1:]}
     assert operator.post("/api/errors/acts", never, content_type=JSON).status_code == 400
 

@@ -1,4 +1,4 @@
-"""The rules, as given(events).when(wish).then(events)."""
+"""The rules, as given(events).when(request).then(events)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from arrester.controlplane.domain.commands.decide import (
     COMMAND_EXPIRY,
     TASK_COMMANDS,
-    Wish,
+    CommandRequest,
     decide,
     refusal,
 )
@@ -52,10 +52,10 @@ ID, OTHER_ID = UUID(int=1), UUID(int=2)
 PAUSED = [*histories.started(), *histories.paused()]
 
 
-def a_wish(kind: CommandKind, task: TaskId | None) -> Wish:
+def a_wish(kind: CommandKind, task: TaskId | None) -> CommandRequest:
     target = 9 if kind is CommandKind.RESUME_AT else None
     about = "x" if kind is CommandKind.SET_POLICY else None
-    return Wish(
+    return CommandRequest(
         command=ID,
         kind=kind,
         actor="ana",
@@ -68,17 +68,17 @@ def a_wish(kind: CommandKind, task: TaskId | None) -> Wish:
 
 
 class Given:
-    """The state after some events, to be asked what follows from a wish."""
+    """The state after some events, to be asked what follows from a request."""
 
     def __init__(self, *events: Event) -> None:
         self.state: StreamState = empty(APPLICATION).fold(histories.stored(list(events)))
 
     def when(self, kind: CommandKind, *, task: TaskId | None = None) -> list[EventData]:
-        wish = a_wish(kind, task)
-        return decide(wish, self.state, now=NOON)
+        requested = a_wish(kind, task)
+        return decide(requested, self.state, now=NOON)
 
     def refuses(self, kind: CommandKind, *, task: TaskId | None = None) -> str:
-        """Return why; the log has both, the wish and the refusal."""
+        """Return why; the log has both, the command and the refusal."""
         issued, refused = self.when(kind, task=task)
         assert isinstance(issued, CommandIssued)
         assert isinstance(refused, CommandRefused)
@@ -251,23 +251,31 @@ def test_while_it_is_being_shut_down_nothing_else_happens_to_it(kind: CommandKin
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "requested",
     [
-        Wish(command=ID, kind=CommandKind.RESUME_TASK, actor="ana"),
-        Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK),
-        Wish(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK, reason=" \n"),
-        Wish(command=ID, kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana"),
-        Wish(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, reason="x"),
-        Wish(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, target=1),
-        Wish(command=ID, kind=CommandKind.RESUME_AT, actor="a", task=JFK, reason="x", target=2**63),
-        Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="\ud83d"),
-        Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="\udc00"),
-        Wish(command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="x" * 2001),
+        CommandRequest(command=ID, kind=CommandKind.RESUME_TASK, actor="ana"),
+        CommandRequest(command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK),
+        CommandRequest(
+            command=ID, kind=CommandKind.SKIP_RECORD, actor="ana", task=JFK, reason=" \n"
+        ),
+        CommandRequest(command=ID, kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana"),
+        CommandRequest(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, reason="x"),
+        CommandRequest(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, target=1),
+        CommandRequest(
+            command=ID, kind=CommandKind.RESUME_AT, actor="a", task=JFK, reason="x", target=2**63
+        ),
+        CommandRequest(
+            command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="\ud83d"
+        ),
+        CommandRequest(command=ID, kind=CommandKind.START_APPLICATION, actor="\udc00"),
+        CommandRequest(
+            command=ID, kind=CommandKind.START_APPLICATION, actor="ana", reason="x" * 2001
+        ),
     ],
 )
-def test_a_wish_without_what_it_needs_is_none(wish: Wish) -> None:
+def test_a_wish_without_what_it_needs_is_none(requested: CommandRequest) -> None:
     with pytest.raises(InvalidValue):
-        decide(wish, Given(*PAUSED).state, now=NOON)
+        decide(requested, Given(*PAUSED).state, now=NOON)
 
 
 @given(histories.histories, st.sampled_from(CommandKind))

@@ -25,7 +25,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.counters import MOST_CLASSES
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupWish
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.controlplane.domain.state.stream_state import empty
 from tests import histories
@@ -207,9 +207,9 @@ def test_each_act_in_each_state_is_allowed_or_refused_with_a_reason() -> None:
     ],
 )
 def test_a_mute_needs_an_end_that_can_come(name: str, end: dict[str, object]) -> None:
-    wish = GroupWish(
+    requested = GroupRequest(
         id=UUID(int=1), act=GroupAct.MUTE, fingerprint=MARK, actor="ana", **end  # type: ignore[arg-type]  # by name
     )  # fmt: skip
     with pytest.raises(InvalidValue) as wrong:
-        error_groups.decide(wish, now=NOON)
+        error_groups.decide(requested, now=NOON)
     assert wrong.value.name == name

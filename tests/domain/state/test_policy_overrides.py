@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, Wish, decide
+from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, CommandRequest, decide
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
@@ -59,8 +59,8 @@ def a_wish(
     answer: StageAnswer | None = "CONTINUE",
     pipeline: str | None = "delays",
     reason: str = "because",
-) -> Wish:
-    return Wish(
+) -> CommandRequest:
+    return CommandRequest(
         command=ID,
         kind=CommandKind.SET_POLICY,
         actor="ana",
@@ -71,8 +71,8 @@ def a_wish(
     )
 
 
-def refused(known: StreamState, wish: Wish) -> str:
-    _, answer = decide(wish, known, now=NOON)
+def refused(known: StreamState, requested: CommandRequest) -> str:
+    _, answer = decide(requested, known, now=NOON)
     assert isinstance(answer, CommandRefused)
     return answer.reason
 
@@ -141,13 +141,13 @@ def test_one_command_at_a_time_for_a_stage() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "requested",
     [a_wish(reason=" "), a_wish(pipeline=None), a_wish(stage=""), a_wish(stage="\ud800")],
     ids=["no reason", "no pipeline", "no stage", "no text"],
 )
-def test_a_wish_that_is_none_leaves_no_trace(wish: Wish) -> None:
+def test_a_wish_that_is_none_leaves_no_trace(requested: CommandRequest) -> None:
     with pytest.raises(InvalidValue):
-        decide(wish, running(), now=NOON)
+        decide(requested, running(), now=NOON)
 
 
 def commanded(known: StreamState) -> tuple[StageCommanded, ...]:

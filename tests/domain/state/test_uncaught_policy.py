@@ -110,9 +110,9 @@ def test_the_back_off_grows_within_its_bounds(first: int, longest: int, number: 
 
 
 @given(st.lists(st.sampled_from(list(InstanceStatus))))
-def test_an_ended_instance_never_moves(wishes: list[InstanceStatus]) -> None:
+def test_an_ended_instance_never_moves(requests: list[InstanceStatus]) -> None:
     state, seen = InstanceStatus.CREATED, [InstanceStatus.CREATED]
-    for to in wishes:
+    for to in requests:
         if move_instance(state, to) is Move.DONE:
             state = to
             seen.append(to)
