@@ -35,8 +35,8 @@ def act_on_groups(groups: Sequence[tuple[str, str]], requested: GroupRequest) ->
     """Resolve, reopen, mute or unmute error groups, each named by application and fingerprint.
 
     Each gets a request with its own fingerprint, whose id is derived from that of `requested` and
-    the group: a repetition changes nothing. Raises InvalidValue for no group, too many, or a mute without an
-    end, before anything is done; a fault of one group is in its result.
+    the group: a repetition changes nothing. Raises InvalidValue for no group, too many, or a mute
+    without an end, before anything is done; a fault of one group is in its result.
     """
     each = list(dict.fromkeys(groups))
     if not 1 <= len(each) <= MOST_GROUPS:
