@@ -95,7 +95,7 @@ class Processor:
             examples_limit=config.errors.examples_limit,
             outage=config.errors.outage,
         )
-        self._production = SinkStage(
+        self._sink_stage = SinkStage(
             responder=responder,
             examples_limit=config.errors.examples_limit,
             outage=config.errors.outage,
@@ -199,7 +199,7 @@ class Processor:
                 self._commits.commit(evaluated, decision, batch=batch)
             number, dead = self._ledger.batch_number(batch), self._dead_before()
             held = held_after(decision.pause_offsets)
-            for left in self._production.write(evaluated, held, number, dead):
+            for left in self._sink_stage.write(evaluated, held, number, dead):
                 self._commits.commit(left.evaluated, left.decision, batch=batch)
                 clean = False
         finally:
@@ -275,7 +275,7 @@ class Processor:
             if chunk.taken:
                 number, dead = self._ledger.chunk_number(chunk.after), self._blamed_of(chunk)
                 held = held_after(decision.pause_offsets)
-                for left in self._production.write(evaluated, held, number, dead):
+                for left in self._sink_stage.write(evaluated, held, number, dead):
                     chunk = self._cut(chunk, left.decision)
                     self._commits.commit(left.evaluated, left.decision, chunk=chunk)
         finally:

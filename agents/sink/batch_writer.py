@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql import Column
@@ -26,6 +25,7 @@ from arrester.agents.failures.pause_offsets import held_after
 from arrester.agents.handlers import Always, ErrorContext, Record, RecordError, ask
 from arrester.agents.sink.outcome import all_failed, some_failed
 from arrester.agents.sink.probe import RejectedRecord, SinkProbe, failed_rows
+from arrester.agents.sink.stage_rules import StageRules, UndeliveredRows
 from arrester.agents.spark.driver_errors import problem_of
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.error_policy.log_levels import Saying
@@ -41,9 +41,6 @@ from arrester.controlplane.domain.error_policy.respond import (
 )
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, Undecided
 from arrester.controlplane.domain.events import Response
-
-if TYPE_CHECKING:
-    from arrester.agents.sink.stage import SinkStage, UndeliveredRows
 
 #: Logged where the records are reported.
 _QUIET = (Saying.TASK_PAUSED, Saying.TASK_KILLED, Saying.OUTPUT_SKIPPED)
@@ -83,10 +80,10 @@ class _Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchWriting:
+class BatchWriter:
     """Write one micro-batch or one chunk of held records."""
 
-    production: SinkStage
+    rules: StageRules
     sink: Sink
     #: The same for every call.
     number: int
@@ -97,7 +94,7 @@ class BatchWriting:
 
     @property
     def _pipeline(self) -> Pipeline:
-        return self.production.pipeline
+        return self.rules.pipeline
 
     def run(
         self, evaluated: Evaluated, held: Column | None, blamed: Sequence[Coordinates]
@@ -136,35 +133,33 @@ class BatchWriting:
         if not isinstance(outcome, Answer):
             rows = failed_rows(self._pipeline.source.sparkSession, outcome, self._stage.policy)
             whole = may_split_records(self._pipeline.steps)
-            left = some_failed(evaluated, held, rows, self.production.number, whole=whole)
+            left = some_failed(evaluated, held, rows, self.rules.number, whole=whole)
             # Nothing is written under this number yet: no later record was sent before a failed
             # one.
             tried = SinkProgress(stopped=F.lit(True), untried=never)
-            spent = self.production.spent()
-            return self.production.decided(left, spent, blamed, tried, raised=failed.raised)
+            spent = self.rules.spent()
+            return self.rules.decided(left, spent, blamed, tried, raised=failed.raised)
         left = all_failed(evaluated, held, failed.problem, self._pipeline)
         if not left.failed and outcome is not Answer.PAUSE:
             left.release()
             return None
         tried = SinkProgress(stopped=never, untried=never)
-        production = self.production if self.atomic else self.production.ending()
-        return production.decided(
-            left, self._answered(outcome), blamed, tried, raised=failed.raised
-        )
+        rules = self.rules if self.atomic else self.rules.ending()
+        return rules.decided(left, self._answered(outcome), blamed, tried, raised=failed.raised)
 
     @property
     def _stage(self) -> StagePolicy:
-        return self.production.stage
+        return self.rules.stage
 
     def _answered(self, answer: Answer) -> StagePolicy:
-        spent = self.production.spent()
+        spent = self.rules.spent()
         policy = msgspec.structs.replace(spent.policy, handled=True, by_class={})
         return replace(self._stage, policy=policy, handler=Always(answer))
 
     def _written(self, coming: _Incoming) -> _Failed | None:
         """Call the sink until it returns or finally fails, always with the same number."""
         passed = coming.evaluated.passed(self._pipeline, coming.behind)
-        responder = self.production.responder
+        responder = self.rules.responder
         started_ms, made = responder.now_ms(), 0
         while True:
             made += 1
@@ -175,7 +170,7 @@ class BatchWriting:
             else:
                 return None
             # A job interrupted by a stop request is not a failure of the sink.
-            self.production.check()
+            self.rules.check()
             now_ms = responder.now_ms()
             problem = replace(
                 problem_of(passed.sparkSession, raised, attempts=made), took_ms=now_ms - started_ms
@@ -185,7 +180,7 @@ class BatchWriting:
             if not isinstance(fate, RetryAfter):
                 return _Failed(raised=raised, problem=problem, outcome=fate)
             say(Saying.SINK_RETRYING, self._described(problem, self.number))
-            self.production.wait(fate.wait_ms)
+            self.rules.wait(fate.wait_ms)
 
     def _fate(
         self, problem: Problem, attempts: Attempts, raised: BaseException, coming: _Incoming
@@ -229,19 +224,19 @@ class BatchWriting:
             return ()
         refused = self.probe.refused(coming.evaluated, coming.held, problem)
         # Probes cancelled by a stop request have no result.
-        self.production.check()
+        self.rules.check()
         return refused
 
     def _is_outage(self, coming: _Incoming) -> bool:
         """Whether this many records failing alike, together with the whole batch, are an outage."""
-        outage = self.production.outage
+        outage = self.rules.outage
         if outage.share is None:
             return False
         records = coming.records(self._pipeline)
         return outage.is_outage(records, records)
 
     def _asked(self, problem: Problem) -> object:
-        handler, responder = self._stage.handler, self.production.responder
+        handler, responder = self._stage.handler, self.rules.responder
         assert handler is not None
         context = ErrorContext(
             application=responder.application,
@@ -253,7 +248,7 @@ class BatchWriting:
             at=responder.clock(),
             took_ms=problem.took_ms,
             stages=responder.described,
-            index=self.production.number,
+            index=self.rules.number,
             settings=responder.settings,
         )
         error = RecordError(

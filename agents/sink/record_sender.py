@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -40,6 +40,7 @@ from arrester.agents.held.store import after
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.sink.crash_isolation import CrashIsolation, is_crash
 from arrester.agents.sink.outcome import some_failed
+from arrester.agents.sink.stage_rules import StageRules, UndeliveredRows
 from arrester.agents.spark.errors import StepFailed
 from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 from arrester.agents.spark.ship_executor import shipped, shipped_rules
@@ -48,9 +49,6 @@ from arrester.controlplane.domain.error_policy.log_levels import Saying
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
 from arrester.controlplane.domain.error_policy.tolerance import Tally, count
-
-if TYPE_CHECKING:
-    from arrester.agents.sink.stage import SinkStage, UndeliveredRows
 
 _RESULT = (
     f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "
@@ -104,10 +102,10 @@ class _Plan:
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordSending:
+class RecordSender:
     """Send one micro-batch or one chunk of held records."""
 
-    production: SinkStage
+    rules: StageRules
     producer: Producer
     #: Set after a worker crashed: repeats the rounds in parts.
     _apart: CrashIsolation | None = None
@@ -117,7 +115,7 @@ class RecordSending:
     ) -> Iterator[UndeliveredRows]:
         """Send the records that passed and are not `held`; yield the decision of each round."""
         passed = evaluated.frame.where(F.col(FATE).isNull() & ~held)
-        plan, began_ms = _Plan(), self.production.responder.now_ms()
+        plan, began_ms = _Plan(), self.rules.responder.now_ms()
         decided: Counter[Alike] = Counter()
         outage_from = self._outage_from(passed)
         while not plan.over:
@@ -134,9 +132,9 @@ class RecordSending:
                 found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
                 pause_offsets: Mapping[str, Cursor] = {}
                 if not found.isEmpty():
-                    left = some_failed(evaluated, held, found, self.production.number)
+                    left = some_failed(evaluated, held, found, self.rules.number)
                     tried = plan.tried(decided)
-                    out = self.production.decided(left, self.production.spent(), blamed, tried)
+                    out = self.rules.decided(left, self.rules.spent(), blamed, tried)
                     pause_offsets = out.decision.pause_offsets
                     try:
                         yield out
@@ -145,14 +143,14 @@ class RecordSending:
                     decided += self._alike(found)
                 plan.again |= waiting
             plan.leave_out(pause_offsets)
-            self.production.check()
+            self.rules.check()
 
     def _due(self, plan: _Plan) -> dict[str | None, _Again]:
         """Return the records whose retry is due; wait for the first if nothing else is left."""
         if plan.again and plan.starts == {}:
             first = min(each.due_ms for each in plan.again.values())
-            self.production.wait(max(0, first - self.production.responder.now_ms()))
-        now_ms = self.production.responder.now_ms()
+            self.rules.wait(max(0, first - self.rules.responder.now_ms()))
+        now_ms = self.rules.responder.now_ms()
         return {task: each for task, each in plan.again.items() if each.due_ms <= now_ms}
 
     def _round(
@@ -168,7 +166,7 @@ class RecordSending:
         if starts is not None:
             rows = rows.where(_is_from({**starts, **{t: each.at for t, each in due.items()}}))
         columns = [TASK, ENTRY, POSITION, ORDINAL]
-        theirs = [f"`{name.replace('`', '``')}`" for name in self.production.pipeline.columns]
+        theirs = [f"`{name.replace('`', '``')}`" for name in self.rules.pipeline.columns]
         error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
         rows = rows.select(*columns, error, *theirs)
         producing = self._producing(due, outage_from)
@@ -180,37 +178,37 @@ class RecordSending:
                 self._apart = self._parts()
             return self._apart.sent(rows, producing)
         except StepFailed:
-            self.production.check()
+            self.rules.check()
             raise
         except BaseException as exc:
             # A job interrupted by a stop request is not a failure.
-            self.production.check()
-            raise self.production.failed(exc) from exc
+            self.rules.check()
+            raise self.rules.failed(exc) from exc
 
     def _sent_at_once(self, rows: DataFrame, producing: Any) -> DataFrame | None:
         """Send in one job; None if a worker crashes."""
         try:
             return _sent(_in_order(rows), producing)
         except Exception as exc:
-            ended = self.production.failed(exc)
+            ended = self.rules.failed(exc)
             if isinstance(ended, SelfHealing) or not is_crash(rows.sparkSession, exc):
                 raise
-        name = self.production.pipeline.name
+        name = self.rules.pipeline.name
         _log.info("pipeline %r: send crashed a Python worker; isolating the record", name)
         return None
 
     def _parts(self) -> CrashIsolation:
-        policy = self.production.stage.policy
+        policy = self.rules.stage.policy
         return CrashIsolation(
             policy=policy,
             schema=_RESULT,
             in_order=_in_order,
             send=_sent,
-            check=self.production.check,
+            check=self.rules.check,
         )
 
     def _producing(self, due: Mapping[str | None, _Again], outage_from: int | None) -> Any:
-        stage, responder = self.production.stage, self.production.responder
+        stage, responder = self.rules.stage, self.rules.responder
         tolerance, now_ms = stage.policy.tolerance, responder.now_ms()
         tallies = {task: run.tally for task, run in responder.runs.items()}
         left = {
@@ -242,7 +240,7 @@ class RecordSending:
     ) -> _Plan:
         """Return what is left to send after tasks stopped: the record again, or the later ones."""
         plan = _Plan(starts={})
-        retry, now_ms = self.production.stage.policy.retry, self.production.responder.now_ms()
+        retry, now_ms = self.rules.stage.policy.retry, self.rules.responder.now_ms()
         for row in stopped:
             task, error = row[TASK], row[ERROR]
             at = Cursor(entry=row[ENTRY], position=row[POSITION])
@@ -256,21 +254,21 @@ class RecordSending:
                 due_ms = now_ms + fate.wait_ms
                 plan.again[task] = _Again(at=at, attempts=attempts, due_ms=due_ms)
                 place = f"task {task!r}, position {at.position}"
-                say(Saying.RETRYING, f"{self.production.pipeline.name}: produce at {place}")
+                say(Saying.RETRYING, f"{self.rules.pipeline.name}: produce at {place}")
             else:
                 plan.starts = {**(plan.starts or {}), task: after(at.entry, at.position)}
         return plan
 
     def _outage_from(self, passed: DataFrame) -> int | None:
         """Return how many failures may be an outage; None if there is no limit."""
-        outage = self.production.outage
+        outage = self.rules.outage
         if outage.share is None:
             return None
         return outage.at_least(passed.where(F.col(ORDINAL) == 0).count())
 
     def _alike(self, found: DataFrame) -> Counter[Alike]:
         """Count failures by group, if the outage guard is on."""
-        if self.production.outage.share is None:
+        if self.rules.outage.share is None:
             return Counter()
         error = F.col(ERROR)
         failed = found.where(error.isNotNull())
