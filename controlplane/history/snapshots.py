@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.state.stream_state import StreamState, Subjects
+from arrester.controlplane.domain.state.keyed_states import Subjects
+from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import rebuild_swap, state_at_position
 
 #: The largest distance of two snapshots, as a multiple of the usual one: live folds leave it when

@@ -14,7 +14,8 @@ from django.db import models as fields
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.state import minute_counts
-from arrester.controlplane.domain.state.stream_state import HeldKey, StreamState
+from arrester.controlplane.domain.state.keyed_states import HeldKey
+from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_limits import MOST, fit, saturated
 from arrester.controlplane.views import row_mapping

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from uuid import UUID
 
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.keyed_states import Subjects
 from arrester.controlplane.domain.state.states import ENDED, TaskStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, Subjects, empty, subjects
+from arrester.controlplane.domain.state.stream_state import StreamState, empty, subjects
 from arrester.controlplane.domain.wire.failure_columns import Element, Stored, said
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.views import chart_buckets, row_mapping

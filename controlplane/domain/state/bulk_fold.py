@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from msgspec.structs import replace
 
@@ -21,13 +21,11 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.names import task_digest
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.counters import CountedEvent, OfGroup, OfTask
+from arrester.controlplane.domain.state.keyed_states import KeyedStates
 from arrester.controlplane.domain.state.states import GroupState, TaskState, ThreadState, task_id
 from arrester.controlplane.domain.state.tolerance_usage import is_bounded
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords, StoredFailures, moment
 from arrester.controlplane.domain.wire.joined_columns import Joined, joined, lasts
-
-if TYPE_CHECKING:
-    from arrester.controlplane.domain.state.stream_state import StreamState
 
 _TASK = get_args(TaskEvent)
 
@@ -38,7 +36,7 @@ class Sums:
     Before an event that depends on other states is folded, these are settled.
     """
 
-    def __init__(self, stream: StreamState) -> None:
+    def __init__(self, stream: KeyedStates) -> None:
         self._stream = stream
         self._tasks: dict[str, OfTask] = {}
         self._groups: dict[str, OfGroup] = {}

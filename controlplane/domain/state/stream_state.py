@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import get_args
 from uuid import UUID
 
@@ -15,7 +14,6 @@ from arrester.controlplane.domain.events import (
     ApplicationEvent,
     CommandEvent,
     CommandIssued,
-    Failure,
     GroupEvent,
     InstanceEvent,
     NoteAdded,
@@ -39,11 +37,9 @@ from arrester.controlplane.domain.state.evolve import (
     evolve_thread,
     issued,
 )
+from arrester.controlplane.domain.state.keyed_states import HELD_MOST, KeyedStates, Line, Subjects
 from arrester.controlplane.domain.state.states import (
-    AnyState,
     ApplicationState,
-    CommandState,
-    GroupState,
     InstanceState,
     TaskState,
     TaskStatus,
@@ -66,26 +62,6 @@ _INSTANCE = get_args(InstanceEvent)
 _APPLICATION = get_args(ApplicationEvent)
 _COMMAND = get_args(CommandEvent)
 _GROUP = get_args(GroupEvent | NoteAdded)
-
-#: A pipeline on a checkpoint.
-Line = tuple[str, str]
-#: An hour, and a pipeline on a checkpoint.
-HeldKey = tuple[datetime, str, str]
-#: The limit of one task's held records, so that sums fit any column.
-HELD_MOST = 2**40
-
-
-@dataclass(slots=True)
-class Subjects:
-    """The states that a list of events may read or change, by key."""
-
-    tasks: dict[str, TaskId] = field(default_factory=dict)
-    threads: set[Line] = field(default_factory=set)
-    instances: set[UUID] = field(default_factory=set)
-    commands: set[UUID] = field(default_factory=set)
-    groups: set[str] = field(default_factory=set)
-    #: For these pipelines all tasks that are not RUNNING, or hold rows: a report covers them.
-    reported: set[Line] = field(default_factory=set)
 
 
 def subjects(application: str, told: Iterable[Element]) -> Subjects:
@@ -132,41 +108,8 @@ def subjects(application: str, told: Iterable[Element]) -> Subjects:
 
 
 @dataclass(slots=True)
-class StreamState:
-    """All states of one application, by key; `fold` advances it and records what it changed."""
-
-    application: ApplicationState
-    tasks: dict[str, TaskState] = field(default_factory=dict)
-    threads: dict[Line, ThreadState] = field(default_factory=dict)
-    instances: dict[UUID, InstanceState] = field(default_factory=dict)
-    commands: dict[UUID, CommandState] = field(default_factory=dict)
-    groups: dict[str, GroupState] = field(default_factory=dict)
-    touched: Subjects = field(default_factory=Subjects)
-    #: The changes of held records, by hour, and the sequence of the last one.
-    held_changes: dict[HeldKey, tuple[int, int]] = field(default_factory=dict, compare=False)
-
-    def put(self, state: AnyState) -> None:
-        """Store a state under its key."""
-        match state:
-            case ApplicationState():
-                self.application = state
-            case TaskState():
-                self.tasks[state.id.digest] = state
-            case ThreadState():
-                self.threads[(state.pipeline, state.checkpoint)] = state
-            case InstanceState():
-                self.instances[state.id] = state
-            case CommandState():
-                self.commands[state.id] = state
-            case GroupState():
-                self.groups[state.fingerprint] = state
-
-    def states(self) -> Iterator[AnyState]:
-        """Return every state; the application's only if it has any event."""
-        if self.application.sequence:
-            yield self.application
-        for states in (self.tasks, self.threads, self.instances, self.commands, self.groups):
-            yield from states.values()
+class StreamState(KeyedStates):
+    """All states of one application; `fold` advances them and records what it changed."""
 
     def fold(self, events: Iterable[Stored]) -> StreamState:
         """Apply `events` in order; states that an event does not concern are unchanged."""
@@ -306,20 +249,6 @@ class StreamState:
     def _instance(self, id: UUID) -> InstanceState:
         known = self.instances.get(id)
         return known or InstanceState(application=self.application.name, id=id)
-
-    def group(self, failure: Failure) -> GroupState:
-        """Return the error group of a failure, which may be new."""
-        known = self.groups.get(failure.fingerprint)
-        return known or GroupState(
-            application=self.application.name,
-            fingerprint=failure.fingerprint,
-            stage=failure.stage,
-            exception_class=failure.exception_class,
-            condition=failure.condition,
-            other_classes=(),
-            message=failure.message,
-            frame=failure.frame,
-        )
 
 
 def _in_part(data: StateReported, digest: str) -> bool:

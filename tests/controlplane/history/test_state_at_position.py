@@ -21,8 +21,9 @@ from arrester.controlplane.domain.errors import (
     NotFound,
 )
 from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.state.keyed_states import Subjects
 from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, Subjects, empty
+from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.views import row_mapping
