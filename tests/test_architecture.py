@@ -1,4 +1,4 @@
-"""Who may import whom, and that the frame calls what it should."""
+"""Which module may import which, and that the make targets are listed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests.services import REPOSITORY
@@ -206,6 +208,12 @@ def test_requirements_are_hashed_and_name_no_host(name: str) -> None:
     assert "://" not in text
     assert "--index" not in text
     assert "--find-links" not in text
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = grimp.build_graph("arrester")
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError
 
 
 def test_every_make_target_is_listed() -> None:
