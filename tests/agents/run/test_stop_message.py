@@ -56,7 +56,7 @@ def failing(bench: Bench, wait: Any) -> tuple[Pipeline, list[BaseException]]:
 
 def assert_short(thread: PipelineThread) -> None:
     told = str(thread._query.exception())
-    assert "BatchEnded: pipeline lines has ended" in told
+    assert "BatchEnded: pipeline lines stopped" in told
     assert "of a Java exception" not in told and "Py4JJavaError" not in told
 
 

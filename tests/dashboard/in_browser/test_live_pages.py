@@ -165,9 +165,10 @@ def test_without_the_stream_the_page_polls(browser: Browser, server: str, story:
     page = context.new_page()
     page.route("**/live?*", lambda route: route.abort())
     log_in(page, "ana")
-    expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "polling")
+    switch = page.locator("[data-live-switch]")
+    expect(switch).to_have_attribute("data-state", "polling", timeout=30_000)
     story.pauses("JFK")
-    expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible(timeout=9000)
+    expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible(timeout=30_000)
     context.close()
 
 
