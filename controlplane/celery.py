@@ -63,7 +63,7 @@ app.conf.update(
     task_routes={
         "arrester.drain": {"priority": _LOWEST_PRIORITY},
         "arrester.housekeeping": {"queue": HOUSEKEEPING},
-        # In this queue it does not stop a drain from waiting for more entries.
+        # In this queue it does not delay folds.
         "arrester.keep": {"queue": HOUSEKEEPING},
     },
     task_acks_late=True,

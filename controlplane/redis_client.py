@@ -17,7 +17,7 @@ from arrester.controlplane.domain.errors import BrokenState
 
 __all__ = [
     "OWN_TROUBLE", "Found", "Redis", "RedisError", "ResponseError", "as_found", "ask_waiting",
-    "changed", "client", "entries", "last_id", "next_entries", "take_out",
+    "changed", "client", "entries", "last_id", "take_out",
 ]  # fmt: skip
 
 
@@ -58,17 +58,6 @@ def as_found(answer: Any) -> list[Found]:
     The client's types include results that ours, which does not decode bytes, never returns.
     """
     return [(id.decode(), fields) for id, fields in answer]
-
-
-def next_entries(
-    redis: Redis, stream: str, *, after: str, count: int, milliseconds: int
-) -> list[Found]:
-    """Wait until a stream has entries after one; return them, or nothing after the time."""
-    # The result depends on the protocol: pairs, or a dictionary of lists.
-    found: Any = redis.xread({stream: after}, count=count, block=milliseconds)
-    if isinstance(found, dict):
-        return [each for some in found.values() for each in as_found(some[0])]
-    return [each for _, some in found or () for each in as_found(some)]
 
 
 #: KEYS: stream. ARGV: each entry's id, its first field, and that field's value.

@@ -33,9 +33,7 @@ def drain(self: Task[Any, Any], application: str) -> None:
     """
     if drain_requests.is_void(application, self.request.id or ""):
         return
-    done = stream_drain.drain(
-        application, may_linger=drain_requests.nobody_waits, ask_keeper=_ask_keeper
-    )
+    done = stream_drain.drain(application, ask_keeper=_ask_keeper)
     if done.more:
         # It does not expire: nothing else requests a drain until it runs.
         drain.apply_async(args=(application,), task_id=drain_requests.replace(application))

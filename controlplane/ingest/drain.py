@@ -37,9 +37,6 @@ CONFIRMED_SECONDS = 7 * 24 * 3600
 EVENTS_PER_READ = 30_000
 #: One transaction takes the usual number of batches; their size is known from the last read.
 FIRST_ENTRIES, MOST_ENTRIES = 300, 512
-#: How often and how long a drain waits for more entries before it releases the stream: a constant
-#: sender needs no new request each time, and other work waits for one of these at most.
-LINGER_LOOKS, LINGER_MILLISECONDS = 5, 10
 #: These events are relayed at once: an instance that starts must learn soon that the application is
 #: LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
@@ -63,14 +60,12 @@ def drain(
     application: str,
     *,
     budget_seconds: float = 5.0,
-    may_linger: Callable[[], bool] = lambda: False,
     ask_keeper: Callable[[str], None] | None = None,
 ) -> Drained:
     """Fold the waiting entries of the application's stream, for about `budget_seconds` at most.
 
-    When all are folded and `may_linger` allows it, wait a moment for more. Meanwhile nobody has to
-    request a drain: the pending-drain key, `redis_keys.woken`, exists. `ask_keeper` requests
-    snapshots; without it they are made here.
+    Meanwhile the pending-drain key, `redis_keys.woken`, exists. `ask_keeper` requests snapshots;
+    without it they are made here.
     """
     check_name("application", application)
     deadline = time.monotonic() + budget_seconds
@@ -82,7 +77,7 @@ def drain(
                 return Drained(events=events, busy=True)
             # Not earlier: it waits for a transaction that has changed the stream's row.
             store.open_stream(application)
-            folded, more = _drain_until(deadline, application, may_linger, ask_keeper)
+            folded, more = _drain_until(deadline, application, ask_keeper)
             events += folded
         if more:
             return Drained(events=events, more=True)
@@ -110,7 +105,6 @@ def _cut_off_stuck(application: str) -> None:
 def _drain_until(
     deadline: float,
     application: str,
-    may_linger: Callable[[], bool],
     ask_keeper: Callable[[str], None] | None,
 ) -> tuple[int, bool]:
     """Fold until nothing waits or the time is over; return the number of events, and whether
@@ -122,10 +116,8 @@ def _drain_until(
     seen = store.read_stream(application)
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
     # confirmation, or by a Redis whose clock went back. Their batch ids tell which.
-    newest, found = "", redis_client.entries(redis, stream, count=count)
+    found = redis_client.entries(redis, stream, count=count)
     while time.monotonic() < deadline:
-        if not found and newest:
-            found = _what_comes(redis, stream, after=newest, count=count, may_linger=may_linger)
         if not found:
             return events, False
         entries = _read(application, found)
@@ -134,10 +126,9 @@ def _drain_until(
             seen, stored = fold(seen, entries)
         except Moved:
             seen = store.read_stream(application)
-            newest, found = "", redis_client.entries(redis, stream, count=count)
+            found = redis_client.entries(redis, stream, count=count)
             continue
         events += sum(last(each) - each.sequence + 1 for each in stored)
-        newest = entries[-1].id
         packed = sum(size(entry.events) for entry in entries)
         fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
         count = max(1, min(fitting, count * 2, MOST_ENTRIES))
@@ -158,26 +149,6 @@ def _read(application: str, found: Iterable[redis_client.Found]) -> list[Entry]:
         if events >= EVENTS_PER_READ:
             break
     return entries
-
-
-def _what_comes(
-    redis: redis_client.Redis,
-    stream: str,
-    *,
-    after: str,
-    count: int,
-    may_linger: Callable[[], bool],
-) -> list[redis_client.Found]:
-    """Wait a moment for later entries, if allowed; return them."""
-    for _ in range(LINGER_LOOKS):
-        if not may_linger():
-            break
-        wait = LINGER_MILLISECONDS
-        if found := redis_client.next_entries(
-            redis, stream, after=after, count=count, milliseconds=wait
-        ):
-            return found
-    return []
 
 
 def _begin_again_after_loss(redis: redis_client.Redis, application: str) -> None:

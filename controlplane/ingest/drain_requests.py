@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from arrester.controlplane import redis_client
-from arrester.controlplane.celery import DRAINS, FOLDS
+from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.domain.identity import redis_keys
 
 
@@ -49,11 +49,6 @@ def is_void(application: str, message: str) -> bool:
         return False
     named: Any = redis.get(mark)
     return named is not None and named != message.encode()
-
-
-def nobody_waits() -> bool:
-    """Whether no message waits for a worker."""
-    return not redis_client.client().exists(FOLDS, DRAINS)
 
 
 def unasked(applications: Collection[str]) -> tuple[set[str], set[str]]:

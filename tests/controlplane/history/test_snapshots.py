@@ -165,7 +165,7 @@ def test_a_drain_has_states_kept_beside_it(redis: Redis) -> None:
     tasks.drain.apply(args=(APPLICATION,)).get()
     streams.assert_exact()
     assert store.nearest_snapshot(APPLICATION, 6) == 0
-    # Where housekeeping waits, so that the drain may linger.
+    # In the queue of housekeeping: no fold waits for it.
     assert redis.llen(HOUSEKEEPING) == 1
     tasks.keep.apply(args=(APPLICATION,)).get()
     assert store.nearest_snapshot(APPLICATION, 6) == 6

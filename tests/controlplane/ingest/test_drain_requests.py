@@ -71,14 +71,15 @@ def lose_the_message(redis: Redis) -> None:
 
 
 def kill_the_fold(redis: Redis) -> None:
-    def die() -> bool:
+    def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
-        return True
 
     connections.close_all()
     child = os.fork()
     if child == 0:
-        drain.drain(APPLICATION, may_linger=die)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(drain, "_tell", die)
+            drain.drain(APPLICATION)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     redis.delete(DRAINS)
     streams.send(redis, [histories.failed(2)])

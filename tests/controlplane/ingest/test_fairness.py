@@ -59,21 +59,23 @@ def messages(redis: Redis) -> int:
     return redis.llen(DRAINS)
 
 
-def test_nobody_asks_for_a_fold_that_is_at_work(redis: Redis) -> None:
+def test_nobody_asks_for_a_fold_that_is_at_work(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waker, looks = Waker(), []
 
-    def something_comes() -> bool:
+    def something_comes(*_: object) -> None:
         """All is folded, the stream is still ours; twice, one more batch comes."""
         looks.append(redis.exists(redis_keys.woken(APPLICATION)))
         if len(looks) < 3:
             streams.send(redis, [histories.failed(1 + len(looks))])
             waker.poll()
-        return len(looks) == 1
 
     streams.send(redis, [histories.failed(1)])
     waker.poll()
     assert messages(redis) == 1
-    assert drain.drain(APPLICATION, may_linger=something_comes).events == 3
+    monkeypatch.setattr(drain, "_tell", something_comes)
+    assert drain.drain(APPLICATION).events == 3
     # It was said once, before; and what came as the drain gave the stream back is not lost.
     assert looks == [1, 1, 1] and messages(redis) == 1
     # From here on it has to be said again.
@@ -81,22 +83,6 @@ def test_nobody_asks_for_a_fold_that_is_at_work(redis: Redis) -> None:
     waker.poll()
     assert messages(redis) == 2
     streams.assert_exact()
-
-
-def test_a_drain_lingers_only_while_no_message_waits(redis: Redis) -> None:
-    def reads() -> int:
-        found: dict[str, dict[str, int]] = redis.info("commandstats")
-        return found.get("cmdstat_xread", {"calls": 0})["calls"]
-
-    streams.send(redis, [histories.failed(1)])
-    before = reads()
-    tasks.drain(APPLICATION)
-    assert reads() - before == drain.LINGER_LOOKS
-    redis.lpush(DRAINS, "of another application")
-    streams.send(redis, [histories.failed(2)])
-    before = reads()
-    tasks.drain(APPLICATION)
-    assert reads() == before and length(APPLICATION) == 2
 
 
 def test_housekeeping_waits_behind_no_fold_and_before_none(redis: Redis) -> None:

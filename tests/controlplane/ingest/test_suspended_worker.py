@@ -23,14 +23,14 @@ from tests.histories import APPLICATION
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("fresh_database")]
 
 
-def stop() -> bool:
+def stop(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
-    return True
 
 
 def when_all_is_folded() -> None:
-    once = iter([stop])
-    drain.drain(APPLICATION, may_linger=lambda: any(each() for each in once))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drain, "_tell", stop)
+        drain.drain(APPLICATION)
 
 
 def in_a_transaction() -> None:
