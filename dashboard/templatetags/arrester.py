@@ -100,7 +100,7 @@ LOOKS = {
     "FAIL": Look("is-dead", "cross"),
     "RETRY": Look("is-open", "again"),
     "AS_IN_THE_CODE": Look("is-quiet", "check", "AS IN THE CODE"),
-    "ASKED": Look("is-quiet", "question", "IS ASKED"),
+    "HANDLER": Look("is-quiet", "question"),
 }
 KIND_WORDS = {
     "RESUME_TASK": "Resume",

@@ -135,7 +135,7 @@ def why_not(runs: Iterable[ThreadState], pipeline: str, stage: str) -> str:
 def _row(stage: StageDescribed, said: StageCommanded | None) -> Row:
     return Row(
         stage=stage,
-        answer=stage.answer or "ASKED",
+        answer=stage.answer or "HANDLER",
         origin=_ORIGINS[stage.origin],
         handler=None if stage.handler is None else event_text.short(stage.handler),
         on=[(event_text.short(name), answer) for name, answer in stage.on.items()],
@@ -171,7 +171,7 @@ def _facts(told: PipelineDescribed) -> list[tuple[str, str]]:
 
 def _uncaught(said: str) -> str:
     """Return the constant answer, or the handler."""
-    return said if said in _UNCAUGHT else f"{said} is asked"
+    return said if said in _UNCAUGHT else f"handler {said}"
 
 
 def _tolerance(told: PipelineDescribed) -> str:

@@ -244,7 +244,7 @@ def test_a_policy_is_set_for_a_stage_and_taken_back(flights: Story, operator: Cl
     flights.answers_so(command.id)
     page = operator.get(own, {"tab": "policy"}).content.decode()
     assert "command by <b>ana</b>" in page and "“a &lt;new&gt; carrier”" in page
-    assert "in the code: ASKED" in page
+    assert "in the code: HANDLER" in page
     shown = operator.get(reverse("command", args=[command.id])).content.decode()
     assert "process:validate" in shown and "APPLIED" in shown
     assert press(operator, url, **STAGE, answer="", reason="it is over")[0] == 200

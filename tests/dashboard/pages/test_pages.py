@@ -506,7 +506,7 @@ def test_the_policy_appears_with_the_first_run_that_reports_it(
     silent = replace(POLICY, tolerance_limit=0, rate_limit=None, uncaught="checks.Last")
     older.starts(policy=silent)
     page = text(operator, own)
-    assert "checks.Last is asked" in page
+    assert "handler checks.Last" in page
     assert "no record may be skipped" in page and "0 of 0</b> left out in this run" in page
 
 
