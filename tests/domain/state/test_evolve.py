@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -215,6 +215,7 @@ def test_the_agents_word_is_final(events: list[Event], answer: EventData) -> Non
 
 
 @given(histories.histories)
+@example(histories.started())
 def test_an_instance_that_ended_never_runs_again(events: list[Event]) -> None:
     ended = histories.event(InstanceStopped(reason="done"), run=None)
     assert fold(ended, *events).instances[INSTANCE].ended
