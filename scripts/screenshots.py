@@ -70,6 +70,8 @@ def servers() -> Iterator[None]:
 
 def story() -> str:
     """Tell a day of three applications; return the digest of the task that is looked into."""
+    from msgspec.structs import replace
+
     from arrester.controlplane import actions, redis_client
     from arrester.controlplane.domain.events import (
         Body,
@@ -79,14 +81,15 @@ def story() -> str:
         TaskDied,
     )
     from arrester.controlplane.domain.identity import redis_keys
-    from tests.dashboard.story import STACK, Story, failure
+    from tests.dashboard.story import POLICY, STACK, Story, failure
 
     random = Random(7)
     flights = Story()
     orders = Story(application="orders", pipeline="ingest", checkpoint="5b1c9a70-2e1f")
     payments = Story(application="payments", pipeline="settle", checkpoint="c03d7f12-88ab")
     for each, host in ((flights, "flights-1"), (orders, "orders-1"), (payments, "payments-1")):
-        each.starts(host=host)
+        # At any minute of the hour, fewer records than this have failed.
+        each.starts(host=host, policy=replace(POLICY, rate_limit=120))
     for minutes in sorted((random.randrange(3, 1430) for _ in range(70)), reverse=True):
         ago = timedelta(minutes=minutes)
         flights.skips(random.choice(AIRPORTS), random.randint(2, 40), ago=ago)
